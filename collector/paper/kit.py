@@ -8,7 +8,6 @@ from pathlib import Path
 
 from edgemeter.agent.base import durable_file, figures
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.tables import latex_text
 from edgemeter.agent.bundle.archive import BUNDLE_SUFFIX
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.collector.charts import vega
@@ -17,6 +16,7 @@ from edgemeter.collector.paper.methods import methods
 from edgemeter.collector.paper.paper_cases import paper_cases
 from edgemeter.collector.paper.paper_tables import tables
 from edgemeter.collector.paper.plots import as_svg, plots
+from edgemeter.collector.paper.typesetting import as_paragraph
 from edgemeter.collector.runs.store import oldest_first
 
 TABLES, METHODS, RECORDS, BUNDLES = "tables.tex", "methods.tex", "records.json", "bundles"
@@ -48,7 +48,7 @@ def kit(runs: Iterable[RunRecord], bundles: Mapping[str, Path], days: DaysCounte
     """Return the files of the kit; `bundles` (by run id) stay as they are; raises UnavailableError without runs, a bundle or charts."""
     ordered = oldest_first(runs)
     paper = paper_cases(ordered, days)
-    files = {TABLES: tables(paper).encode(), METHODS: f"{latex_text(methods(paper))}\n".encode()}
+    files = {TABLES: tables(paper).encode(), METHODS: as_paragraph(methods(paper)).encode()}
     for name, chart in plots(paper.cases).items():
         files |= {f"plots/{name}.svg": as_svg(chart), f"plots/{name}.pdf": vega.pdf(chart)}
     without_bundle = [run for run in ordered if run.id not in bundles]

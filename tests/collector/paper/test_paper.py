@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.tables import latex_text
 from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.collector.charts import vega
 from edgemeter.collector.paper.methods import methods
 from edgemeter.collector.paper.paper_cases import paper_cases
 from edgemeter.collector.paper.paper_tables import tables
 from edgemeter.collector.paper.plots import as_svg, plots
+from edgemeter.collector.paper.typesetting import PaperNotes, as_paragraph
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation, make_generation_energy
 
@@ -34,8 +34,16 @@ def paper_of(*runs):
 
 
 def rows(latex):
-    """Return the cells of every row of every table."""
-    return [line.removesuffix(r" \\").split(" & ") for line in latex.splitlines() if line.endswith(r"\\")]
+    """Return the cells of every row of every table, without where they are folded, a note as ` (a)`."""
+    plain = re.sub(r"\\textsuperscript{(\w+)}", r" (\1)", latex).replace(r"\allowbreak{}", "")
+    plain = re.sub(r"\\parbox\[t\]{\d+pt}{\\raggedright (.*?)\\strut}", r"\1", plain)
+    plain = re.sub(r"\\begin{tabular}\[b\]{@{}.@{}}(.*?)\\end{tabular}", lambda heading: heading[1].replace(r"\\", " "), plain)
+    return [line.removesuffix(r" \\").split(" & ") for line in plain.splitlines() if line.endswith(r"\\")]
+
+
+def lines_of(latex):
+    """Return the rows of all tables as lines of text."""
+    return "\n".join(" & ".join(row) for row in rows(latex))
 
 
 def test_a_latency_has_its_interval_and_what_that_is_over():
@@ -43,20 +51,20 @@ def test_a_latency_has_its_interval_and_what_that_is_over():
     latex, _ = paper_of(*five(), make_run("pi-2", p50_ms=12.25), *(make_run("pi-3", p50_ms=value) for value in (3.0, 4.0)))
     p50 = {row[0]: row[3] for row in rows(latex)[:4]}
     assert p50["Device"] == "p50 ms"
-    assert re.fullmatch(r"10\.2 \[9\.\d+, 10\.\d+\] \(1\)", p50["pi-1"])
-    assert (p50["pi-2"], p50["pi-3"]) == ("12.2 [12.0, 12.5] (2)", "3.50 [3.00, 4.00] (3)")
-    assert "[1] 95\\% interval over 5 runs, this day, this board." in latex
-    assert "[2] 95\\% interval over the queries of one run: the spread between runs is not known." in latex
-    assert "[3] 2 runs are too few for an interval: range of the runs." in latex
+    assert re.fullmatch(r"10\.2 \[9\.\d+, 10\.\d+\] \(a\)", p50["pi-1"])
+    assert (p50["pi-2"], p50["pi-3"]) == ("12.2 [12.0, 12.5] (c)", "3.50 [3.00, 4.00] (d)")
+    assert r"\textsuperscript{a} 95\% interval over 5 runs, this day, this board." in latex
+    assert r"\textsuperscript{c} 95\% interval over the queries of one run: the spread between runs is not known." in latex
+    assert r"\textsuperscript{d} 2 runs are too few for an interval: range of the runs." in latex
 
 
 def test_an_energy_has_its_uncertainty_scope_and_sensor():
     """Net energy that does not stand out is no number."""
     hidden = make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable", gross_u_mj=None)
     latex, _ = paper_of(*five(), make_run("pi-2", energy=hidden))
-    assert r"62.5 $\pm$ 1.2 (1)" in latex or r"62.5 $\pm$ 1.3 (1)" in latex
-    assert r"62.5 $\pm$ ? (1) & -- (2)" in latex
-    assert "[1] energy at the scope board-input by ina219, without the power supply's own loss." in latex
+    assert re.search(r"62\.5 \$\\pm\$ 1\.[23] \(a\)", lines_of(latex))
+    assert r"62.5 $\pm$ ? (a) & -- (b)" in lines_of(latex)
+    assert r"\textsuperscript{a} energy at the scope board-input by ina219, without the power supply's own loss." in latex
     assert "net energy does not stand out from the uncertainty of idle power" in latex
 
 
@@ -64,11 +72,10 @@ def test_generated_text_has_a_table_that_names_which_joules_by_which_tokens():
     """Rates and times with units; other models are not in it, and without any there is no such table."""
     language = {"model": "notes", "task": "generation", "ap": None, "generation": make_generation(energy=make_generation_energy())}
     latex, paragraph = paper_of(*five(**language), make_run())
-    (line,) = [line for line in latex.splitlines() if line.startswith("512 + 11") or " 512 + 11 " in line]
-    assert "& 100 & 10.0 & 5,120 & 100 &" in line
-    assert r"2,000 $\pm$ 20 (1) & 20.0 $\pm$ 1.0 (2) & 1,000 $\pm$ ? (3)" in line
-    assert "TTFT ms & TPOT ms & prompt tokens/s & tokens/s & output token mJ" in latex
-    assert "[1] gross energy of the whole request, prefill included, by its output tokens." in latex
+    assert "512 + 11 & 100 & 10.0 & 5,120 & 100" in lines_of(latex)
+    assert r"2,000 $\pm$ 20 (a) & 20.0 $\pm$ 1.0 (b) & 1,000 $\pm$ ? (c)" in lines_of(latex)
+    assert "TTFT ms & TPOT ms & prompt tokens/s & tokens/s" in lines_of(latex)
+    assert r"\textsuperscript{a} gross energy of the whole request, prefill included, by its output tokens." in latex
     assert "Accuracy and energy per inference, of generated text per request" in latex
     assert "Text was generated from synthetic prompts, one request after the other (prompt + output tokens: 512 + 11, " in paragraph
     assert "Latency is the time of the runtime's call" in paragraph
@@ -82,8 +89,8 @@ def test_generated_text_has_a_table_that_names_which_joules_by_which_tokens():
 def test_tokens_that_are_estimated_are_marked_in_the_table():
     """And so is what is by the token."""
     latex, _ = paper_of(make_run(task="generation", ap=None, generation=make_generation(counts="estimated")))
-    assert "512 + 11 (1)" in latex
-    assert "[1] tokens are estimated from chunks of text" in latex
+    assert "512 + 11 (a)" in lines_of(latex)
+    assert r"\textsuperscript{a} tokens are estimated from chunks of text" in latex
 
 
 def test_a_column_that_nobody_has_is_left_out():
@@ -108,22 +115,73 @@ def test_what_all_cases_share_stands_in_the_caption_and_what_differs_in_the_rows
     assert [row[0] for row in rows(latex)[:3]] == ["Case", "fp32, onnx", "int8, onnx"]
 
 
+LONG = {
+    "model": "efficientdet_lite4_512_quantised_aware_training_v2",
+    "environment": make_environment(
+        board="NVIDIA Jetson AGX Orin Developer Kit, 64 GB, revision B.1", power_mode="MODE_30W_ALL_CORES_FIXED"
+    ),
+}
+
+
 @pytest.mark.needs("pdflatex")
 @pytest.mark.slow
-def test_latex_takes_the_tables_and_the_paragraph(tmp_path):
-    """Without a word of warning but those about width; names that LaTeX would take for commands are in them."""
+@pytest.mark.parametrize("options", ["", "twocolumn", "twocolumn,a4paper,11pt", "a4paper,12pt"])
+def test_latex_takes_the_tables_and_the_paragraph_and_all_of_it_fits(tmp_path, options):
+    """On pages of one column and of two nothing is too wide, with long names and figures and what LaTeX would take for commands."""
+    language = {"model": "notes", "task": "generation", "ap": None, "generation": make_generation(energy=make_generation_energy())}
     latex, paragraph = paper_of(
-        *five(), make_run(r"pi\x{} ~^", model="a&b_c $%#", environment=make_environment(board="50% <#1> \N{DEGREE SIGN}"))
-    )
+        *five(), *five(precision="int8", runtime="onnx"), *five(device="raspberry-pi-5-laboratory-oslo-03", **LONG), *five(**language),
+        make_run("device_with_a_very_long_name_that_has_no_hyphen_0000007", p50_ms=123456.789, verdict=SUSPECT, **LONG),
+        make_run(r"pi\x{} ~^", model="a&b_c $%#", environment=make_environment(board="50% <#1> \N{DEGREE SIGN}")),
+        make_run("W" * 60, model="M" * 60),
+    )  # fmt: skip
     (tmp_path / "tables.tex").write_text(latex)
-    (tmp_path / "methods.tex").write_text(latex_text(paragraph))
-    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{methods}\input{tables}\end{document}"
-    (tmp_path / "whole.tex").write_text(document)
+    (tmp_path / "methods.tex").write_text(as_paragraph(paragraph))
+    packages = rf"\documentclass[{options}]{{article}}\usepackage{{booktabs}}"
+    (tmp_path / "whole.tex").write_text(rf"{packages}\begin{{document}}\input{{methods}}\input{{tables}}\end{{document}}")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "whole.tex"]
     completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300, errors="replace")
     assert completed.returncode == 0, completed.stdout
     assert "Missing character" not in completed.stdout
+    assert re.findall(r"Overfull \\hbox.*", completed.stdout) == []
     assert (tmp_path / "whole.pdf").stat().st_size > 10_000
+
+
+def test_no_table_is_wider_than_a_page_of_one_column_and_only_a_narrow_one_stays_in_a_column():
+    """Without LaTeX, by the widths of the letters: what does not fit goes into another part, with the names of its rows again."""
+    latex, _ = paper_of(*five(), *five(precision="int8"), *five(device="raspberry-pi-5-laboratory-oslo-03", **LONG), *five(device="pi-3"))
+    parts = re.findall(r"\\caption{Latency, throughput and memory \((\d) of (\d)\)}", latex)
+    assert parts == [(str(number), str(len(parts))) for number in range(1, len(parts) + 1)]
+    assert len(parts) > 1
+    assert all(
+        row[:3] == ["Device", "Model", "Case"] for row in rows(latex) if row[0] == "Device" and "Board" not in row and "Cores" not in row
+    )
+    environments = dict(
+        re.findall(r"\\begin{(?:table\*?)}.*?\\caption{([A-Z]\w+).*?\\end{(table\*?)}", paper_of(make_run(ap=None))[0], re.DOTALL)
+    )
+    assert environments == {"Latency": "table*", "Accuracy": "table", "Machines": "table*"}
+
+
+def test_the_ratio_to_the_first_like_case_stands_beside_p50_with_its_interval():
+    """Half as long: 0.5, between the bounds that five runs of each allow; the first is 1 with a note; what is not alike has none."""
+    halved = [make_run(precision="int8", p50_ms=5 + number / 20, started_at_ns=STARTED_AT_NS + number * 10**9) for number in range(5)]
+    latex, _ = paper_of(*five(), *halved, *five(model="another"))
+    heading, *lines = rows(latex)[:4]
+    ratio = heading.index("Ratio")
+    assert heading[ratio - 1] == "p50 ms"
+    cells = {(row[0], row[1].split(",")[0]): row[ratio] for row in lines}
+    assert cells["another", "fp32"] == "--"
+    assert re.fullmatch(r"1 \(\w\)", cells["tiny-detector", "fp32"])
+    assert re.fullmatch(r"0\.500 \[0\.4\d+, 0\.5\d+\]", cells["tiny-detector", "int8"])
+
+
+def test_brackets_are_intervals_and_letters_are_notes():
+    """No number in brackets or parentheses is a note; the letters go on after z."""
+    latex, _ = paper_of(*five(), make_run("pi-2", verdict=SUSPECT))
+    assert not re.search(r"[\[(]\d+[\])]", latex)
+    notes = PaperNotes()
+    assert [notes.cite(str(number)) for number in (0, 25, 1, 25)] == ["a", "b", "c", "b"]
+    assert [notes.cite(f"note {number}") for number in range(30)][22:26] == ["z", "aa", "ab", "ac"]
 
 
 def test_what_a_device_sent_cannot_become_latex():
@@ -178,7 +236,7 @@ def test_runs_that_do_not_count_are_named_with_the_reason():
     latex, paragraph = paper_of(*five(), make_run(verdict=INVALID), make_run("pi-2", verdict=SUSPECT))
     assert "Left out were 1 run or parts of runs: invalid: throttled (1)." in paragraph
     assert "1 run kept here violated measurement rules and count as suspect (busy-machine)." in paragraph
-    assert "suspect (3)" in latex
+    assert re.search(r"suspect \([a-d]\)", lines_of(latex))
     assert "in 1 of 1 run: busy-machine." in latex
 
 
