@@ -4,7 +4,7 @@ A board that dies shows it in several ways: the signs of one device are one firi
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -27,6 +27,7 @@ from edgemeter.collector.trend.trend_text import (
     event_kind,
     event_of,
     event_text,
+    gap_kind,
     level_text,
     missing_text,
     rise_text,
@@ -80,7 +81,7 @@ class Firing:
 
     `members` are the findings of an event or the signs of a board, empty for what is alone. `first_days` are the earliest and latest first
     day of a step, which distinguish it from other steps of the subject; None for what is a state. `sign_of` is common to all signs of a
-    board, empty for what is none.
+    board, empty for what is none. With `has_runs` the runs that are missing came, but do not count.
     """
 
     rule: str
@@ -93,6 +94,7 @@ class Firing:
     members: tuple[FiringMember, ...] = ()
     first_days: tuple[int, int] | None = None
     sign_of: str = ""
+    has_runs: bool = False
 
     @property
     def marks(self) -> dict[AlertMark, tuple[int, int] | None]:
@@ -137,12 +139,28 @@ class FiringContext:
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
     """Return what fires now, in the order of the rules; the signs of a board whose rules have the same channels are one firing."""
-    fired = [(rule, firing) for rule in rules for firing in _KINDS[rule.kind](rule, context)]
+    every = [(rule, firing) for rule in rules for firing in _KINDS[rule.kind](rule, context)]
+    stepped = {about for rule, firing in every if rule.kind == "step" for about in _metrics_of(firing)}
+    # A board that deviates by a step that is told of, or whose runs do not count since it throttles, has that one alert.
+    fired = [(rule, firing) for rule, firing in every if not _is_explained(rule, firing, stepped)]
     signs = grouped((_board_of(rule, firing), (rule, firing)) for rule, firing in fired if rule.kind in SIGNS)
     results: dict[str | int, Firing] = {
         _board_of(rule, firing) if rule.kind in SIGNS else number: firing for number, (rule, firing) in enumerate(fired)
     }
     return list((results | {board: _of_signs(board, of_board) for board, of_board in signs.items()}).values())
+
+
+def _is_explained(rule: AlertRule, firing: Firing, stepped: Collection[tuple[str, ...]]) -> bool:
+    if firing.has_runs:
+        return (firing.facts["fleet"], firing.facts["device"], "throttling") in stepped
+    return rule.kind == "sick-unit" and not _metrics_of(firing).isdisjoint(stepped)
+
+
+def _metrics_of(firing: Firing) -> set[tuple[str, ...]]:
+    """Return fleet, device and metric of all that a firing is about, but for what befell several boards."""
+    parts = [part.facts for part in firing.members or (firing,)]
+    abouts = {tuple(facts.get(name, "") for name in ("fleet", "device", "metric")) for facts in parts}
+    return abouts if len({about[1] for about in abouts}) == 1 else set()
 
 
 def _board_of(rule: AlertRule, firing: Firing) -> str:
@@ -152,9 +170,9 @@ def _board_of(rule: AlertRule, firing: Firing) -> str:
 def _of_signs(board: str, signs: Sequence[tuple[AlertRule, Firing]]) -> Firing:
     """Return the firing of the signs of one board, by the most severe rule, of equals by the first; its facts stay when a sign joins."""
     firing = min((firing for _, firing in signs), key=lambda firing: _MOST_SEVERE_FIRST.index(firing.severity))
-    if len(signs) == 1:
-        return replace(firing, sign_of=board)
     facts = {name: firing.facts[name] for name in ("fleet", "device")}
+    if len(signs) == 1:
+        return replace(firing, facts=facts, members=firing.members or (_as_member(firing),), sign_of=board)
     kinds = ", ".join(dict.fromkeys(SIGNS[rule.kind] for rule, _ in signs))
     text = "; ".join(f"{SIGNS[rule.kind]}: {sign.text}" for rule, sign in signs)
     members = tuple(replace(member, rule=sign.rule) for _, sign in signs for member in sign.members or (_as_member(sign),))
@@ -329,7 +347,8 @@ def _of_device(rule: AlertRule, device: DevicePresence, kind: str, text: str, da
 def _of_member(rule: AlertRule, member: EventMember) -> Firing:
     trend, finding = member.series, member.finding
     if isinstance(finding, Missing):
-        return _of_series(rule, trend.key, trend.metric, "missing", missing_text(finding), finding.day)
+        firing = _of_series(rule, trend.key, trend.metric, gap_kind([finding]), missing_text(finding), finding.day)
+        return replace(firing, has_runs=finding.has_runs)
     firing = _of_series(rule, trend.key, trend.metric, "step", step_text(trend.metric, finding), finding.day)
     return replace(firing, first_days=(finding.day_low, finding.day_high))
 
@@ -344,7 +363,8 @@ def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
     who = event_of(event)
     members = tuple(map(_as_member, alone))
     subject = f"{facts['fleet']} | {event.cause if event.kind == 'fleet' and event.cause else who} | {iso(event.day_low)}"
-    return Firing(rule.name, subject, rule.severity, f"{event_kind(event)}: {who}", event_text(event), event.day_low, facts, members)
+    title, has_runs = f"{event_kind(event)}: {who}", any(firing.has_runs for firing in alone)
+    return Firing(rule.name, subject, rule.severity, title, event_text(event), event.day_low, facts, members, has_runs=has_runs)
 
 
 def _as_member(firing: Firing) -> FiringMember:

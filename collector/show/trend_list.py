@@ -15,7 +15,7 @@ from edgemeter.collector.trend.trend_text import UNITS, event_kind, event_of, ev
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-_STYLES = {"worse": "red", "better": "green", "missing": "yellow"}
+_STYLES = {"worse": "red", "better": "green", "missing": "yellow", "not valid": "yellow"}
 # Of a finding in a terminal: lines in all, and of its sentence.
 LINES, SENTENCE_LINES = 4, 3
 INDENT = 4 * " "

@@ -62,8 +62,9 @@ def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
 
 
 def gap_events(gaps: Sequence[EventMember]) -> list[TrendEvent]:
-    """Return the events among gaps: the devices of which several series have one."""
-    return list(_of_devices(gaps, "missing"))
+    """Return the events among gaps: the devices of which several series have one, without runs or with runs that do not count."""
+    by_kind = grouped((isinstance(gap.finding, Missing) and gap.finding.has_runs, gap) for gap in gaps)
+    return [event for of_kind in by_kind.values() for event in _of_devices(of_kind, "missing")]
 
 
 def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:

@@ -113,11 +113,12 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """No point since `day`, where one came every `every_days` days."""
+    """No point since `day`, where one came every `every_days` days; with `has_runs` runs came all the same, which do not count."""
 
     day: int
     silent_days: int
     every_days: float
+    has_runs: bool = False
 
 
 def iso(day: int) -> str:

@@ -51,7 +51,8 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     Days count from 1970. `begin_day` is the first one that counts after the last annotation or step, `level` the present level in the
     metric's unit. `temperature_slope` is per cent (or points) a degree of the board, with its standard error; null where temperature
     says nothing. `hidden_ratio` is the share of the newest splits that the temperature may explain. `chance` is how often noise
-    alone scores like the newest scan. `left_out` runs were measured as another kind (`kind` is the newest), `not_valid` ones do not count.
+    alone scores like the newest scan. `left_out` runs were measured as another kind (`kind` is the newest), `not_valid` ones do not count,
+    the newest of them on the day `not_valid_until` (0: there is none).
     """
 
     key: SeriesKey
@@ -77,13 +78,14 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     chance: float = 1.0
     left_out: int = 0
     not_valid: int = 0
+    not_valid_until: int = 0
 
     def missing(self, until: int) -> Missing | None:
         """Return the gap at the end, if points are missing by the day `until`; after some weeks a series counts as ended."""
-        silent = until - self.last_day
-        if self.points < 2 or not max(MISSED_DAYS, 4 * self.every_days) < silent <= OVER_DAYS:
+        silent, patience = until - self.last_day, max(MISSED_DAYS, 4 * self.every_days)
+        if self.points < 2 or not patience < silent <= OVER_DAYS:
             return None
-        return Missing(self.last_day, silent, self.every_days)
+        return Missing(self.last_day, silent, self.every_days, has_runs=until - self.not_valid_until <= patience)
 
 
 def trends(
@@ -137,6 +139,7 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         episodes=tuple(_episode(metric, days, away) for away in changes.episodes if abs(away.size) >= metric.reported_from),
         left_out=days.left_out,
         not_valid=days.not_valid,
+        not_valid_until=days.not_valid_until,
         **current,
     )
 

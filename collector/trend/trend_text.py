@@ -123,7 +123,17 @@ def scatter_text(scatter: Scatter) -> str:
 def missing_text(missing: Missing) -> str:
     """Return a gap in words."""
     usual = "every day" if missing.every_days <= 1 else f"every {significant(missing.every_days, 2)} days"
-    return f"no run for {count(missing.silent_days, 'day')}, the last on {iso(missing.day)}; usually {usual}"
+    runs = "valid run" if missing.has_runs else "run"
+    return f"no {runs} for {count(missing.silent_days, 'day')}, the last on {iso(missing.day)}; usually {usual}"
+
+
+def _gaps(event: TrendEvent) -> list[Missing]:
+    return [member.finding for member in event.members if isinstance(member.finding, Missing)]
+
+
+def gap_kind(gaps: Sequence[Missing]) -> str:
+    """Return the kind of a gap, or of several of one kind, in a few words: `missing`, or `not valid` where runs came that do not count."""
+    return "not valid" if any(gap.has_runs for gap in gaps) else "missing"
 
 
 def trend_verdict(step: Step) -> str:
@@ -149,14 +159,14 @@ def finding_lines(trend: SeriesTrend, until: int, reported: Collection[FindingNa
         lines.append(("scatter", scatter_text(trend.scatter)))
     missing = trend.missing(until)
     if missing is not None and finding_name(trend, missing) not in reported:
-        lines.append(("missing", missing_text(missing)))
+        lines.append((gap_kind([missing]), missing_text(missing)))
     return lines
 
 
 def event_kind(event: TrendEvent) -> str:
     """Return an event's kind in a few words: `fleet, worse`, `board, better`, `missing`."""
     if event.kind == "missing":
-        return "missing"
+        return gap_kind(_gaps(event))
     worse = {member.finding.is_worse for member in event.members if isinstance(member.finding, Step)}
     way = "worse and better" if len(worse) > 1 else "worse" if True in worse else "better"
     return f"{'fleet' if event.kind == 'fleet' else 'board'}, {way}"
@@ -166,7 +176,8 @@ def event_text(event: TrendEvent) -> str:
     """Return an event in words: its days, its size by metric, and what changed with it."""
     days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} .. {iso(event.day_high)}"
     if event.kind == "missing":
-        return f"no run in {len(event.members):,} series since {days}"
+        runs = "valid run" if any(gap.has_runs for gap in _gaps(event)) else "run"
+        return f"no {runs} in {len(event.members):,} series since {days}"
     steps = grouped((member.series.metric, member.finding) for member in event.members if isinstance(member.finding, Step))
     amounts = "; ".join(_amount_of_steps(metric, of_metric) for metric, of_metric in steps.items())
     cause = f"changed with it: {event.cause}" if event.cause else "no known change on that day"

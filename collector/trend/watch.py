@@ -26,7 +26,7 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # Raised whenever the same records would give different findings, or they are kept in another form.
-VERSION = 12
+VERSION = 13
 # How many names an error lists.
 SHOWN = 8
 MOST_SERIES = 500

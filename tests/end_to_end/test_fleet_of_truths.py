@@ -1,0 +1,104 @@
+"""Facts about a fleet of 60 boards whose truths are known: each is told once, with its cause, and nothing else is."""
+
+import json
+import time
+
+import pytest
+
+from edgemeter.collector.alerts.check import check_alerts
+from edgemeter.collector.alerts.rules import AlertRule, AlertRules
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.watch_file import WatchFile
+from tests.fixtures import fleet_truths
+from tests.fixtures.command import edgemeter
+from tests.fixtures.fleet_truths import DAY_NS, DAYS, TWICE, TWICE_DAYS, fleet_of_truths, write_fleet_of_truths
+
+pytestmark = pytest.mark.slow
+RULES = """
+[[rule]]
+name = "step"
+kind = "step"
+severity = "critical"
+metrics = ["energy", "latency", "accuracy", "throttling"]
+[[rule]]
+name = "drift"
+kind = "drift"
+[[rule]]
+name = "invalid"
+kind = "invalid"
+[[rule]]
+name = "missing"
+kind = "missing"
+[[rule]]
+name = "sick board"
+kind = "sick-unit"
+metrics = ["energy", "latency", "accuracy"]
+[[rule]]
+name = "device lost"
+kind = "device-lost"
+[[rule]]
+name = "outbox stopped"
+kind = "outbox-stopped"
+hours = 60.0
+"""
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    """Return the fleet's ledger."""
+    path = tmp_path_factory.mktemp("fleet") / "ledger.sqlite"
+    write_fleet_of_truths(path)
+    return path
+
+
+def day_text(day):
+    """Return a day of the fleet as the alerts write it."""
+    return time.strftime("%Y-%m-%d", time.gmtime(time.time() - (DAYS - day) * 86_400))
+
+
+def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
+    """Six truths on 60 boards, 732 series: six alerts, with board, day and cause; none on the 34 healthy boards of other types."""
+    (tmp_path / "rules.toml").write_text(RULES)
+    result = edgemeter("trend", "alerts", "check", "--ledger", ledger, "--rules", tmp_path / "rules.toml", "--json")
+    assert result.returncode == 0, result.stderr
+    alerts = [change["alert"] for change in json.loads(result.stdout)["changes"]]
+    expected = {
+        "24 devices of Raspberry Pi 5": ("firmware 2026-05-01 to 2026-10-01", day_text(fleet_truths.FIRMWARE_DAY)),
+        fleet_truths.TWICE: ("latency +12", day_text(TWICE_DAYS[1])),
+        fleet_truths.BLIND: ("accuracy -4.0", day_text(fleet_truths.BLIND_DAY)),
+        fleet_truths.THROTTLED: ("always throttles, never before", day_text(fleet_truths.THROTTLED_DAY)),
+        fleet_truths.DEAD: ("device lost", day_text(fleet_truths.DEAD_DAY - 1)),
+        fleet_truths.SICK: ("+1", "energy"),
+    }
+    assert len(alerts) == len(expected), [alert["title"] for alert in alerts]
+    for who, texts in expected.items():
+        (alert,) = [alert for alert in alerts if who in alert["title"]]
+        for text in texts:
+            assert text in alert["title"] + alert["text"], alert
+
+
+def test_a_second_step_of_a_board_is_told_as_well(tmp_path):
+    """On every third day the newest alert is asked for: one of the first step, one of the second, none between."""
+    end_ns = time.time_ns()
+    midnight_ns = end_ns - end_ns % DAY_NS
+    runs = [run for run in fleet_of_truths(end_ns=end_ns) if run.device == TWICE]
+    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("latency",)),))
+    opened = []
+    with WatchFile(tmp_path / "watch") as file:
+        for day in range(12, DAYS, 3):
+            now_ns = midnight_ns - (DAYS - 1 - day) * DAY_NS
+            history = RunHistory([run for run in runs if run.started_at_ns < now_ns])
+            changes = check_alerts(history, "runs.json", file, rules, now_ns).changes
+            opened += [(day, change.alert.firing.day) for change in changes if change.event == "opened"]
+    first = (midnight_ns - DAYS * DAY_NS) // DAY_NS
+    assert [found_on - first for _, found_on in opened] == list(TWICE_DAYS), opened
+    assert all(told - (found_on - first) <= 9 for told, found_on in opened)
+
+
+def test_a_board_whose_runs_do_not_count_is_not_called_silent(ledger):
+    """It sends runs every day, which are suspect since it throttles: no valid run, not no run."""
+    printed = edgemeter("trend", "--ledger", ledger, "--device", fleet_truths.THROTTLED).stdout
+    assert "no valid run" in printed
+    assert "no run" not in printed
+    silent = edgemeter("trend", "--ledger", ledger, "--device", fleet_truths.DEAD).stdout
+    assert "no run" in silent
