@@ -37,6 +37,7 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
     below: float | None = None
     runs: Annotated[int, msgspec.Meta(ge=1)] = 2
     hours: _Positive = 24.0
+    repeat_hours: _Positive | None = None
 
 
 _Quiet = Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]
