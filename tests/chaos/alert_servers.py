@@ -1,4 +1,4 @@
-"""The receivers of a chaos run of alerts: HTTP, SMTP and a real MQTT broker behind a proxy, which misbehave on demand and keep what came."""
+"""The receivers of a chaos run of alerts: HTTP, SMTP and a real MQTT broker behind a proxy; they misbehave on demand and keep what came."""
 
 import contextlib
 import json
@@ -72,61 +72,62 @@ class Receiver:
             self.journal.keep(self.name, text, is_answer_lost=self.mode != "pass")
 
 
+class _HttpHandler(BaseHTTPRequestHandler):
+    timeout = 30
+
+    def do_GET(self) -> None:
+        """A page to log in: whoever comes here took a redirect for a delivery."""
+        self.server.receiver.journal.misdirected += 1
+        self.respond(200)
+
+    def do_POST(self) -> None:
+        """Take a message."""
+        self.server.receiver.journal.watch(self.server.receiver.name, "connected")
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(content) < int(self.headers["Content-Length"]):
+            return
+        mode, is_kept = self.server.receiver.mode, self.server.receiver.keeps()
+        if self.path == "/elsewhere":
+            self.server.receiver.journal.misdirected += 1
+        self.server.receiver.note(json.loads(content)["text"])
+        if mode == "hang":
+            time.sleep(HANG_S)
+        elif mode == "drip":
+            self.drip("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" if is_kept else "HTTP/1.1 503 Busy\r\n\r\n")
+        elif mode == "3xx":
+            moved = f"http://localhost:{self.server.receiver.port}/elsewhere" if self.server.receiver.is_kept else "/login"
+            self.respond(307 if self.server.receiver.is_kept else 302, moved)
+        elif mode in ("4xx", "5xx"):
+            self.respond(404 if mode == "4xx" else 503)
+        elif mode == "pass":
+            self.respond(200)
+            self.server.receiver.journal.watch(self.server.receiver.name, "answered")
+        self.close_connection = True
+
+    def respond(self, status: int, moved: str | None = None) -> None:
+        self.send_response(status)
+        if moved:
+            self.send_header("Location", moved)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def drip(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            for byte in text.encode():
+                self.wfile.write(bytes([byte]))
+                time.sleep(DRIP_S)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 class HttpReceiver(Receiver):
     """Two channels of one kind: `hook` gets JSON, `chat` one text for all."""
 
     def __init__(self, name: str, journal: Journal) -> None:
         super().__init__(name, journal)
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = 30
-
-            def do_GET(self) -> None:
-                """A page to log in: whoever comes here took a redirect for a delivery."""
-                receiver.journal.misdirected += 1
-                self.respond(200)
-
-            def do_POST(self) -> None:
-                """Take a message."""
-                receiver.journal.watch(receiver.name, "connected")
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                mode, is_kept = receiver.mode, receiver.keeps()
-                if self.path == "/elsewhere":
-                    receiver.journal.misdirected += 1
-                receiver.note(body["text"])
-                if mode == "hang":
-                    time.sleep(HANG_S)
-                elif mode == "drip":
-                    self.drip("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" if is_kept else "HTTP/1.1 503 Busy\r\n\r\n")
-                elif mode == "3xx":
-                    moved = f"http://localhost:{receiver.port}/elsewhere" if receiver.is_kept else "/login"
-                    self.respond(307 if receiver.is_kept else 302, moved)
-                elif mode in ("4xx", "5xx"):
-                    self.respond(404 if mode == "4xx" else 503)
-                elif mode == "pass":
-                    self.respond(200)
-                    receiver.journal.watch(receiver.name, "answered")
-                self.close_connection = True
-
-            def respond(self, status: int, moved: str | None = None) -> None:
-                self.send_response(status)
-                if moved:
-                    self.send_header("Location", moved)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def drip(self, text: str) -> None:
-                with contextlib.suppress(OSError):
-                    for byte in text.encode():
-                        self.wfile.write(bytes([byte]))
-                        time.sleep(DRIP_S)
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-        self.server.daemon_threads = True
+        self.server = ThreadingHTTPServer((LOOPBACK, 0), _HttpHandler)
+        self.server.daemon_threads, self.server.receiver = True, self
         self.port = self.server.server_port
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -136,70 +137,71 @@ class HttpReceiver(Receiver):
         return f'kind = "webhook"\nformat = "{form}"\nurl = "http://{LOOPBACK}:{self.port}/{self.name}"\n'
 
 
+class _MailHandler(socketserver.StreamRequestHandler):
+    timeout = 30
+
+    def handle(self) -> None:
+        self.server.receiver.journal.watch(self.server.receiver.name, "connected")
+        with contextlib.suppress(OSError):
+            self.talk()
+
+    def talk(self) -> None:
+        if self.server.receiver.mode == "hang" and not self.server.receiver.is_kept:
+            time.sleep(HANG_S)
+            return
+        self.say("220 chaos", is_slow=self.server.receiver.mode == "drip" and not self.server.receiver.is_kept)
+        while line := self.rfile.readline().decode().strip():
+            verb = line.partition(" ")[0].upper()
+            if verb == "QUIT":
+                self.say("221 bye")
+                return
+            if verb == "RCPT" and self.server.receiver.mode in ("4xx", "5xx"):
+                # The words of SMTP: 4xx passes, 5xx is for good; a fault is named by what it is over HTTP.
+                self.say("550 no such user" if self.server.receiver.mode == "4xx" else "451 try again")
+            elif verb != "DATA":
+                self.say("250 ok")
+            elif not self.data():
+                return
+
+    def data(self) -> bool:
+        self.say("354 go on")
+        lines = []
+        while (part := self.rfile.readline()) != b".\r\n":
+            if not part:
+                return False
+            lines.append(part)
+        message = message_from_bytes(b"".join(lines), policy=policy.default)
+        assert None not in (message["Date"], message["Message-ID"])
+        mode = self.server.receiver.mode
+        self.server.receiver.note(message.get_content())
+        if mode == "hang":
+            time.sleep(HANG_S)
+        elif mode == "drip":
+            self.say("250 " + 30 * "kept ", is_slow=True)
+        elif mode == "pass":
+            self.say("250 kept")
+            self.server.receiver.journal.watch(self.server.receiver.name, "answered")
+            return True
+        return False
+
+    def say(self, text: str, *, is_slow: bool = False) -> None:
+        for part in text + "\r\n" if is_slow else [text + "\r\n"]:
+            self.wfile.write(part.encode())
+            time.sleep(DRIP_S if is_slow else 0)
+
+
+class _MailServer(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+
 class MailReceiver(Receiver):
     """An SMTP server of the standard library's sockets."""
 
     def __init__(self, name: str, journal: Journal) -> None:
         super().__init__(name, journal)
-        receiver = self
-
-        class Handler(socketserver.StreamRequestHandler):
-            timeout = 30
-
-            def handle(self) -> None:
-                receiver.journal.watch(receiver.name, "connected")
-                with contextlib.suppress(OSError):
-                    self.talk()
-
-            def talk(self) -> None:
-                if receiver.mode == "hang" and not receiver.is_kept:
-                    time.sleep(HANG_S)
-                    return
-                self.say("220 chaos", is_slow=receiver.mode == "drip" and not receiver.is_kept)
-                while line := self.rfile.readline().decode().strip():
-                    verb = line.partition(" ")[0].upper()
-                    if verb == "QUIT":
-                        self.say("221 bye")
-                        return
-                    if verb == "RCPT" and receiver.mode in ("4xx", "5xx"):
-                        # The words of SMTP: 4xx passes, 5xx is for good; a fault is named by what it is over HTTP.
-                        self.say("550 no such user" if receiver.mode == "4xx" else "451 try again")
-                    elif verb != "DATA":
-                        self.say("250 ok")
-                    elif not self.data():
-                        return
-
-            def data(self) -> bool:
-                self.say("354 go on")
-                lines = []
-                while (part := self.rfile.readline()) != b".\r\n":
-                    if not part:
-                        return False
-                    lines.append(part)
-                message = message_from_bytes(b"".join(lines), policy=policy.default)
-                assert message["Date"] and message["Message-ID"]
-                mode = receiver.mode
-                receiver.note(message.get_content())
-                if mode == "hang":
-                    time.sleep(HANG_S)
-                elif mode == "drip":
-                    self.say("250 " + 30 * "kept ", is_slow=True)
-                elif mode == "pass":
-                    self.say("250 kept")
-                    receiver.journal.watch(receiver.name, "answered")
-                    return True
-                return False
-
-            def say(self, text: str, *, is_slow: bool = False) -> None:
-                for part in text + "\r\n" if is_slow else [text + "\r\n"]:
-                    self.wfile.write(part.encode())
-                    time.sleep(DRIP_S if is_slow else 0)
-
-        class Server(socketserver.ThreadingTCPServer):
-            allow_reuse_address = True
-            daemon_threads = True
-
-        self.server = Server((LOOPBACK, 0), Handler)
+        self.server = _MailServer((LOOPBACK, 0), _MailHandler)
+        self.server.receiver = self
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def settings(self) -> str:

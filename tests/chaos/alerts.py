@@ -1,7 +1,7 @@
-"""`python -m tests.chaos.alerts --faults 300`: checks of alerts that are killed, cut, stalled and refused; then every message is counted.
+"""`python -m tests.chaos.alerts`: checks of alerts are killed, channels cut, stalled and refused; then every message is counted.
 
-Devices are lost and come back; each is an alert that four channels (JSON and text over HTTP, mail, MQTT) are to be told once, or again where
-their answer did not come through. The last line is JSON; status 0 when no alert is lost to a channel and none came twice without a cause.
+Devices are lost and come back; each is an alert that four channels (JSON and text over HTTP, mail, MQTT) are to be told once, or again
+where their answer did not come through. The last line is JSON; status 0 when nothing is lost and nothing came twice without such a cause.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class AlertWorld:
         self._stack = ExitStack()
         self._count = 0
 
-    def __enter__(self) -> "AlertWorld":
+    def __enter__(self) -> "AlertWorld":  # noqa: PYI034 - Self needs Python 3.11
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-chaos-")))
         self.disk = Disk(self.folder / "disk", DISK_MB)
         self._stack.callback(self.disk.remove)
