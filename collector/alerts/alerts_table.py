@@ -42,8 +42,8 @@ def check_json(result: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
 
 def waiting_text(channel: WaitingChannel) -> str:
     """Return in one line how many notices a channel has not got, since when, why, and when they are tried again."""
-    again = f"; again at {stamp(channel.next_ns)} UTC" if channel.next_ns else ""
-    return printable(f"{channel.sentence}{again}")
+    next_try = f"; again at {stamp(channel.next_ns)} UTC" if channel.next_ns else ""
+    return printable(f"{channel.sentence}{next_try}")
 
 
 def alerts_table(alerts: Sequence[Alert], *, with_members: bool = False) -> Table:
@@ -65,9 +65,9 @@ def unsent_table(unsent_notices: Sequence[UnsentNotice]) -> Table:
         *(Column(name, overflow="fold") for name in ("notice", "alert", "channel", "event", "since", "tries", "again", "waits for"))
     )
     for unsent in unsent_notices:
-        cells = (f"{unsent.number}", f"#{unsent.alert.number} {unsent.alert.firing.title}", unsent.channel, unsent.event)
-        again = stamp(unsent.next_ns) if unsent.next_ns else "at the next check"
-        cells += (stamp(unsent.since_ns), f"{unsent.tries}", again, _reason(unsent))
+        alert, since = f"#{unsent.alert.number} {unsent.alert.firing.title}", stamp(unsent.since_ns)
+        next_try = stamp(unsent.next_ns) if unsent.next_ns else "at the next check"
+        cells = (f"{unsent.number}", alert, unsent.channel, unsent.event, since, f"{unsent.tries}", next_try, _reason(unsent))
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 

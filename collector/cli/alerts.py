@@ -78,7 +78,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_
 @click.option("--members", "with_members", is_flag=True, help="Show below each event the findings that it consists of.")
 @format_option('Print {"alerts": [...], "waiting": [...]}, each alert with its members.')
 def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, form: Format | None) -> None:
-    """List the open alerts, or all of them, and the notifications that wait, with the reason.
+    """List the open alerts, or all of them; then the notifications that wait, and why.
 
     Example: edgemeter trend alerts list --all
     """
@@ -121,11 +121,11 @@ def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
 
 
 @alerts.command(short_help="Drop notifications that wait.")
-@click.argument("notices", nargs=-1, type=click.IntRange(1), metavar="[NOTICE]...")
+@click.argument("notices", nargs=-1, type=click.IntRange(1), metavar="NOTICE")
 @store_option
 @click.option("--channel", help="Drop everything that waits for this channel.")
 def drop(notices: tuple[int, ...], stores: tuple[str, ...], channel: str | None) -> None:
-    """Drop notifications that wait, by the numbers that `list` shows or for a whole channel; the alerts stay.
+    """Drop notifications that wait; the alerts stay. Their numbers are those that `list` shows.
 
     Example: edgemeter trend alerts drop --channel "team chat"
     """

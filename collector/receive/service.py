@@ -236,20 +236,20 @@ class Collector:
             drain.wake()
 
 
-def _alert_metrics(place: LedgerPlace) -> Iterator[MonitorMetric]:
+def _alert_metrics(ledger_place: LedgerPlace) -> Iterator[MonitorMetric]:
     """Yield what the channels of alerts have not got; nothing where no alert was ever checked."""
-    if isinstance(place, Path) and not watch_file_beside(str(place)).exists():
+    if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
         return
     # A ledger on a server that `init-ledger` has not seen since the last version has no table for it.
-    with suppress(EdgemeterError), open_watch(place, "read") as file, file.reading() as statements:
+    with suppress(EdgemeterError), open_watch(ledger_place, "read") as file, file.reading() as statements:
         waiting, ended_ns = waiting_channels(statements), last_check_ns(statements)
         counts = {channel.channel: channel.notices for channel in waiting}
         since_s = {channel.channel: channel.since_ns / 1e9 for channel in waiting}
-        yield MonitorMetric("alert_notices", "gauge", "Notices of alerts that a channel has not got.", counts, "channel")
-        yield MonitorMetric("alert_notices_since_timestamp_seconds", "gauge", "Since when the oldest of them waits.", since_s, "channel")
+        yield MonitorMetric("alert_notices", "gauge", "Notices of alerts undelivered to a channel.", counts, "channel")
+        yield MonitorMetric("alert_notices_since_timestamp_seconds", "gauge", "When the oldest was due.", since_s, "channel")
         if ended_ns is not None:
             age_s = max(0, time.time_ns() - ended_ns) / 1e9
-            yield MonitorMetric("alert_check_age_seconds", "gauge", "Time since a check of the alerts ended.", age_s)
+            yield MonitorMetric("alert_check_age_seconds", "gauge", "Time since the last check of alerts.", age_s)
 
 
 def _backlog_metrics(devices: Sequence[DeviceBacklog]) -> Iterator[MonitorMetric]:

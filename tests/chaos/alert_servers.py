@@ -47,9 +47,9 @@ class Journal:
 
     def keep(self, channel: str, text: str, *, is_answer_lost: bool) -> None:
         """Note a message by the titles in its text."""
-        told = [(device, {"over: ": "closed", "still: ": "updated"}.get(word, "opened")) for word, device in TITLE.findall(text)]
+        events = [(device, {"over: ": "closed", "still: ": "updated"}.get(word, "opened")) for word, device in TITLE.findall(text)]
         with self.lock:
-            self.kept.append(Kept(channel, told, self.run, is_answer_lost))
+            self.kept.append(Kept(channel, events, self.run, is_answer_lost))
         self.watch(channel, "kept")
 
 

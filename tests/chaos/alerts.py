@@ -112,8 +112,8 @@ class AlertWorld:
         for _ in range(self.draw.choice([1, 1, 1, 2, 3])):
             run.lost_devices.append(f"dev-{len(self.present)}")
             self.report(run.lost_devices[-1], is_present=False)
-        told = {device for kept in self.journal.kept for device, _ in kept.told}
-        lost = [device for device, is_present in self.present.items() if not is_present and device in told]
+        reported = {device for message in self.journal.kept for device, _ in message.told}
+        lost = [device for device, is_present in self.present.items() if not is_present and device in reported]
         if lost and self.draw.random() < RETURNS:
             self.report(self.draw.choice(lost), is_present=True)
         options = ["--retry"] if self.draw.random() < 0.5 else []
@@ -212,6 +212,7 @@ class Line:
 
 def judged(world: AlertWorld) -> dict[tuple[str, str], Line]:
     """Return what became of every alert at every channel, by the fault under which it opened, repeats by that of the message before."""
+    messages = world.journal.kept
     lines: dict[tuple[str, str], Line] = defaultdict(Line)
     for run in world.runs:
         for channel in CHANNELS:
@@ -219,17 +220,17 @@ def judged(world: AlertWorld) -> dict[tuple[str, str], Line]:
             line.faults += run.kind != "none"
             line.alerts += len(run.lost_devices)
             for device in run.lost_devices:
-                told = {event for kept in world.journal.kept if kept.channel == channel for told, event in kept.told if told == device}
-                is_told = "closed" in told if world.present[device] else "opened" in told
+                events = {event for message in messages if message.channel == channel for about, event in message.told if about == device}
+                is_told = "closed" in events if world.present[device] else "opened" in events
                 line.told += is_told
                 line.lost += not is_told
-    last = {(kept.channel, kept.run): kept for kept in world.journal.kept}
+    last = {(message.channel, message.run): message for message in messages}
     by_event: dict[tuple[str, str, str], list[Kept]] = defaultdict(list)
-    for kept in world.journal.kept:
-        for device, event in kept.told:
-            by_event[kept.channel, device, event].append(kept)
-    for (channel, _, _), messages in by_event.items():
-        for before in messages[:-1]:
+    for message in messages:
+        for device, event in message.told:
+            by_event[message.channel, device, event].append(message)
+    for (channel, _, _), of_event in by_event.items():
+        for before in of_event[:-1]:
             run = world.runs[before.run]
             line = lines[_kind(run, channel), channel]
             line.twice += 1

@@ -130,7 +130,7 @@ def test_what_a_channel_has_not_got_waits(ledger_place):
         (waiting,) = checked(0).waiting
         assert (waiting.channel, waiting.notices, waiting.since_ns) == ("hook", 1, now_ns)
         events = TrendEvents(LedgerSource(ledger_place))
-        assert [shown.sentence for shown in events.waiting()] == [waiting.sentence]
+        assert [entry.sentence for entry in events.waiting()] == [waiting.sentence]
         metrics = {metric.name: metric.value for metric in Collector(parse_address("127.0.0.1:1", environ={}), ledger_place).metrics()}
         assert (metrics["alert_notices"], metrics["alert_notices_since_timestamp_seconds"]) == ({"hook": 1}, {"hook": now_ns / 1e9})
         assert 0 <= metrics["alert_check_age_seconds"] < 60

@@ -59,7 +59,7 @@ def hook(server, name="hook", **settings):
     return Channel(name=name, kind="webhook", url=f"http://127.0.0.1:{server.server_port}", **settings)
 
 
-def told(server):
+def messages_of(server):
     """Return event and title of every message that a listener kept."""
     return [(body["event"], body["alert"]["title"]) for *_, body in server.kept]
 
@@ -84,7 +84,7 @@ def test_an_outage_of_a_day_loses_nothing(file, at):
         server.kept.clear()
         server.status = 200
         results = [at(24 + number / 12, rules, "a", "b") for number in range(5)]
-        assert sorted(told(server)) == [("opened", "lost: a"), ("opened", "lost: b")]
+        assert sorted(messages_of(server)) == [("opened", "lost: a"), ("opened", "lost: b")]
         assert (results[-1].waiting, results[-1].sent) == ([], [])
         assert rows(file) == []
 
@@ -104,7 +104,7 @@ def test_a_receiver_that_refuses_gets_it_when_it_is_corrected(at):
         at(1, rules, "a", "b")
         server.status = 200
         assert at(1.1, rules, "a", "b", is_retry=True).waiting == []
-        assert told(server) == [("opened", "lost: a"), ("opened", "lost: b"), ("opened", "lost: b")]
+        assert messages_of(server) == [("opened", "lost: a"), ("opened", "lost: b"), ("opened", "lost: b")]
 
 
 def test_what_was_accepted_is_not_sent_again_because_another_was_refused(at):
@@ -191,8 +191,8 @@ def test_a_mail_that_comes_again_is_recognised(file, at):
         at(1, rules, "a", "b")
         at(2, rules, "b")
         mails = [message_from_string(text, policy=policy.default) for text in server.kept]
-    first, again, other, over = [message["Message-ID"] for message in mails]
-    assert first == again
+    first, second, other, over = [message["Message-ID"] for message in mails]
+    assert first == second
     assert len({first, other, over}) == 3
     assert first.endswith("@x.org>")
     assert all(message["Date"].datetime is not None for message in mails)
@@ -246,7 +246,7 @@ def test_a_fault_of_ours_in_one_channel_is_that_channels_alone(at, monkeypatch):
     with http_listener() as server:
         result = at(0, rules_for(hook(server, "bad"), hook(server, "good")), "a")
     assert [(waiting.channel, waiting.error) for waiting in result.waiting] == [("bad", "channel 'bad': KeyError: 'x'")]
-    assert told(server) == [("opened", "lost: a")]
+    assert messages_of(server) == [("opened", "lost: a")]
 
 
 def fleet_of_lost_devices(tmp_path, *channels):

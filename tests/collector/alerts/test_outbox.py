@@ -56,10 +56,10 @@ def rules_for(server, *, repeat_hours=None, **settings):
     return AlertRules(rule=(rule,), channel=(channel,))
 
 
-def told(server):
+def messages_of(server):
     """Return event and title of every message, and forget them."""
-    kept, server.kept = server.kept, []
-    return [(body["event"], body["alert"]["title"]) for *_, body in kept]
+    messages, server.kept = server.kept, []
+    return [(body["event"], body["alert"]["title"]) for *_, body in messages]
 
 
 def test_an_alert_that_is_over_before_it_was_sent_is_told_as_over_alone(server, at):
@@ -70,9 +70,9 @@ def test_an_alert_that_is_over_before_it_was_sent_is_told_as_over_alone(server, 
         at(0, rules, "a")
         at(1, rules)
         server.status = 200
-        told(server)
+        messages_of(server)
         assert at(2, rules).waiting == []
-        assert told(server) == expected
+        assert messages_of(server) == expected
         at(400, rules)
 
 
@@ -86,11 +86,11 @@ def test_what_comes_back_before_anything_was_sent_opens(server, at):
         at(1, rules)
         at(2, rules, subject)
         server.status = 200
-        told(server)
+        messages_of(server)
         at(3, rules, subject)
-        assert told(server) == [("opened", f"lost: {subject}")]
+        assert messages_of(server) == [("opened", f"lost: {subject}")]
         at(4, rules)
-        told(server)
+        messages_of(server)
 
 
 def test_an_update_waits_once_and_says_how_it_is_now(server, at):
@@ -113,16 +113,16 @@ def test_an_alert_that_nobody_acknowledged_is_repeated(file, server, at):
     expected = {0: [("opened", "lost: a")], 1: [], 4: [repeated], 5: [], 7.9: [], 8: [repeated]}
     for hour, messages in expected.items():
         at(hour, rules, "a")
-        assert told(server) == messages, hour
+        assert messages_of(server) == messages, hour
     lifecycle.acknowledge(file, 1, None)
     for hour in (12, 16):
         at(hour, rules, "a")
-        assert told(server) == []
+        assert messages_of(server) == []
     at(20, rules, "a", "b")
     lifecycle.dismiss(file, 2, None)
-    told(server)
+    messages_of(server)
     at(24, rules, "a", "b")
-    assert told(server) == []
+    assert messages_of(server) == []
 
 
 def test_a_repetition_that_waits_is_dropped_when_somebody_acknowledges(file, server, at):
@@ -144,13 +144,13 @@ def test_quiet_hours_are_no_failure(server, at, file):
     server.status = 503
     assert len(at(0, rules, "a").waiting) == 1
     server.status = 200
-    told(server)
+    messages_of(server)
     result = at(2, rules, "a", "b")
-    assert (result.waiting, result.sent, told(server)) == ([], [], [])
+    assert (result.waiting, result.sent, messages_of(server)) == ([], [], [])
     with file.reading() as statements:
         assert {unsent.state for unsent in outbox.unsent_notices(statements)} == {"quiet"}
     assert at(9, rules, "a", "b").waiting == []
-    assert len(told(server)) == 2
+    assert len(messages_of(server)) == 2
 
 
 def replace_channel(channel, **changes):
@@ -167,9 +167,9 @@ def test_what_waits_for_a_channel_that_was_removed_is_kept_and_reported(file, se
         (waiting,) = at(1, AlertRules(rule=rules.rule), "a").waiting
         assert "the rules have no such channel: restore it, or drop them" in waiting.error
     server.status = 200
-    told(server)
+    messages_of(server)
     at(2, rules, "a")
-    assert told(server) == [("opened", "lost: a")]
+    assert messages_of(server) == [("opened", "lost: a")]
     server.status = 503
     at(3, rules)
     with pytest.raises(ConfigError, match="no such notice waits"):
@@ -184,12 +184,12 @@ def test_a_clock_that_was_stepped_holds_nothing_up(server, at):
     server.status = 503
     at(24 * 365, rules, "a")
     server.status = 200
-    told(server)
+    messages_of(server)
     at(0, rules, "a")
-    assert ("opened", "lost: a") in told(server)
+    assert ("opened", "lost: a") in messages_of(server)
     at(1, rules, "a")
     at(5, rules, "a")
-    assert told(server) == [("updated", "still: lost: a")]
+    assert messages_of(server) == [("updated", "still: lost: a")]
 
 
 def test_a_full_disk_sends_nothing_that_it_could_not_note(file, server, at):
@@ -202,7 +202,7 @@ def test_a_full_disk_sends_nothing_that_it_could_not_note(file, server, at):
     file.connection.execute("PRAGMA max_page_count = 100000")
     at(1, rules, "a")
     at(2, rules, "a")
-    assert told(server) == [("opened", "lost: a")]
+    assert messages_of(server) == [("opened", "lost: a")]
 
 
 def test_a_check_and_its_outbox_are_one_transaction(file, server, at, monkeypatch):
@@ -246,4 +246,4 @@ def test_what_an_earlier_version_could_not_send_is_sent_by_this_one(tmp_path, se
     with WatchFile(path) as file:
         result = check.delivery.deliver(file, rules_for(server), NOW)
     assert [(sent.notices, sent.error) for sent in result] == [(1, None)]
-    assert told(server) == [("opened", "lost: a")]
+    assert messages_of(server) == [("opened", "lost: a")]

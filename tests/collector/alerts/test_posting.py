@@ -8,7 +8,7 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.scripted_http import scripted_http
 
 
-def asked(server):
+def requests_of(server):
     """Return method and path of what a server was asked."""
     return [(method, path) for method, path, _, _ in server.kept]
 
@@ -19,7 +19,7 @@ def test_a_redirect_to_another_page_is_no_delivery(status):
     with scripted_http(lambda request, _: request.respond(200 if request.path == "/login" else status, Location="/login")) as server:
         with pytest.raises(TransientError, match="a redirect is no delivery"):
             post_json("c", f"{server.url}/hook", {"text": "x"})
-        assert asked(server) == [("POST", "/hook")]
+        assert requests_of(server) == [("POST", "/hook")]
 
 
 @pytest.mark.parametrize("status", [307, 308])
@@ -32,7 +32,7 @@ def test_a_message_is_repeated_at_the_same_host_only(status):
     with scripted_http(script) as server, scripted_http(lambda request, _: request.respond(200)) as other:
         target = "/new"
         post_json("c", f"{server.url}/hook", {"text": "x"}, "secret")
-        assert asked(server) == [("POST", "/hook"), ("POST", "/new")]
+        assert requests_of(server) == [("POST", "/hook"), ("POST", "/new")]
         _, _, headers, body = server.kept[-1]
         assert (headers["Authorization"], headers["Content-Type"], body) == ("Bearer secret", "application/json", {"text": "x"})
         for target in (f"{other.url}/new", f"http://localhost:{server.server_port}/new", f"{server.url}/hook"):
