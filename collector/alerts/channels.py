@@ -39,14 +39,14 @@ _LONGEST_BYTES = 4000
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 
-class Answer(NamedTuple):
+class MessageAnswer(NamedTuple):
     """The receiver's answer to one message: the notices in it, and why it refuses them (None: it has them)."""
 
     notices: Sequence[Notice]
     refusal: str | None = None
 
 
-def sent_messages(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answer]:
+def sent_messages(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send notices to one channel, a message with each step of the iteration; yield the answer to each.
 
     Raises:
@@ -89,24 +89,26 @@ def _password(channel: Channel) -> str | None:
     return _secret("password", channel.name, channel.password_file, channel.password_env)
 
 
-def _posted(channel: Channel, address: str, messages: Iterable[tuple[Sequence[Notice], Any]], token: str | None = None) -> Iterator[Answer]:
+def _posted(
+    channel: Channel, address: str, messages: Iterable[tuple[Sequence[Notice], Any]], token: str | None = None
+) -> Iterator[MessageAnswer]:
     for notices, body in messages:
         try:
             post_json(channel.name, address, body, token)
         except UnavailableError as error:
-            yield Answer(notices, str(error))
+            yield MessageAnswer(notices, str(error))
         else:
-            yield Answer(notices)
+            yield MessageAnswer(notices)
 
 
-def _send_webhook(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answer]:
+def _send_webhook(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send JSON to any address: form `json` sends a message for every alert, `slack` (also for Mattermost) one text for all."""
     if channel.format == "slack":
         return _posted(channel, _url(channel), [(notices, {"text": notice_text(notices)})])
     return _posted(channel, _url(channel), (([notice], alert_document(notice)) for notice in notices))
 
 
-def _send_to_alertmanager(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answer]:
+def _send_to_alertmanager(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send alerts to Prometheus Alertmanager, API v2, closed ones with their end."""
     return _posted(channel, f"{_url(channel).rstrip('/')}/api/v2/alerts", [(notices, [_alert(notice) for notice in notices])])
 
@@ -127,7 +129,7 @@ def _alert(notice: Notice) -> dict[str, object]:
     return alert
 
 
-def _send_to_ntfy(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answer]:
+def _send_to_ntfy(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send one message for all notices to ntfy.sh or an own server, with the highest priority among them; closed ones are quiet."""
     priority = max(_QUIET if notice.event == "closed" else _PRIORITY[notice.severity] for notice in notices)
     text = notice_text(notices).encode()[:_LONGEST_BYTES].decode("utf-8", "ignore")
@@ -137,7 +139,7 @@ def _send_to_ntfy(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answe
     return _posted(channel, _url(channel), [(notices, body | ({"click": link} if link else {}))], token)
 
 
-def _send_mail(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answer]:
+def _send_mail(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send a mail for every alert."""
     password = _password(channel)
     server = None
@@ -151,11 +153,11 @@ def _send_mail(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answer]:
             except smtplib.SMTPException as error:
                 if not _is_permanent(error):
                     raise
-                yield Answer([notice], _mail_refusal(channel, error))
+                yield MessageAnswer([notice], _mail_refusal(channel, error))
             else:
                 if refused:
                     logger.warning("channel %r: the mail server refuses some of its recipients: %s", channel.name, refused)
-                yield Answer([notice])
+                yield MessageAnswer([notice])
     except (smtplib.SMTPException, OSError) as error:
         if _is_permanent(error):
             raise UnavailableError(_mail_refusal(channel, error)) from error
@@ -208,7 +210,7 @@ def _mail_server(channel: Channel) -> smtplib.SMTP:
     return server
 
 
-def _send_over_mqtt(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answer]:
+def _send_over_mqtt(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send a JSON message for every alert, QoS 1, not retained, so that nobody takes an old one for new."""
     address = parse_address(_url(channel))
     address = replace(address, user=channel.user or address.user, password=_password(channel) or address.password)
@@ -222,7 +224,7 @@ def _send_over_mqtt(channel: Channel, notices: Sequence[Notice]) -> Iterator[Ans
                 raise TransientError(f"channel {channel.name!r}: the broker at {address} did not accept a message in time")
             refusal = answers.refusals[-1]
             words = f"channel {channel.name!r}: the broker at {address} refuses the topic {channel.topic!r} ({refusal}): allow it"
-            yield Answer([notice], words if refusal else None)
+            yield MessageAnswer([notice], words if refusal else None)
     except UnavailableError as error:
         raise TransientError(f"channel {channel.name!r}: {error}") from error
     finally:
@@ -262,7 +264,7 @@ class _BrokerAnswers:
             self._changed.notify_all()
 
 
-def _send_with_apprise(channel: Channel, notices: Sequence[Notice]) -> Iterator[Answer]:
+def _send_with_apprise(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send notices as one message to one address of Apprise (`pip install 'edgemeter[apprise]'`, BSD-2)."""
     apprise = import_extra("apprise", "apprise", f"channel {channel.name!r} needs Apprise")
     target = apprise.Apprise()
@@ -270,10 +272,10 @@ def _send_with_apprise(channel: Channel, notices: Sequence[Notice]) -> Iterator[
         raise ConfigError(f"channel {channel.name!r}: Apprise does not support its address: see its list of services")
     if not target.notify(title=headline(notices), body=notice_text(notices)):
         raise TransientError(f"channel {channel.name!r}: Apprise could not deliver")
-    yield Answer(notices)
+    yield MessageAnswer(notices)
 
 
-_SENDERS: Mapping[str, Callable[[Channel, Sequence[Notice]], Iterator[Answer]]] = {
+_SENDERS: Mapping[str, Callable[[Channel, Sequence[Notice]], Iterator[MessageAnswer]]] = {
     "webhook": _send_webhook,
     "alertmanager": _send_to_alertmanager,
     "ntfy": _send_to_ntfy,

@@ -8,17 +8,16 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.statements import Statements
 from edgemeter.collector.alerts import outbox
-from edgemeter.collector.alerts.channels import Answer, sent_messages
-from edgemeter.collector.alerts.lifecycle import read_alerts
-from edgemeter.collector.alerts.notices import Notice, notice_of_alert
-from edgemeter.collector.alerts.outbox import LONGEST_PAUSE_NS, REFUSED_PAUSE_NS, UnsentNotice
+from edgemeter.collector.alerts.channels import MessageAnswer, sent_messages
+from edgemeter.collector.alerts.notices import Notice
+from edgemeter.collector.alerts.outbox import FIRST_PAUSE_NS, LONGEST_PAUSE_NS, REFUSED_PAUSE_NS, UnsentNotice, due_notices
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from edgemeter.collector.trend.watch_file import WatchStore
 
@@ -34,7 +33,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a channel in one check: how many notices it accepted, and why it did not accept others (None: it has them all)."""
+    """The outcome for a channel of one check: how many notices it accepted, and why it did not accept others (None: it has them all)."""
 
     channel: str
     notices: int
@@ -43,66 +42,56 @@ class Sent:
 
 @dataclass(slots=True)
 class _Load:
-    """What one channel is sent in this check, by the number of the alert; `unsent` becomes less as it is accepted."""
+    """The notices that one channel is sent in this check, by the number of the alert; those that are answered leave it."""
 
     channel: Channel
-    notices: list[Notice]
+    page: str | None
     unsent: dict[int, UnsentNotice]
     accepted: int = 0
     error: str | None = None
 
     def batches(self) -> list[list[Notice]]:
-        """Return the notices; a message that was refused does not hold up others, so each of it goes alone."""
-        alone = {number for number, unsent in self.unsent.items() if unsent.state == "refused" and self.channel.kind != "alertmanager"}
-        together = [notice for notice in self.notices if notice.number not in alone]
-        return [*([together] if together else []), *([notice] for notice in self.notices if notice.number in alone)]
+        """Return the notices, critical ones first; a message that was refused must not hold up others, so each of it goes alone."""
+        ordered = sorted(self.unsent.values(), key=lambda unsent: (_SEVERITIES.index(unsent.alert.firing.severity), unsent.number))
+        together = [unsent.notice(self.page) for unsent in ordered if unsent.state != "refused"]
+        alone = [[unsent.notice(self.page)] for unsent in ordered if unsent.state == "refused"]
+        return [together, *alone] if together else alone
 
 
 # A channel's answer to a message, or how it ended (None: well), and what it waits for before it goes on.
-_Event = tuple[_Load, Answer | Exception | None, threading.Event]
+_Event = tuple[_Load, MessageAnswer | Exception | None, threading.Event]
 
 
 def deliver(file: WatchStore, rules: AlertRules, now_ns: int, *, is_retry: bool = False) -> list[Sent]:
-    """Send what waits and is due, or everything (`is_retry`) but what waits for the end of quiet times; return what became of each channel.
+    """Send what is due, or everything (`is_retry`), but nothing that waits for the end of quiet times; return the outcome of each channel.
 
     Raises:
         UnavailableError: an answer cannot be noted, the disk is full.
         TransientError: somebody else holds the store.
     """
     with file.reading() as statements:
-        waiting = outbox.unsent_notices(statements)
-    loads = [load for channel in rules.channel if (load := _load(file, rules, channel, waiting, now_ns, is_retry=is_retry)).notices]
+        waiting = [unsent for unsent in outbox.unsent_notices(statements) if not unsent.is_held]
+    loads = []
+    for channel in rules.channel:
+        of_channel = [unsent for unsent in waiting if unsent.channel == channel.name]
+        if not is_retry and channel.kind != "alertmanager":
+            of_channel = due_notices(of_channel, now_ns)
+        if of_channel:
+            loads.append(_Load(channel, rules.link, {unsent.alert.number: unsent for unsent in of_channel}))
     events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
     for load in loads:
         threading.Thread(target=_send, args=(load, events), name=f"edgemeter-alerts-{load.channel.name}", daemon=True).start()
     active = len(loads)
     while active:
         load, outcome, stored = events.get()
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, MessageAnswer):
             _note_answer(file, load, outcome, now_ns)
         else:
             active -= 1
-            if outcome is not None and (load.unsent or load.channel.kind == "alertmanager"):
+            if outcome is not None and load.unsent:
                 _note_failure(file, load, outcome, now_ns)
         stored.set()
     return [Sent(load.channel.name, load.accepted, load.error) for load in loads]
-
-
-def _load(file: WatchStore, rules: AlertRules, channel: Channel, waiting: Sequence[UnsentNotice], now_ns: int, *, is_retry: bool) -> _Load:
-    of_channel = [unsent for unsent in waiting if unsent.channel == channel.name and not unsent.is_held]
-    is_each_due = is_retry or channel.kind == "alertmanager"
-    due = [unsent for unsent in of_channel if is_each_due or unsent.is_due(now_ns)]
-    if due:
-        # Where one is tried, those that wait because the channel could not be reached are too.
-        due = [unsent for unsent in of_channel if is_each_due or unsent.is_due(now_ns, LONGEST_PAUSE_NS if unsent.state == "due" else 0)]
-    due.sort(key=lambda unsent: (_SEVERITIES.index(unsent.alert.firing.severity), unsent.number))
-    notices = {unsent.alert.number: unsent.notice(rules.link) for unsent in due}
-    if channel.kind == "alertmanager":
-        # It expects every open alert to be sent repeatedly.
-        names = {rule.name for rule in rules.rule if channel.name in rule.channels}
-        still_open = [alert for alert in read_alerts(file) if alert.firing.rule in names]
-        notices = {alert.number: notice_of_alert("updated", alert, rules.link) for alert in still_open} | notices
-    return _Load(channel, list(notices.values()), {unsent.alert.number: unsent for unsent in due})
 
 
 def _send(load: _Load, events: "queue.SimpleQueue[_Event]") -> None:
@@ -118,7 +107,7 @@ def _send(load: _Load, events: "queue.SimpleQueue[_Event]") -> None:
     events.put((load, outcome, threading.Event()))
 
 
-def _answers(load: _Load) -> Iterator[Answer]:
+def _answers(load: _Load) -> Iterator[MessageAnswer]:
     until_s, refusals = time.monotonic() + CHANNEL_S, 0
     for batch in load.batches():
         answers = within(MESSAGE_S, functools.partial(sent_messages, load.channel, batch), load.channel)
@@ -150,44 +139,29 @@ def within(seconds: float, call: Callable[[], _Result], channel: Channel) -> _Re
     return result  # type: ignore[return-value]
 
 
-def _note_answer(file: WatchStore, load: _Load, answer: Answer, now_ns: int) -> None:
-    answered = [(notice, load.unsent.pop(notice.number, None)) for notice in answer.notices]
-    if answer.refusal is None:
-        load.accepted += len(answer.notices)
-        _store(
-            file, lambda statements: outbox.delivered(statements, [number for _, unsent in answered if unsent for number in unsent.numbers])
-        )
-        return
-    load.error = answer.refusal
-
-    def keep(statements: Statements) -> None:
-        for notice, unsent in answered:
-            if unsent is None:
-                outbox.keep_notice(statements, load.channel.name, notice.number, "updated", now_ns)
-        numbers = {notice.number for notice, _ in answered}
-        for unsent in outbox.unsent_notices(statements):
-            if unsent.channel == load.channel.name and unsent.alert.number in numbers:
-                outbox.refused(statements, unsent, load.error or "", now_ns)
-
-    _store(file, keep)
+def _note_answer(file: WatchStore, load: _Load, answer: MessageAnswer, now_ns: int) -> None:
+    answered = [load.unsent.pop(notice.number) for notice in answer.notices]
+    error = answer.refusal
+    if error is None:
+        load.accepted += len(answered)
+        _store(file, lambda statements: outbox.delivered(statements, answered))
+    else:
+        load.error = error
+        _store(file, lambda statements: outbox.not_delivered(statements, answered, error, now_ns + REFUSED_PAUSE_NS, "refused"))
 
 
 def _note_failure(file: WatchStore, load: _Load, error: Exception, now_ns: int) -> None:
-    load.error = (
-        str(error) if isinstance(error, EdgemeterError) else f"channel {load.channel.name!r}: {type(error).__name__}: {one_line(error)}"
-    )
-    # Settings are corrected here, and asking costs nothing.
-    pause_ns = 0 if isinstance(error, ConfigError) else REFUSED_PAUSE_NS if isinstance(error, UnavailableError) else None
-
-    def keep(statements: Statements) -> None:
-        if load.channel.kind == "alertmanager":
-            for notice in load.notices:
-                outbox.keep_notice(statements, load.channel.name, notice.number, "updated", now_ns)
-        waiting = [unsent for unsent in outbox.unsent_notices(statements) if unsent.channel == load.channel.name]
-        numbers = {*load.unsent, *(notice.number for notice in load.notices if load.channel.kind == "alertmanager")}
-        outbox.failed(statements, [unsent for unsent in waiting if unsent.alert.number in numbers], load.error or "", now_ns, pause_ns)
-
-    _store(file, keep)
+    text = str(error) if isinstance(error, EdgemeterError) else f"channel {load.channel.name!r}: {type(error).__name__}: {one_line(error)}"
+    unsent_notices = list(load.unsent.values())
+    if isinstance(error, ConfigError):
+        # Settings are corrected here, and asking costs nothing.
+        pause_ns = 0
+    elif isinstance(error, UnavailableError):
+        pause_ns = REFUSED_PAUSE_NS
+    else:
+        pause_ns = min(FIRST_PAUSE_NS << min(max(unsent.tries for unsent in unsent_notices), 10), LONGEST_PAUSE_NS)
+    load.error = text
+    _store(file, lambda statements: outbox.not_delivered(statements, unsent_notices, text, now_ns + pause_ns))
 
 
 def _store(file: WatchStore, write: Callable[[Statements], None]) -> None:

@@ -59,9 +59,15 @@ class UnsentNotice:
         """Return what is sent: the alert as it is now."""
         return notice_of_alert(self.event, self.alert, page, f"{self.since_ns:x}.{self.number}")
 
-    def is_due(self, now_ns: int, within_ns: int = 0) -> bool:
-        """Return whether it is tried now; a time too far ahead is of a clock that was stepped back."""
-        return not now_ns + within_ns < self.next_ns <= now_ns + REFUSED_PAUSE_NS
+    def is_due(self, at_ns: int, now_ns: int) -> bool:
+        """Return whether its pause is over at a time; one too far ahead of now is of a clock that was stepped back."""
+        return not at_ns < self.next_ns <= now_ns + REFUSED_PAUSE_NS
+
+
+def due_notices(of_channel: Sequence[UnsentNotice], now_ns: int) -> list[UnsentNotice]:
+    """Return the notices of a channel that are tried now: where one is due, also others that wait because it could not be reached."""
+    due = [unsent for unsent in of_channel if unsent.is_due(now_ns, now_ns)]
+    return due and [unsent for unsent in of_channel if unsent.is_due(now_ns + LONGEST_PAUSE_NS * (unsent.state == "due"), now_ns)]
 
 
 def unsent_notices(statements: Statements) -> list[UnsentNotice]:
@@ -96,30 +102,33 @@ def queue_notices(statements: Statements, rules: AlertRules, changes: Sequence[A
         superseded = {"closed": "updated", "updated": "closed"}.get(change.event)
         statements.execute("DELETE FROM unsent WHERE alert = ? AND event = ?", (change.alert.number, superseded))
     for channel, change in planned_notices(rules, changes):
-        keep_notice(statements, channel.name, change.alert.number, change.event, now_ns)
+        _queue(statements, channel.name, change.alert.number, change.event, now_ns)
     _queue_repeats(statements, rules, now_ns)
     _update_states(statements, rules, now_ns, at)
 
 
-def keep_notice(statements: Statements, channel: str, alert: int, event: AlertEvent, now_ns: int) -> None:
-    """Queue one notice; what repeats an alert only where nothing of it waits."""
+def _queue(statements: Statements, channel: str, alert: int, event: AlertEvent, now_ns: int) -> None:
+    # What repeats an alert only where nothing of it waits.
     waits = "SELECT 1 FROM unsent WHERE channel = ? AND alert = ?"
     if event != "updated" or statements.execute(waits, (channel, alert)).fetchone() is None:
         statements.execute(_INSERT, (alert, channel, event, now_ns))
 
 
 def _queue_repeats(statements: Statements, rules: AlertRules, now_ns: int) -> None:
-    of_rule = {rule.name: rule for rule in rules.rule if rule.repeat_hours is not None}
-    channels = {channel.name for channel in rules.channel if "opened" in channel.send and channel.kind != "alertmanager"}
-    query = "SELECT number, rule, coalesce(repeated_ns, opened_ns) FROM alerts WHERE closed_ns IS NULL AND outcome IS NULL"
-    for number, name, told_ns in statements.execute(query).fetchall() if of_rule else ():
+    of_rule = {rule.name: rule for rule in rules.rule}
+    # Alertmanager expects every open alert to be sent repeatedly.
+    managers = {channel.name for channel in rules.channel if channel.kind == "alertmanager"}
+    listeners = {channel.name for channel in rules.channel if "opened" in channel.send} - managers
+    query = "SELECT number, rule, coalesce(repeated_ns, opened_ns), outcome FROM alerts WHERE closed_ns IS NULL"
+    for number, name, before_ns, outcome in statements.execute(query).fetchall():
         rule = of_rule.get(name)
+        channels = managers.intersection(rule.channels) if rule else set()
         # Where the clock was stepped back it is due as well.
-        if rule is None or rule.repeat_hours is None or 0 <= now_ns - told_ns < rule.repeat_hours * 3600 * NS_PER_S:
-            continue
-        for channel in channels.intersection(rule.channels):
-            keep_notice(statements, channel, number, "updated", now_ns)
-        statements.execute("UPDATE alerts SET repeated_ns = ? WHERE number = ?", (now_ns, number))
+        if rule and rule.repeat_hours and outcome is None and not 0 <= now_ns - before_ns < rule.repeat_hours * 3600 * NS_PER_S:
+            channels |= listeners.intersection(rule.channels)
+            statements.execute("UPDATE alerts SET repeated_ns = ? WHERE number = ?", (now_ns, number))
+        for channel in channels:
+            _queue(statements, channel, number, "updated", now_ns)
 
 
 def _update_states(statements: Statements, rules: AlertRules, now_ns: int, at: time) -> None:
@@ -132,14 +141,24 @@ def _update_states(statements: Statements, rules: AlertRules, now_ns: int, at: t
         elif channel is not None and channel.keeps_quiet(unsent.alert.firing.severity, at):
             state = "quiet"
         if state == "over" and closed_ns is not None and now_ns - closed_ns > _OVER_NS:
-            delivered(statements, unsent.numbers)
+            delivered(statements, [unsent])
         elif state != unsent.state:
-            _update(statements, unsent.numbers, "state = ?", state)
+            changes = [(state, number) for number in unsent.numbers]
+            statements.executemany("UPDATE unsent SET state = ? WHERE number = ?", changes)
 
 
-def delivered(statements: Statements, numbers: Sequence[int]) -> None:
-    """Forget rows that are delivered."""
-    statements.executemany("DELETE FROM unsent WHERE number = ?", [(number,) for number in numbers])
+def delivered(statements: Statements, unsent_notices: Sequence[UnsentNotice]) -> None:
+    """Forget what is delivered."""
+    numbers = [(number,) for unsent in unsent_notices for number in unsent.numbers]
+    statements.executemany("DELETE FROM unsent WHERE number = ?", numbers)
+
+
+def not_delivered(
+    statements: Statements, unsent_notices: Sequence[UnsentNotice], error: str, next_ns: int, state: NoticeState | None = None
+) -> None:
+    """Keep what was not accepted, with the reason and in its `state` or a new one, until it is tried again."""
+    values = [(error, next_ns, state or unsent.state, number) for unsent in unsent_notices for number in unsent.numbers]
+    statements.executemany("UPDATE unsent SET tries = tries + 1, error = ?, next_ns = ?, state = ? WHERE number = ?", values)
 
 
 def drop_notices(file: WatchStore, numbers: Sequence[int], channel: str | None) -> int:
@@ -149,23 +168,5 @@ def drop_notices(file: WatchStore, numbers: Sequence[int], channel: str | None) 
         dropped = [unsent for unsent in waiting if unsent.channel == channel or not {*numbers}.isdisjoint(unsent.numbers)]
         if not dropped:
             raise ConfigError(f"no such notice waits in {file.where!r}: see `edgemeter trend alerts list`")
-        delivered(statements, [number for unsent in dropped for number in unsent.numbers])
+        delivered(statements, dropped)
     return len(dropped)
-
-
-def refused(statements: Statements, unsent: UnsentNotice, error: str, now_ns: int) -> None:
-    """Keep a notice whose message was refused; the next time it has a message of its own."""
-    changes = "state = 'refused', tries = tries + 1, error = ?, next_ns = ?"
-    _update(statements, unsent.numbers, changes, error, now_ns + REFUSED_PAUSE_NS)
-
-
-def failed(statements: Statements, waiting: Sequence[UnsentNotice], error: str, now_ns: int, pause_ns: int | None = None) -> None:
-    """Keep the notices of a channel that could not be reached, for `pause_ns`, by default longer after each failure."""
-    tries = max((unsent.tries for unsent in waiting), default=0)
-    pause_ns = min(FIRST_PAUSE_NS << min(tries, 10), LONGEST_PAUSE_NS) if pause_ns is None else pause_ns
-    for unsent in waiting:
-        _update(statements, unsent.numbers, "tries = tries + 1, error = ?, next_ns = ?", error, now_ns + pause_ns)
-
-
-def _update(statements: Statements, numbers: Sequence[int], changes: str, *values: object) -> None:
-    statements.executemany(f"UPDATE unsent SET {changes} WHERE number = ?", [(*values, number) for number in numbers])  # noqa: S608 - ours

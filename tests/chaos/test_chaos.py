@@ -68,7 +68,7 @@ def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
 
 
 @pytest.mark.mosquitto
-def test_every_channel_is_told_of_every_alert_whatever_dies():
+def test_every_alert_reaches_every_channel_whatever_dies():
     """Killed checks, channels that hang, drip, redirect and refuse, a full disk, stepped clocks, two checks at once."""
     counts = last_line("tests.chaos.alerts", "--faults", "15", "--seed", "4")
     assert counts["told"] == 4 * counts["alerts"] >= 60

@@ -62,7 +62,7 @@ def messages_of(server):
     return [(body["event"], body["alert"]["title"]) for *_, body in messages]
 
 
-def test_an_alert_that_is_over_before_it_was_sent_is_told_as_over_alone(server, at):
+def test_an_alert_that_is_over_before_it_was_sent_is_sent_as_over_alone(server, at):
     """Its opening is no news any more, that it happened is; a channel that is not told the end of alerts is told nothing."""
     for send, expected in ((("opened", "closed"), [("closed", "over: lost: a")]), (("opened",), [])):
         server.status = 503
@@ -93,7 +93,7 @@ def test_what_comes_back_before_anything_was_sent_opens(server, at):
         messages_of(server)
 
 
-def test_an_update_waits_once_and_says_how_it_is_now(server, at):
+def test_an_update_waits_once_and_shows_how_it_is_now(server, at):
     """Three updates while the receiver is away are one message; an opening that waits says it too."""
     rules = rules_for(server, send=("opened", "updated", "closed"))
     at(0, rules, "a")
