@@ -9,9 +9,11 @@ from rich.text import Text
 
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.figures import ABSENT, count, printable, stamp
-from edgemeter.collector.alerts.channels import Notice
 from edgemeter.collector.alerts.check import AlertCheck
 from edgemeter.collector.alerts.lifecycle import Alert, RuleHealth
+from edgemeter.collector.alerts.notices import Notice
+from edgemeter.collector.alerts.outbox import UnsentNotice
+from edgemeter.collector.alerts.waiting import WaitingChannel
 from edgemeter.collector.trend.finding import iso
 
 
@@ -22,7 +24,7 @@ def check_text(result: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
         for change in result.changes
     ]
     lines += [f"would send {count(len(notices), 'notice')} to {name}" for name, notices in plan.items() if notices]
-    lines += [f"sent {count(delivery.notices, 'notice')} to {delivery.channel}" for delivery in result.sent if delivery.error is None]
+    lines += [f"sent {count(delivery.notices, 'notice')} to {delivery.channel}" for delivery in result.sent if delivery.notices]
     return "\n".join(map(printable, lines)) or "no changes"
 
 
@@ -33,8 +35,15 @@ def check_json(result: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
             "changes": [{"event": change.event, "alert": alert_row(change.alert)} for change in result.changes],
             "sent": [asdict(delivery) for delivery in result.sent],
             "would_send": {name: len(notices) for name, notices in plan.items() if notices},
+            "waiting": [asdict(channel) for channel in result.waiting],
         }
     )
+
+
+def waiting_text(channel: WaitingChannel) -> str:
+    """Return in one line how many notices a channel has not got, since when, why, and when they are tried again."""
+    next_try = f"; again at {stamp(channel.next_ns)} UTC" if channel.next_ns else ""
+    return printable(f"{channel.sentence}{next_try}")
 
 
 def alerts_table(alerts: Sequence[Alert], *, with_members: bool = False) -> Table:
@@ -48,6 +57,38 @@ def alerts_table(alerts: Sequence[Alert], *, with_members: bool = False) -> Tabl
         for member in firing.members if with_members else ():
             table.add_row(*[""] * 5, Text(printable(member.subject)), Text(printable(member.text)))
     return table
+
+
+def unsent_table(unsent_notices: Sequence[UnsentNotice]) -> Table:
+    """Return the notices that wait as a table, with the reason."""
+    table = Table(
+        *(Column(name, overflow="fold") for name in ("notice", "alert", "channel", "event", "since", "tries", "again", "waits for"))
+    )
+    for unsent in unsent_notices:
+        alert, since = f"#{unsent.alert.number} {unsent.alert.firing.title}", stamp(unsent.since_ns)
+        next_try = stamp(unsent.next_ns) if unsent.next_ns else "at the next check"
+        cells = (f"{unsent.number}", alert, unsent.channel, unsent.event, since, f"{unsent.tries}", next_try, _reason(unsent))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _reason(unsent: UnsentNotice) -> str:
+    return "the end of the channel's quiet times" if unsent.state == "quiet" else unsent.error or "its first delivery"
+
+
+def unsent_row(unsent: UnsentNotice) -> dict[str, Any]:
+    """Return a notice that waits, for machines."""
+    return {
+        "notice": unsent.number,
+        "alert": unsent.alert.number,
+        "channel": unsent.channel,
+        "event": unsent.event,
+        "since": stamp(unsent.since_ns),
+        "tries": unsent.tries,
+        "next": stamp(unsent.next_ns) if unsent.next_ns else None,
+        "state": unsent.state,
+        "reason": _reason(unsent),
+    }
 
 
 def health_table(health: Sequence[RuleHealth]) -> Table:

@@ -1,39 +1,36 @@
-"""Channels: the notice of an alert, and how it is sent: webhook, Alertmanager, ntfy, e-mail, MQTT, Apprise."""
+"""Channels: how the notices of alerts are sent: webhook, Alertmanager, ntfy, e-mail, MQTT, Apprise."""
 
-import http.client
 import json
+import logging
 import os
 import re
 import secrets
 import smtplib
 import ssl
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from email.message import EmailMessage
+from email.utils import formatdate, parseaddr
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode, urlsplit
+from typing import Any, NamedTuple
 
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.agent.base.plugins import import_extra
-from edgemeter.collector.alerts.firing import Firing, page_address
-from edgemeter.collector.alerts.lifecycle import Alert
-from edgemeter.collector.alerts.rules import AlertEvent, Channel
+from edgemeter.collector.alerts.notices import Notice, alert_document, headline, notice_text
+from edgemeter.collector.alerts.posting import post_json
+from edgemeter.collector.alerts.rules import Channel
 
-_WORDS = {"opened": "", "updated": "still: ", "closed": "over: "}
+logger = logging.getLogger(__name__)
 
-POST_TIMEOUT_S = 10.0
 SMTP_TIMEOUT_S = 10.0
+QUIT_TIMEOUT_S = 2.0
 MQTT_TIMEOUT_S = 10.0
-_RESPONSE_BYTES = 300
+PERMANENT = 500  # RFC 5321, section 4.2.1.
 
-# Client errors are permanent, except these: too early, too slow, too many requests.
-_LATER = frozenset({408, 425, 429})
 _PRIORITY = {"critical": 5, "warning": 4, "info": 3}
 _QUIET = 2
 
@@ -42,64 +39,29 @@ _LONGEST_BYTES = 4000
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A change of an alert, in words and figures; times are RFC 3339, UTC."""
+class MessageAnswer(NamedTuple):
+    """The receiver's answer to one message: the notices in it, and why it refuses them (None: it has them)."""
 
-    event: AlertEvent
-    number: int
-    rule: str
-    severity: str
-    title: str
-    text: str
-    facts: dict[str, str]
-    opened_at: str
-    closed_at: str | None
-    link: str | None
+    notices: Sequence[Notice]
+    refusal: str | None = None
 
 
-def notice_of_alert(event: AlertEvent, alert: Alert, page: str | None) -> Notice:
-    """Return the notice of an alert; it links to the alert's series and period below the address of the fleet's `page`."""
-    firing = alert.firing
-    return Notice(
-        event=event,
-        number=alert.number,
-        rule=firing.rule,
-        severity=firing.severity,
-        title=_WORDS[event] + firing.title,
-        text=firing.text,
-        facts=firing.facts,
-        opened_at=_rfc3339(alert.opened_ns),
-        closed_at=None if alert.closed_ns is None else _rfc3339(alert.closed_ns),
-        link=_page_link(page, firing) if page else None,
-    )
+def sent_messages(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
+    """Send notices to one channel, a message with each step of the iteration; yield the answer to each.
+
+    Raises:
+        ConfigError: the channel's address or a secret cannot be read, or is invalid.
+        TransientError: the delivery failed; retry later.
+        UnavailableError: the receiver refuses everything, or a library is not installed.
+    """
+    return _SENDERS[channel.kind](channel, notices)
 
 
-def _page_link(page: str, firing: Firing) -> str:
-    view, fields = page_address(firing)
-    return f"{page.rstrip('/')}/{view}" + (f"?{urlencode(sorted(fields.items()))}" if fields else "")
-
-
-def notice_text(notices: Sequence[Notice]) -> str:
-    """Return notices as plain text: two lines each, and the link."""
-    return "\n".join(
-        f"[{notice.severity}] {notice.title} (#{notice.number})\n{notice.text}" + (f"\n{notice.link}" if notice.link else "")
-        for notice in notices
-    )
-
-
-def alert_document(notice: Notice) -> dict[str, object]:
-    """Return a notice as a JSON document: a text for people, and the alert for machines."""
-    return {"text": notice_text([notice]), "event": notice.event, "alert": asdict(notice)}
-
-
-def headline(notices: Sequence[Notice]) -> str:
-    """Return one line for all notices."""
-    return notices[0].title if len(notices) == 1 else f"{len(notices)} alerts: {notices[0].title} and {len(notices) - 1} more"
-
-
-def _rfc3339(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def send_notices(channel: Channel, notices: Sequence[Notice]) -> None:
+    """Send notices to one channel; raises as `sent_messages`, and UnavailableError if one is refused."""
+    for answer in sent_messages(channel, notices):
+        if answer.refusal is not None:
+            raise UnavailableError(answer.refusal)
 
 
 def _secret(kind: str, channel: str, file: str | None, variable: str | None) -> str | None:
@@ -119,53 +81,6 @@ def _secret(kind: str, channel: str, file: str | None, variable: str | None) -> 
     return value
 
 
-def post_json(channel: str, url: str, body: Any, token: str | None = None) -> None:
-    """Send `body` as JSON to `url`; an address is a secret, so messages name only its host.
-
-    Raises:
-        ConfigError: it is not an HTTP address.
-        UnavailableError: the server refuses it.
-        TransientError: the delivery failed; retry later.
-    """
-    host = _host(channel, url)
-    headers = {"Content-Type": "application/json", "User-Agent": "edgemeter"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")  # noqa: S310 - checked by _host
-    try:
-        with urllib.request.urlopen(request, timeout=POST_TIMEOUT_S) as response:  # noqa: S310 - checked by _host
-            response.read(_RESPONSE_BYTES)
-    except urllib.error.HTTPError as error:
-        with error:
-            reply = error.read(_RESPONSE_BYTES).decode("utf-8", "replace")
-        raise (TransientError if error.code >= 500 or error.code in _LATER else UnavailableError)(
-            f"channel {channel!r}: {host} responds {error.code} {error.reason}: {reply}"
-        ) from error
-    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise TransientError(f"channel {channel!r}: {host} cannot be reached ({reason}): retrying at the next check") from error
-
-
-def _host(channel: str, url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    if host is None or parts.scheme not in ("http", "https"):
-        raise ConfigError(f"channel {channel!r}: its url is not an http:// or https:// address: correct it")
-    return host
-
-
-def send_notices(channel: Channel, notices: Sequence[Notice]) -> None:
-    """Send notices to one channel; may block for ten seconds a message.
-
-    Raises:
-        ConfigError: the channel's address or a secret cannot be read, or is invalid.
-        TransientError: the delivery failed; retry later.
-        UnavailableError: the receiver refuses, or a library is not installed.
-    """
-    _SENDERS[channel.kind](channel, notices)
-
-
 def _url(channel: Channel) -> str:
     return channel.url or _secret("address", channel.name, channel.url_file, channel.url_env) or ""
 
@@ -174,16 +89,28 @@ def _password(channel: Channel) -> str | None:
     return _secret("password", channel.name, channel.password_file, channel.password_env)
 
 
-def _send_webhook(channel: Channel, notices: Sequence[Notice]) -> None:
+def _posted(
+    channel: Channel, address: str, messages: Iterable[tuple[Sequence[Notice], Any]], token: str | None = None
+) -> Iterator[MessageAnswer]:
+    for notices, body in messages:
+        try:
+            post_json(channel.name, address, body, token)
+        except UnavailableError as error:
+            yield MessageAnswer(notices, str(error))
+        else:
+            yield MessageAnswer(notices)
+
+
+def _send_webhook(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send JSON to any address: form `json` sends a message for every alert, `slack` (also for Mattermost) one text for all."""
-    url = _url(channel)
-    for body in [{"text": notice_text(notices)}] if channel.format == "slack" else map(alert_document, notices):
-        post_json(channel.name, url, body)
+    if channel.format == "slack":
+        return _posted(channel, _url(channel), [(notices, {"text": notice_text(notices)})])
+    return _posted(channel, _url(channel), (([notice], alert_document(notice)) for notice in notices))
 
 
-def _send_to_alertmanager(channel: Channel, notices: Sequence[Notice]) -> None:
+def _send_to_alertmanager(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send alerts to Prometheus Alertmanager, API v2, closed ones with their end."""
-    post_json(channel.name, f"{_url(channel).rstrip('/')}/api/v2/alerts", [_alert(notice) for notice in notices])
+    return _posted(channel, f"{_url(channel).rstrip('/')}/api/v2/alerts", [(notices, [_alert(notice) for notice in notices])])
 
 
 def _alert(notice: Notice) -> dict[str, object]:
@@ -202,36 +129,71 @@ def _alert(notice: Notice) -> dict[str, object]:
     return alert
 
 
-def _send_to_ntfy(channel: Channel, notices: Sequence[Notice]) -> None:
+def _send_to_ntfy(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send one message for all notices to ntfy.sh or an own server, with the highest priority among them; closed ones are quiet."""
     priority = max(_QUIET if notice.event == "closed" else _PRIORITY[notice.severity] for notice in notices)
     text = notice_text(notices).encode()[:_LONGEST_BYTES].decode("utf-8", "ignore")
     body: dict[str, object] = {"topic": channel.topic, "title": headline(notices), "message": text, "priority": priority}
     link = next((notice.link for notice in notices if notice.link), None)
     token = _secret("token", channel.name, channel.token_file, channel.token_env)
-    post_json(channel.name, _url(channel), body | ({"click": link} if link else {}), token)
+    return _posted(channel, _url(channel), [(notices, body | ({"click": link} if link else {}))], token)
 
 
-def _send_mail(channel: Channel, notices: Sequence[Notice]) -> None:
+def _send_mail(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
+    """Send a mail for every alert."""
+    password = _password(channel)
+    server = None
+    try:
+        server = _mail_server(channel)
+        if channel.user is not None and password is not None:
+            server.login(channel.user, password)
+        for notice in notices:
+            try:
+                refused = server.send_message(_mail(channel, notice))
+            except smtplib.SMTPException as error:
+                if not _is_permanent(error):
+                    raise
+                yield MessageAnswer([notice], _mail_refusal(channel, error))
+            else:
+                if refused:
+                    logger.warning("channel %r: the mail server refuses some of its recipients: %s", channel.name, refused)
+                yield MessageAnswer([notice])
+    except (smtplib.SMTPException, OSError) as error:
+        if _is_permanent(error):
+            raise UnavailableError(_mail_refusal(channel, error)) from error
+        raise TransientError(f"channel {channel.name!r}: the mail server {channel.host} cannot be reached ({error})") from error
+    finally:
+        # What it has accepted it has, whatever becomes of the goodbye.
+        with suppress(smtplib.SMTPException, OSError):
+            if server is not None and server.sock is not None:
+                server.sock.settimeout(QUIT_TIMEOUT_S)
+                server.quit()
+
+
+def _mail(channel: Channel, notice: Notice) -> EmailMessage:
+    """Return a notice as a mail. By its Message-ID one that comes again is recognised; mails of one alert are a thread."""
+    domain = parseaddr(channel.sender or "")[1].rpartition("@")[2] or "localhost"
     message = EmailMessage()
-    message["Subject"] = f"Edgemeter: {' '.join(headline(notices).split())}"
+    message["Subject"] = f"Edgemeter: {' '.join(notice.title.split())}"
     message["From"] = channel.sender
     message["To"] = ", ".join(channel.recipients)
-    message.set_content(notice_text(notices) + "\n")
-    password = _password(channel)
-    try:
-        with _mail_server(channel) as server:
-            if channel.user is not None and password is not None:
-                server.login(channel.user, password)
-            server.send_message(message)
-    except (smtplib.SMTPAuthenticationError, smtplib.SMTPNotSupportedError, smtplib.SMTPRecipientsRefused) as error:
-        raise UnavailableError(
-            f"channel {channel.name!r}: the mail server {channel.host} refuses it ({error}): correct user, password, security or recipients"
-        ) from error
-    except (smtplib.SMTPException, OSError) as error:
-        raise TransientError(
-            f"channel {channel.name!r}: the mail server {channel.host} cannot be reached ({error}): retrying at the next check"
-        ) from error
+    message["Date"] = formatdate()
+    message["Message-ID"] = f"<{notice.id or secrets.token_hex(8)}.{notice.event}@{domain}>"
+    message["References"] = f"<alert.{notice.number}.{re.sub('[^0-9]', '', notice.opened_at)}@{domain}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(notice_text([notice]) + "\n")
+    return message
+
+
+def _mail_refusal(channel: Channel, error: Exception) -> str:
+    return f"channel {channel.name!r}: the mail server {channel.host} refuses it ({error}): correct user, password, security or recipients"
+
+
+def _is_permanent(error: Exception) -> bool:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return all(code >= PERMANENT for code, _ in error.recipients.values())
+    is_response = isinstance(error, smtplib.SMTPResponseException) and error.smtp_code >= PERMANENT
+    return is_response or isinstance(error, smtplib.SMTPNotSupportedError)
 
 
 def _mail_server(channel: Channel) -> smtplib.SMTP:
@@ -248,7 +210,7 @@ def _mail_server(channel: Channel) -> smtplib.SMTP:
     return server
 
 
-def _send_over_mqtt(channel: Channel, notices: Sequence[Notice]) -> None:
+def _send_over_mqtt(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send a JSON message for every alert, QoS 1, not retained, so that nobody takes an old one for new."""
     address = parse_address(_url(channel))
     address = replace(address, user=channel.user or address.user, password=_password(channel) or address.password)
@@ -256,54 +218,64 @@ def _send_over_mqtt(channel: Channel, notices: Sequence[Notice]) -> None:
     session = MqttSession(address, SessionProfile(f"edgemeter-alerts-{secrets.token_hex(4)}"), answers)
     try:
         session.connect(MQTT_TIMEOUT_S)
-        for notice in notices:
+        for number, notice in enumerate(notices, 1):
             session.publish(channel.topic or "", json.dumps(alert_document(notice)).encode())
-        session.flush(MQTT_TIMEOUT_S)
+            if not answers.await_answer(number):
+                raise TransientError(f"channel {channel.name!r}: the broker at {address} did not accept a message in time")
+            refusal = answers.refusals[-1]
+            words = f"channel {channel.name!r}: the broker at {address} refuses the topic {channel.topic!r} ({refusal}): allow it"
+            yield MessageAnswer([notice], words if refusal else None)
     except UnavailableError as error:
         raise TransientError(f"channel {channel.name!r}: {error}") from error
     finally:
         session.close()
-    if answers.refusals:
-        raise UnavailableError(
-            f"channel {channel.name!r}: the broker at {address} refuses the topic {channel.topic!r} ({answers.refusals[0]}): allow it"
-        )
-    if answers.accepted < len(notices):
-        raise TransientError(f"channel {channel.name!r}: the broker at {address} did not accept all messages: retrying at the next check")
 
 
 class _BrokerAnswers:
+    """Why the broker refused each message, in the order in which they were sent; None: it has it."""
+
     def __init__(self) -> None:
-        self.accepted = 0
-        self.refusals: list[str] = []
+        self.refusals: list[str | None] = []
+        self._is_lost = False
+        self._changed = threading.Condition()
+
+    def await_answer(self, number: int) -> bool:
+        """Return whether the answer to the message of that number (from 1) is here, at the latest after `MQTT_TIMEOUT_S`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_lost or len(self.refusals) >= number, MQTT_TIMEOUT_S)
+            return len(self.refusals) >= number
 
     def connected(self) -> None:
         """Session event."""
 
-    def disconnected(self, reason: str) -> None:
+    def disconnected(self, reason: str) -> None:  # noqa: ARG002 - the same for every session
         """Session event."""
+        with self._changed:
+            self._is_lost = True
+            self._changed.notify_all()
 
     def received(self, message: Message) -> None:
         """Session event."""
 
     def answered(self, refusal: str | None) -> None:
         """Session event: one message was accepted or refused."""
-        if refusal is None:
-            self.accepted += 1
-        else:
+        with self._changed:
             self.refusals.append(refusal)
+            self._changed.notify_all()
 
 
-def _send_with_apprise(channel: Channel, notices: Sequence[Notice]) -> None:
+def _send_with_apprise(channel: Channel, notices: Sequence[Notice]) -> Iterator[MessageAnswer]:
     """Send notices as one message to one address of Apprise (`pip install 'edgemeter[apprise]'`, BSD-2)."""
     apprise = import_extra("apprise", "apprise", f"channel {channel.name!r} needs Apprise")
     target = apprise.Apprise()
     if not target.add(_url(channel)):
         raise ConfigError(f"channel {channel.name!r}: Apprise does not support its address: see its list of services")
     if not target.notify(title=headline(notices), body=notice_text(notices)):
-        raise TransientError(f"channel {channel.name!r}: Apprise could not deliver: retrying at the next check")
+        raise TransientError(f"channel {channel.name!r}: Apprise could not deliver")
+    yield MessageAnswer(notices)
 
 
-_SENDERS: Mapping[str, Callable[[Channel, Sequence[Notice]], None]] = {
+_SENDERS: Mapping[str, Callable[[Channel, Sequence[Notice]], Iterator[MessageAnswer]]] = {
     "webhook": _send_webhook,
     "alertmanager": _send_to_alertmanager,
     "ntfy": _send_to_ntfy,

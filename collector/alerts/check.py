@@ -1,87 +1,76 @@
-"""One check: evaluate the rules, update the alerts, send notifications.
+"""One check: evaluate the rules, update the alerts and queue what the channels are told, in one transaction; then deliver."""
 
-Notifications that cannot be sent are kept, and retried at the next check.
-"""
-
-import logging
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.collector.alerts import lifecycle
-from edgemeter.collector.alerts.channels import Notice, notice_of_alert, send_notices
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statements import Statements
+from edgemeter.collector.alerts import delivery, lifecycle, outbox
+from edgemeter.collector.alerts.channels import send_notices
+from edgemeter.collector.alerts.delivery import Sent
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.lifecycle import AlertChange
+from edgemeter.collector.alerts.notices import Notice, notice_of_alert
 from edgemeter.collector.alerts.rules import AlertRules
+from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.watch_file import WatchStore, read_annotations
 
-logger = logging.getLogger(__name__)
-
-# After this many attempts a notification is dropped, and logged.
-MOST_TRIES = 20
+_BEGUN = "INSERT INTO alert_checks (number, started_ns) VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET started_ns = excluded.started_ns"
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """The delivery to a channel: how many notices, and why it failed (None: delivered)."""
+class AlertCheck:
+    """The result of a check: changes of alerts, what became of each channel, and where notices still wait."""
 
-    channel: str
-    notices: int
-    error: str | None
+    changes: Sequence[AlertChange]
+    sent: Sequence[Sent]
+    waiting: Sequence[WaitingChannel]
+
+
+def check_alerts(
+    history: History, store: str, file: WatchStore, rules: AlertRules, now_ns: int, *, is_dry: bool = False, is_retry: bool = False
+) -> AlertCheck:
+    """Check the rules once; with `is_dry` nothing is written and nothing sent, with `is_retry` nothing waits for its next time.
+
+    Raises:
+        TransientError: another check is in progress, or somebody else holds the store.
+        UnavailableError: the disk is full. What was not noted is not sent.
+    """
+    with open_ledger(ledger_place(store), "read") if isinstance(history, LedgerHistory) else nullcontext() as ledger:
+        devices = ledger.devices() if ledger else ()
+    firing_now = firings(rules.rule, FiringContext(history, read_annotations(file), devices, now_ns))
+    if is_dry:
+        with file.reading() as statements:
+            changes, _ = lifecycle.alert_changes(lifecycle.alerts_of(statements, with_closed=True), firing_now, now_ns)
+            return AlertCheck(changes, (), _waiting(waiting_channels(statements), rules))
+    at = datetime.fromtimestamp(now_ns / 1e9).astimezone().time()
+
+    def queue(statements: Statements, changes: Sequence[AlertChange]) -> None:
+        # Written each time: where nothing can be written, nothing is sent that would be sent again.
+        statements.execute(_BEGUN, (now_ns,))
+        outbox.queue_notices(statements, rules, changes, now_ns, at)
+
+    with file.checking():
+        changes = lifecycle.settle_alerts(file, firing_now, now_ns, queue)
+        sent = delivery.deliver(file, rules, now_ns, is_retry=is_retry)
+        with file.writing() as statements:
+            statements.execute("UPDATE alert_checks SET ended_ns = ?", (time.time_ns(),))
+            waiting = waiting_channels(statements)
+    return AlertCheck(changes, sent, _waiting(waiting, rules))
 
 
 def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> dict[str, list[Notice]]:
     """Return the notices of `changes` for each channel."""
-    of_rule = {rule.name: rule.channels for rule in rules.rule}
-    return {
-        channel.name: [
-            notice_of_alert(change.event, change.alert, rules.link)
-            for change in changes
-            if change.event in channel.send and channel.name in of_rule.get(change.alert.firing.rule, ())
-        ]
-        for channel in rules.channel
-    }
-
-
-def send_changes(file: WatchStore, rules: AlertRules, changes: Sequence[AlertChange], now_ns: int) -> list[Sent]:
-    """Send the notices of `changes`, and those that failed or waited before; return the outcome of each channel.
-
-    In the quiet times of a channel, by this machine's clock, its notices wait.
-    """
-    plan = planned_sends(rules, changes)
-    at = datetime.fromtimestamp(now_ns / 1e9).astimezone().time()
-    sent = []
-    for channel in rules.channel:
-        waiting = [notice for notice in plan[channel.name] if channel.keeps_quiet(notice.severity, at)]
-        _keep(file, channel.name, waiting)
-        new = [notice for notice in plan[channel.name] if notice not in waiting]
-        before = [(number, notice) for number, notice in _unsent(file, channel.name, rules) if not channel.keeps_quiet(notice.severity, at)]
-        notices = [notice for _, notice in before] + new
-        if channel.kind == "alertmanager":
-            # It expects every open alert to be sent repeatedly; of several notices of an alert the first counts.
-            names = {rule.name for rule in rules.rule if channel.name in rule.channels}
-            still_open = [alert for alert in lifecycle.read_alerts(file) if alert.firing.rule in names]
-            every_open = reversed(notices + [notice_of_alert("updated", alert, rules.link) for alert in still_open])
-            notices = list({notice.number: notice for notice in every_open}.values())[::-1]
-        if not notices:
-            continue
-        failure = None
-        try:
-            send_notices(channel, notices)
-        except EdgemeterError as error:
-            failure = str(error)
-            _count_try(file, [number for number, _ in before], channel.name, failure)
-            _keep(file, channel.name, new, failure)
-        else:
-            with file.writing() as connection:
-                connection.executemany("DELETE FROM unsent WHERE number = ?", [(number,) for number, _ in before])
-        sent.append(Sent(channel.name, len(notices), failure))
-    return sent
+    plan: dict[str, list[Notice]] = {channel.name: [] for channel in rules.channel}
+    for channel, change in outbox.planned_notices(rules, changes):
+        plan[channel.name].append(notice_of_alert(change.event, change.alert, rules.link))
+    return plan
 
 
 def send_test(rules: AlertRules, name: str) -> None:
@@ -91,44 +80,12 @@ def send_test(rules: AlertRules, name: str) -> None:
         raise ConfigError(f"no channel {name!r}: the rules define {', '.join(channels) or 'none'}")
     text = "Sent by `edgemeter trend alerts test`: no alert has opened."
     notice = Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)
-    send_notices(channels[name], [notice])
+    channel = channels[name]
+    delivery.within(delivery.MESSAGE_S, lambda: send_notices(channel, [notice]), channel)
 
 
-def _unsent(file: WatchStore, channel: str, rules: AlertRules) -> list[tuple[int, Notice]]:
-    with file.reading() as connection:
-        rows = connection.execute("SELECT number, alert, event FROM unsent WHERE channel = ? ORDER BY number", (channel,)).fetchall()
-    return [(number, notice_of_alert(event, lifecycle.find_alert(file, alert), rules.link)) for number, alert, event in rows]
-
-
-def _keep(file: WatchStore, channel: str, notices: Sequence[Notice], error: str | None = None) -> None:
-    """Keep notices for the next check: what could not be sent because of an `error`, or waits."""
-    with file.writing() as connection:
-        connection.executemany(
-            "INSERT INTO unsent (alert, channel, event, tries, error) VALUES (?, ?, ?, ?, ?)",
-            [(notice.number, channel, notice.event, int(error is not None), error) for notice in notices],
-        )
-
-
-def _count_try(file: WatchStore, numbers: Sequence[int], channel: str, error: str) -> None:
-    with file.writing() as connection:
-        connection.executemany("UPDATE unsent SET tries = tries + 1, error = ? WHERE number = ?", [(error, number) for number in numbers])
-        lost = connection.execute("DELETE FROM unsent WHERE channel = ? AND tries >= ?", (channel, MOST_TRIES)).rowcount
-    if lost:
-        logger.error("channel %r did not take %d notices in %d tries: they are given up", channel, lost, MOST_TRIES)
-
-
-@dataclass(frozen=True, slots=True)
-class AlertCheck:
-    """The result of a check: changes of alerts, and deliveries."""
-
-    changes: Sequence[AlertChange]
-    sent: Sequence[Sent]
-
-
-def check_alerts(history: History, store: str, file: WatchStore, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
-    """Check the rules once; with `is_dry` nothing is written and nothing sent."""
-    with open_ledger(ledger_place(store), "read") if isinstance(history, LedgerHistory) else nullcontext() as ledger:
-        devices = ledger.devices() if ledger else ()
-    context = FiringContext(history, read_annotations(file), devices, now_ns)
-    changes = lifecycle.settle_alerts(file, firings(rules.rule, context), now_ns, is_dry=is_dry)
-    return AlertCheck(changes, () if is_dry else send_changes(file, rules, changes, now_ns))
+def _waiting(channels: Sequence[WaitingChannel], rules: AlertRules) -> list[WaitingChannel]:
+    """Return where notices wait; those of a channel that was removed are kept, as the file of rules may be the wrong one."""
+    names = {channel.name for channel in rules.channel}
+    gone = "the rules have no such channel: restore it, or drop them with `edgemeter trend alerts drop`"
+    return [channel if channel.channel in names else replace(channel, error=gone, next_ns=0) for channel in channels]

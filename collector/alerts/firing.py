@@ -6,13 +6,12 @@ A board that dies shows it in several ways: the signs of one device are one firi
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
 
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.ledger.presence import DevicePresence
-from edgemeter.collector.alerts.rules import AlertRule, AlertSeverity
+from edgemeter.collector.alerts.rules import SEVERITIES, AlertRule
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
@@ -58,7 +57,6 @@ SIGNS: Mapping[str, str] = {
     "missing": "results missing",
     "sick-unit": "outlying board",
 }
-_MOST_SEVERE_FIRST: tuple[str, ...] = get_args(AlertSeverity)
 # What an alert is recognised by from check to check: a rule and a subject.
 AlertMark = tuple[str, str]
 
@@ -169,7 +167,7 @@ def _board_of(rule: AlertRule, firing: Firing) -> str:
 
 def _of_signs(board: str, signs: Sequence[tuple[AlertRule, Firing]]) -> Firing:
     """Return the firing of the signs of one board, by the most severe rule, of equals by the first; its facts stay when a sign joins."""
-    firing = min((firing for _, firing in signs), key=lambda firing: _MOST_SEVERE_FIRST.index(firing.severity))
+    firing = min((firing for _, firing in signs), key=lambda firing: SEVERITIES.index(firing.severity))
     facts = {name: firing.facts[name] for name in ("fleet", "device")}
     if len(signs) == 1:
         return replace(firing, facts=facts, members=firing.members or (_as_member(firing),), sign_of=board)

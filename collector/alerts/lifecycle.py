@@ -4,7 +4,7 @@ The verdicts give the health of the rules: how many alerts opened, which rules f
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,10 +12,11 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.statements import Statements
 from edgemeter.collector.alerts.firing import AlertMark, Firing
-from edgemeter.collector.alerts.rules import AlertEvent
+from edgemeter.collector.alerts.rules import SEVERITIES, AlertEvent
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.watch_file import Annotation, WatchStore, add_annotation
+from edgemeter.collector.trend.watch_file import Annotation, WatchStore, add_annotation, newest_number
 
 # The first day of a step moves a little with every new point, also beyond its interval.
 SAME_DAYS = 5
@@ -47,13 +48,27 @@ class AlertChange:
 _COLUMNS = "number, body, opened_ns, updated_ns, closed_ns, outcome, remark"
 
 
-def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
-    """Open, update and close alerts according to what fires now; return the changes. With `is_dry` nothing is written.
+def settle_alerts(
+    file: WatchStore, firings: Sequence[Firing], now_ns: int, queue: Callable[[Statements, Sequence[AlertChange]], None] | None = None
+) -> list[AlertChange]:
+    """Open, update and close alerts according to what fires now, in one transaction with what `queue` does; return the changes."""
+    with file.writing() as statements:
+        changes, ended_silently = alert_changes(alerts_of(statements, with_closed=True), firings, now_ns)
+        # What ends is written first: its subject may go over to another.
+        for change in (*ended_silently, *(change for change in changes if change.event == "closed")):
+            _write(statements, change)
+        changes = [change if change.event == "closed" else AlertChange(change.event, _write(statements, change)) for change in changes]
+        if queue is not None:
+            queue(statements, changes)
+    return changes
+
+
+def alert_changes(alerts: Sequence[Alert], firings: Sequence[Firing], now_ns: int) -> tuple[list[AlertChange], list[AlertChange]]:
+    """Return how `alerts` (all that there were) change by what fires now, and which of them end without a word.
 
     A finding that becomes part of an event stays the alert that it was; further alerts of its members end in it without a word. A later
     step of the same subject is another alert.
     """
-    alerts = read_alerts(file, with_closed=True)
     open_now = {mark: alert for alert in alerts if alert.closed_ns is None for mark in alert.firing.marks}
     still: set[int] = set()
     joined: set[int] = set()
@@ -73,17 +88,14 @@ def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, i
         still.add(first)
         lasting = _with(numbers[first], _keeping_rule(firing, numbers[first].firing), now_ns)
         if numbers[first].firing != lasting.firing:
-            changes.append(AlertChange("updated", lasting))
+            changes.append(AlertChange("opened" if _is_worse(lasting.firing, numbers[first].firing) else "updated", lasting))
     ended = {alert.number: alert for alert in open_now.values() if alert.number not in still}
     closed = [
         AlertChange("closed", replace(alert, updated_ns=now_ns, closed_ns=now_ns, outcome=alert.outcome or "over"))
         for alert in ended.values()
     ]
-    if not is_dry:
-        # What ends is written first: its subject may go over to another.
-        closed = [AlertChange(change.event, _write(file, change)) for change in closed]
-        changes = [AlertChange(change.event, _write(file, change)) for change in changes]
-    return [*changes, *(change for change in closed if change.alert.number not in joined)]
+    ended_silently = [change for change in closed if change.alert.number in joined]
+    return [*changes, *(change for change in closed if change.alert.number not in joined)], ended_silently
 
 
 def _is_same(first_days: tuple[int, int] | None, alert: Alert, mark: AlertMark) -> bool:
@@ -96,6 +108,11 @@ def _is_same(first_days: tuple[int, int] | None, alert: Alert, mark: AlertMark) 
         return True
     is_near = max(first_days[0], earlier[0]) - min(first_days[1], earlier[1]) <= SAME_DAYS
     return is_near and first_days[0] * NS_PER_DAY <= alert.opened_ns
+
+
+def _is_worse(firing: Firing, earlier: Firing) -> bool:
+    """Return whether an alert became more severe, which is told as if it had opened."""
+    return SEVERITIES.index(firing.severity) < SEVERITIES.index(earlier.severity)
 
 
 def _keeping_rule(firing: Firing, earlier: Firing) -> Firing:
@@ -123,26 +140,30 @@ def _with(alert: Alert, firing: Firing, now_ns: int) -> Alert:
     return replace(alert, firing=firing, updated_ns=now_ns, closed_ns=None, outcome=outcome)
 
 
-def _write(file: WatchStore, change: AlertChange) -> Alert:
+def _write(statements: Statements, change: AlertChange) -> Alert:
     alert = change.alert
     body = msgspec.json.encode(alert.firing)
     state = "open" if alert.closed_ns is None else "closed"
-    if change.event == "opened":
+    if not alert.number:
         insert = "INSERT INTO alerts (rule, subject, state, body, opened_ns, updated_ns) VALUES (?, ?, ?, ?, ?, ?)"
-        number = file.insert(insert, (alert.firing.rule, alert.firing.subject, state, body, alert.opened_ns, alert.updated_ns))
-        return replace(alert, number=number)
-    with file.writing() as connection:
-        update = "UPDATE alerts SET rule = ?, subject = ?, state = ?, body = ?, updated_ns = ?, closed_ns = ?, outcome = ? WHERE number = ?"
-        values = (alert.firing.rule, alert.firing.subject, state, body, alert.updated_ns, alert.closed_ns, alert.outcome, alert.number)
-        connection.execute(update, values)
+        statements.execute(insert, (alert.firing.rule, alert.firing.subject, state, body, alert.opened_ns, alert.updated_ns))
+        return replace(alert, number=newest_number(statements, "alerts"))
+    update = "UPDATE alerts SET rule = ?, subject = ?, state = ?, body = ?, updated_ns = ?, closed_ns = ?, outcome = ? WHERE number = ?"
+    values = (alert.firing.rule, alert.firing.subject, state, body, alert.updated_ns, alert.closed_ns, alert.outcome, alert.number)
+    statements.execute(update, values)
     return alert
 
 
 def read_alerts(file: WatchStore, *, with_closed: bool = False) -> list[Alert]:
     """Return the open alerts, or all, oldest first."""
+    with file.reading() as statements:
+        return alerts_of(statements, with_closed=with_closed)
+
+
+def alerts_of(statements: Statements, *, with_closed: bool = False) -> list[Alert]:
+    """Return the open alerts, or all, oldest first."""
     query = f"SELECT {_COLUMNS} FROM alerts WHERE ? OR closed_ns IS NULL ORDER BY number"  # noqa: S608 - our own names
-    with file.reading() as connection:
-        return [_alert(row) for row in connection.execute(query, (with_closed,)).fetchall()]
+    return [_alert(row) for row in statements.execute(query, (with_closed,)).fetchall()]
 
 
 def find_alert(file: WatchStore, number: int) -> Alert:
@@ -164,6 +185,8 @@ def judge_alert(file: WatchStore, number: int, outcome: Literal["confirmed", "di
             "UPDATE alerts SET outcome = ?, remark = ?, updated_ns = ?, closed_ns = ?, state = ? WHERE number = ?",
             (outcome, remark, now_ns, closed_ns, "open" if closed_ns is None else "closed", number),
         )
+        # Who judges it knows how it is: what repeats it need not be sent any more.
+        connection.execute("DELETE FROM unsent WHERE alert = ? AND event = 'updated'", (number,))
     return find_alert(file, number)
 
 

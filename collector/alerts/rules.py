@@ -2,7 +2,7 @@
 
 from datetime import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -15,6 +15,7 @@ from edgemeter.collector.trend.watch import SeriesSelection
 SAMPLE = Path(__file__).with_name("sample_alerts.toml")
 RuleKind = Literal["step", "rise", "drift", "scatter", "limit", "missing", "invalid", "sick-unit", "device-lost", "outbox-stopped"]
 AlertSeverity = Literal["critical", "warning", "info"]
+SEVERITIES: tuple[AlertSeverity, ...] = get_args(AlertSeverity)  # The most severe first.
 AlertEvent = Literal["opened", "updated", "closed"]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=64)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -37,6 +38,7 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
     below: float | None = None
     runs: Annotated[int, msgspec.Meta(ge=1)] = 2
     hours: _Positive = 24.0
+    repeat_hours: _Positive | None = None
 
 
 _Quiet = Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]

@@ -1,9 +1,10 @@
 """`edgemeter trend alerts`: evaluate alert rules and notify people and pagers."""
 
+import sqlite3
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,13 +16,13 @@ from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.options import PATH, format_option, json_option, renamed_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.alerts import alerts_table, lifecycle
+from edgemeter.collector.alerts import alerts_table, lifecycle, outbox
 from edgemeter.collector.alerts import check as checking
 from edgemeter.collector.alerts.rules import USUAL, AlertRules, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
 from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
-from edgemeter.collector.trend.watch_file import WatchStore, open_watch, watch_file_beside
+from edgemeter.collector.trend.watch_file import WatchFile, WatchStore, open_watch, watch_file_beside
 
 _rules_option = click.option(
     "--rules",
@@ -48,9 +49,10 @@ def alerts() -> None:
 @_rules_option
 @store_option
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would happen, without writing or sending anything.")
-@json_option('Print {"changes": [...], "sent": [...]}.')
-def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_json: bool) -> None:
-    """Evaluate the rules once: open, update and close alerts, and send notifications. Run it from cron.
+@click.option("--retry", "is_retry", is_flag=True, help="Send everything undelivered now, and not only what is due again.")
+@json_option('Print {"changes": [...], "sent": [...], "waiting": [...]}.')
+def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_retry: bool, as_json: bool) -> None:
+    """Evaluate the rules once: open, update and close alerts, and send notifications. Run it from cron; it fails while any is undelivered.
 
     Example: edgemeter trend alerts check --rules alerts.toml --dry-run
     """
@@ -61,31 +63,34 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="edgemeter-"))) if is_dry else None
         progress, file = stack.enter_context(progress_bar()), stack.enter_context(_file(where, scratch))
         history = open_history(where, progress, scratch / "index" if scratch else None)
-        result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
+        result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry, is_retry=is_retry)
     plan = checking.planned_sends(rules, result.changes) if is_dry else {}
     click.echo(alerts_table.check_json(result, plan) if as_json else alerts_table.check_text(result, plan))
-    errors = [notification.error for notification in result.sent if notification.error is not None]
-    for error in errors:
-        click.echo(f"edgemeter: {error}", err=True)
-    if errors:
+    for channel in result.waiting:
+        click.echo(f"edgemeter: {alerts_table.waiting_text(channel)}", err=True)
+    if result.waiting and not is_dry:
         sys.exit(FAILED)
 
 
-@alerts.command("list", short_help="List alerts.")
+@alerts.command("list", short_help="List alerts, and notifications that wait.")
 @store_option
 @click.option("--all", "with_closed", is_flag=True, help="Include closed alerts.")
 @click.option("--members", "with_members", is_flag=True, help="Show below each event the findings that it consists of.")
-@format_option('Print {"alerts": [...]}, each with its members.')
+@format_option('Print {"alerts": [...], "waiting": [...]}, each alert with its members.')
 def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, form: Format | None) -> None:
-    """List the open alerts, or all of them.
+    """List the open alerts, or all of them; then the notifications that wait, and why.
 
     Example: edgemeter trend alerts list --all
     """
-    with _file(stores) as file:
-        listed = lifecycle.read_alerts(file, with_closed=with_closed)
-    if not print_data(form, {"alerts": [alerts_table.alert_row(alert) for alert in listed]}):
+    with _file(stores) as file, file.reading() as statements:
+        listed = lifecycle.alerts_of(statements, with_closed=with_closed)
+        unsent_notices = [unsent for unsent in outbox.unsent_notices(statements) if unsent.state != "over"]
+    rows = [alerts_table.alert_row(alert) for alert in listed]
+    if not print_data(form, {"alerts": rows, "waiting": [alerts_table.unsent_row(unsent) for unsent in unsent_notices]}):
         if listed:
             console_for(form).print(alerts_table.alerts_table(listed, with_members=with_members))
+        if unsent_notices:
+            console_for(form).print(alerts_table.unsent_table(unsent_notices))
         click.echo(figures.count(len(listed), "alert") + ("" if with_closed else " open"), err=True)
 
 
@@ -113,6 +118,22 @@ def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
     """
     with _file(stores) as file:
         click.echo(lifecycle.dismiss(file, number, remark), err=True)
+
+
+@alerts.command(short_help="Drop notifications that wait.")
+@click.argument("notices", nargs=-1, type=click.IntRange(1), metavar="NOTICE")
+@store_option
+@click.option("--channel", help="Drop everything that waits for this channel.")
+def drop(notices: tuple[int, ...], stores: tuple[str, ...], channel: str | None) -> None:
+    """Drop notifications that wait; the alerts stay. Their numbers are those that `list` shows.
+
+    Example: edgemeter trend alerts drop --channel "team chat"
+    """
+    if not notices and channel is None:
+        raise click.UsageError("name a notice, or --channel")
+    with _file(stores) as file:
+        dropped = outbox.drop_notices(file, notices, channel)
+    click.echo(f"dropped {figures.count(dropped, 'notice')}", err=True)
 
 
 @alerts.command(short_help="Show which rules fire most often, and how many alerts were real.")
@@ -152,5 +173,11 @@ def _file(stores: Sequence[str], scratch: Path | None = None) -> WatchStore:
     ledger = ledger_place(existing_store(chosen_stores(stores)[0]))
     if scratch is None:
         return open_watch(ledger)
-    has_none = isinstance(ledger, Path) and not watch_file_beside(str(ledger)).exists()
-    return open_watch(scratch / "none", "write") if has_none else open_watch(ledger, "read")
+    if not isinstance(ledger, Path):
+        return open_watch(ledger, "read")
+    # A copy: even to bring a file of an earlier version to this one would be to write.
+    path, copy = watch_file_beside(str(ledger)), scratch / "watch"
+    if path.exists():
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+    return WatchFile(copy)

@@ -26,6 +26,8 @@ from edgemeter.collector.postgresql.writer import PostgresWriter, numbers_before
 # A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.
 PAGE_ROWS = 5000
 PAGE_BYTES = 8 << 20
+# Longer than a check sends, shorter than the pause between two.
+CHECK_S = 180.0
 
 # The timeline is of the server's log: another one began at a failover, and rows may be numbered again.
 _EPOCH = """SELECT identity, (SELECT system_identifier FROM pg_control_system()),
@@ -41,7 +43,7 @@ WHERE leases.owner = excluded.owner OR leases.until < clock_timestamp() RETURNIN
 
 _TABLES = (
     "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
-    "run_events", "sql_contexts", "sql_runs", "sql_devices", "sql_changes",
+    "alert_checks", "run_events", "sql_contexts", "sql_runs", "sql_devices", "sql_changes",
 )  # fmt: skip
 # What the records take, and what finds them: the part that retention makes smaller. The files of the tables do not shrink.
 _RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""
@@ -293,7 +295,15 @@ class PostgresWatch:
         with self._session.transaction() as statements:
             yield statements
 
-    def insert(self, statement: str, values: Sequence[Any]) -> int:
-        """Insert one row in a transaction of its own; return its number."""
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """See `WatchStore`; by the server's clock, a check that was killed holds it for `CHECK_S`."""
+        owner = secrets.token_hex(8)
         with self.writing() as statements:
-            return int(statements.execute(f"{statement} RETURNING number", values).fetchone()[0])
+            if statements.execute(_LEASE, ("alerts", owner, CHECK_S)).fetchone() is None:
+                raise TransientError(f"another check of the alerts is in progress at {self.where}: nothing was checked or sent")
+        try:
+            yield
+        finally:
+            with suppress(EdgemeterError), self.writing() as statements:
+                statements.execute("DELETE FROM leases WHERE owner = ?", (owner,))

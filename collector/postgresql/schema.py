@@ -142,9 +142,17 @@ _TAG_VALUES = f"""CREATE TABLE IF NOT EXISTS tag_values (
 )"""
 # As above. The newest comparison with each InfluxDB, as JSON.
 _RECONCILED = f"CREATE TABLE IF NOT EXISTS reconciled (sink {_TEXT} PRIMARY KEY, at_ns bigint NOT NULL, body {_TEXT})"
+# As above. See the watch file.
+_OUTBOX = """ALTER TABLE alerts ADD COLUMN IF NOT EXISTS repeated_ns bigint;
+ALTER TABLE unsent ADD COLUMN IF NOT EXISTS since_ns bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS next_ns bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS state text COLLATE "C" NOT NULL DEFAULT 'due';
+CREATE TABLE IF NOT EXISTS alert_checks (number bigint PRIMARY KEY, started_ns bigint NOT NULL, ended_ns bigint)"""
 # A row whose subject is absent is not inserted, which costs the server a tenth of checking a foreign key. Older ledgers have that key.
 _FOREIGN_KEYS = "SELECT conname FROM pg_constraint WHERE conrelid = 'runs'::regclass AND contype = 'f'"
-_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "tag_values", "reconciled")
+_SHARED = (
+    "sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "alert_checks", "tag_values", "reconciled",
+)  # fmt: skip
 # What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),
@@ -200,6 +208,7 @@ def init_ledger(session: LedgerSession) -> list[str]:
         statements.execute(_RUN_EVENTS)
         statements.execute(_TAG_VALUES)
         statements.execute(_RECONCILED)
+        statements.execute(_OUTBOX)
         for (name,) in statements.execute(_FOREIGN_KEYS).fetchall():
             statements.execute(f"ALTER TABLE runs DROP CONSTRAINT {name}")
     return steps + [_grant(session, role, "; ".join(grants)) for role, grants in ROLES.items()]

@@ -3,7 +3,9 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -13,6 +15,7 @@ from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DeviceBacklog
 from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
+from edgemeter.collector.alerts.waiting import last_check_ns, waiting_channels
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.reconciliation import KINDS, outcomes
 from edgemeter.collector.influx.tag_values import MOST_VALUES, tag_uses
@@ -20,6 +23,7 @@ from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
 from edgemeter.collector.receive.receiver import STALLED_S, Receiver
+from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 if TYPE_CHECKING:
     from edgemeter.collector.influx.daily_reconciler import DailyReconciler
@@ -187,6 +191,7 @@ class Collector:
             yield MonitorMetric("ledger_bytes", "gauge", "Size of the ledger on its disk.", ledger.size_bytes())
             yield MonitorMetric("receipt_info", "gauge", "1, with where a record is when its receipt is sent.", {ledger.safety(): 1}, "on")
             yield MonitorMetric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
+        yield from _alert_metrics(self.place)
         yield from process_metrics()
 
     def is_alive(self) -> bool:
@@ -229,6 +234,22 @@ class Collector:
     def _wake_drains(self) -> None:
         for drain in self._drains:
             drain.wake()
+
+
+def _alert_metrics(ledger_place: LedgerPlace) -> Iterator[MonitorMetric]:
+    """Yield what the channels of alerts have not got; nothing where no alert was ever checked."""
+    if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
+        return
+    # A ledger on a server that `init-ledger` has not seen since the last version has no table for it.
+    with suppress(EdgemeterError), open_watch(ledger_place, "read") as file, file.reading() as statements:
+        waiting, ended_ns = waiting_channels(statements), last_check_ns(statements)
+        counts = {channel.channel: channel.notices for channel in waiting}
+        since_s = {channel.channel: channel.since_ns / 1e9 for channel in waiting}
+        yield MonitorMetric("alert_notices", "gauge", "Notices of alerts undelivered to a channel.", counts, "channel")
+        yield MonitorMetric("alert_notices_since_timestamp_seconds", "gauge", "When the oldest was due.", since_s, "channel")
+        if ended_ns is not None:
+            age_s = max(0, time.time_ns() - ended_ns) / 1e9
+            yield MonitorMetric("alert_check_age_seconds", "gauge", "Time since the last check of alerts.", age_s)
 
 
 def _backlog_metrics(devices: Sequence[DeviceBacklog]) -> Iterator[MonitorMetric]:

@@ -10,20 +10,32 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.file_lock import FileLock
 from edgemeter.agent.base.file_version import FileFormat
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.statements import Statements
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 
+# A notice waits in `unsent` from the transaction that changes its alert to the one after its delivery. `state` says why: due, quiet (the
+# channel's quiet times), refused (by the receiver, for good) or over (its alert, before it was sent). Programs of version 1 send all of it.
+_OUTBOX = """ALTER TABLE alerts ADD COLUMN repeated_ns INTEGER;
+ALTER TABLE unsent ADD COLUMN since_ns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE unsent ADD COLUMN next_ns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE unsent ADD COLUMN state TEXT NOT NULL DEFAULT 'due';
+CREATE TABLE alert_checks (number INTEGER PRIMARY KEY, started_ns INTEGER NOT NULL, ended_ns INTEGER);
+"""
 WATCH_FORMAT = FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
-    version=1,
-    schema="""CREATE TABLE annotations (
+    version=2,
+    min_version=1,
+    upgrades={1: _OUTBOX},
+    schema=f"""CREATE TABLE annotations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     day INTEGER NOT NULL,
     text TEXT NOT NULL,
@@ -56,7 +68,7 @@ CREATE TABLE unsent (
     tries INTEGER NOT NULL,
     error TEXT
 );
-""",
+{_OUTBOX}""",
     elsewhere="move it away (annotations and alerts begin anew) or name another store",
 )
 _COLUMNS = "day, text, begins_level, fleet, device, model, metric, author"
@@ -82,8 +94,8 @@ class WatchStore(Protocol):
     def reading(self) -> AbstractContextManager[Statements]:
         """Give what executes queries."""
 
-    def insert(self, statement: str, values: Sequence[Any]) -> int:
-        """Insert one row in a transaction of its own; return its number."""
+    def checking(self) -> AbstractContextManager[None]:
+        """Hold the check of the alerts for the block: one at a time; who is killed loses it. Raises TransientError if another has it."""
 
 
 class WatchFile:
@@ -112,10 +124,16 @@ class WatchFile:
         with sqlite_file.mapped(self.path, WATCH_FORMAT):
             yield self.connection
 
-    def insert(self, statement: str, values: Sequence[Any]) -> int:
-        """Insert one row in a transaction of its own; return its number."""
-        with self.writing() as connection:
-            return int(connection.execute(statement, values).lastrowid or 0)
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """See `WatchStore`; the lock goes with the process."""
+        lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
+        if not lock.take("a check of the alerts"):
+            raise TransientError(f"{lock.holder()} is in progress: nothing was checked or sent")
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def watch_file_beside(store: str) -> Path:
@@ -164,7 +182,14 @@ def add_annotation(file: WatchStore, annotation: Annotation) -> int:
     """Store an annotation; return its number."""
     day, text, begins_level, *about, _ = astuple(annotation)
     insert = f"INSERT INTO annotations ({_COLUMNS}, made_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
-    return file.insert(insert, (day, text, int(begins_level), *about, time.time_ns()))
+    with file.writing() as statements:
+        statements.execute(insert, (day, text, int(begins_level), *about, time.time_ns()))
+        return newest_number(statements, "annotations")
+
+
+def newest_number(statements: Statements, table: str) -> int:
+    """Return the number of the row that this transaction inserted last: writers wait for each other."""
+    return int(statements.execute(f"SELECT max(number) FROM {table}").fetchone()[0])  # noqa: S608 - our own names
 
 
 def remove_annotation(file: WatchStore, number: int) -> bool:

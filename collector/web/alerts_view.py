@@ -37,6 +37,7 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     chart = Chart("When alerts were open", periods(len(rows)), rows_table(rows), brushes=True, kind="wide")
     remark = note(f"{len(firings) - SHOWN} older alerts: edgemeter trend alerts list --all.") if len(firings) > SHOWN else ""
     parts = [
+        *(element("p", {"class": "caution"}, channel.sentence) for channel in context.events.waiting()),
         section("when", "When", part("gallery", [context.sheet.draw(chart)]), note(f"Narrow the list to a period: {BRUSH}.")),
         section("list", "Alerts", table, remark),
     ]

@@ -76,6 +76,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     titles = [join([element("b", None, alert.firing.severity), f": {alert.firing.title}"]) for alert in open_alerts[-ALERTS_SHOWN:][::-1]]
     all_alerts = note(link(context.links.to("alerts"), f"All alerts ({len(open_alerts)} open)"))
     parts = [
+        *(element("p", {"class": "caution"}, channel.sentence) for channel in context.events.waiting()),
         *([section("alerts", "Open alerts", part("reasons", titles), all_alerts)] if open_alerts else []),
         *([section("findings", "What changed", findings)] if findings else []),
         *([section("first", "Needs attention", first)] if first else []),

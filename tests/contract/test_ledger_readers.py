@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.base.broker_address import parse_address
+from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Health
@@ -15,15 +17,16 @@ from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector import store
-from edgemeter.collector.alerts import lifecycle
+from edgemeter.collector.alerts import lifecycle, outbox
 from edgemeter.collector.alerts.check import check_alerts
-from edgemeter.collector.alerts.rules import AlertRule, AlertRules
+from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.index import rollup
 from edgemeter.collector.index.history import LedgerHistory, open_history
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import open_ledger, path_beside
+from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.watch_file import Annotation
@@ -31,6 +34,7 @@ from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.ledgers import text_of
+from tests.fixtures.listeners import http_listener
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -106,6 +110,37 @@ def test_annotations_and_alerts_are_kept(ledger_place):
         assert watch_file.remove_annotation(file, annotation)
         assert not watch_file.remove_annotation(file, annotation)
     assert [annotation.text for annotation in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
+
+
+def test_what_a_channel_has_not_got_waits(ledger_place):
+    """One check at a time; why and since when stands on the page and in the metrics; it is delivered once, and repeated by its rule."""
+    keep(ledger_place, make_days(STEPPED))
+    history, now_ns = open_history([text_of(ledger_place)]), (FIRST_DAY + 70) * DAY_NS
+    with http_listener() as server, watch_file.open_watch(ledger_place) as file:
+        channel = Channel(name="hook", kind="webhook", url=f"http://127.0.0.1:{server.server_port}")
+        rule = AlertRule(name="step", kind="step", metrics=("energy",), channels=("hook",), repeat_hours=4.0)
+        rules = AlertRules(rule=(rule,), channel=(channel,))
+
+        def checked(hours):
+            return check_alerts(history, text_of(ledger_place), file, rules, now_ns + int(hours * DAY_NS) // 24)
+
+        with file.checking(), pytest.raises(TransientError, match="in progress"):
+            checked(0)
+        server.status = 503
+        (waiting,) = checked(0).waiting
+        assert (waiting.channel, waiting.notices, waiting.since_ns) == ("hook", 1, now_ns)
+        events = TrendEvents(LedgerSource(ledger_place))
+        assert [entry.sentence for entry in events.waiting()] == [waiting.sentence]
+        metrics = {metric.name: metric.value for metric in Collector(parse_address("127.0.0.1:1", environ={}), ledger_place).metrics()}
+        assert (metrics["alert_notices"], metrics["alert_notices_since_timestamp_seconds"]) == ({"hook": 1}, {"hook": now_ns / 1e9})
+        assert 0 <= metrics["alert_check_age_seconds"] < 60
+        server.status = 200
+        server.kept.clear()
+        assert [len(checked(hours).waiting) for hours in (1, 2, 3, 5)] == [0, 0, 0, 0]
+        assert [body["event"] for *_, body in server.kept] == ["opened", "updated"]
+        server.status = 503
+        assert len(checked(10).waiting) == 1
+        assert outbox.drop_notices(file, (), "hook") == 1
 
 
 def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):

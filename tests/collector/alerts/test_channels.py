@@ -6,9 +6,10 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.collector.alerts import check
-from edgemeter.collector.alerts.channels import Notice, notice_of_alert, send_notices
+from edgemeter.collector.alerts.channels import send_notices
 from edgemeter.collector.alerts.firing import Firing, FiringMember
 from edgemeter.collector.alerts.lifecycle import Alert
+from edgemeter.collector.alerts.notices import Notice, notice_of_alert
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from tests.fixtures.listeners import http_listener, mail_listener
 from tests.fixtures.mqtt_peer import Peer, wait_until

@@ -28,7 +28,12 @@ def file(tmp_path):
 
 def events(file, *firings, day=0, is_dry=False):
     """Return what happens when these fire on a day."""
-    return [change.event for change in lifecycle.settle_alerts(file, list(firings), NOW + day * DAY_NS, is_dry=is_dry)]
+    now_ns = NOW + day * DAY_NS
+    if is_dry:
+        changes, _ = lifecycle.alert_changes(lifecycle.read_alerts(file, with_closed=True), list(firings), now_ns)
+    else:
+        changes = lifecycle.settle_alerts(file, list(firings), now_ns)
+    return [change.event for change in changes]
 
 
 def test_an_alert_opens_once_is_updated_and_closes(file):

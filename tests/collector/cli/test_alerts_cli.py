@@ -1,13 +1,17 @@
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.sqlite_file import connect
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.alerts import alerts
 from edgemeter.collector.cli.trend import units
+from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.listeners import http_listener
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -73,6 +77,44 @@ def test_a_dry_run_names_where_it_would_send(store, tmp_path):
     failed = run("check", "--rules", str(rules), "--ledger", store)
     assert failed.exit_code == 1
     assert "cannot be reached" in failed.stderr
+
+
+def test_what_waits_is_listed_retried_and_dropped(store, tmp_path):
+    """With the reason and the time of the next try; the check fails as long as anything waits."""
+    rules = tmp_path / "alerts.toml"
+    with http_listener() as server:
+        server.status = 503
+        url = f"http://127.0.0.1:{server.server_port}"
+        channels = "".join(f"[[channel]]\nname = '{name}'\nkind = 'webhook'\nformat = 'slack'\nurl = '{url}'\n" for name in ("a", "b"))
+        rules.write_text(f"[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['a', 'b']\n{channels}")
+        first, second = (run("check", "--rules", str(rules), "--ledger", store) for _ in range(2))
+        assert (first.exit_code, second.exit_code) == (1, 1)
+        assert "undelivered to a since" in second.stderr
+        assert "503" in second.stderr
+        assert "again at" in second.stderr
+        assert len(server.kept) == 2
+        listed = json.loads(run("list", "--ledger", store, "--json").stdout)["waiting"]
+        assert {(entry["channel"], entry["tries"], entry["state"]) for entry in listed} == {("a", 1, "due"), ("b", 1, "due")}
+        assert "503" in run("list", "--ledger", store).stdout
+        assert run("drop", str(listed[0]["notice"]), "--ledger", store).exit_code == 0
+        assert "dropped" in run("drop", "--channel", "a", "--ledger", store).stderr if len(listed) > 2 else True
+        with pytest.raises(ConfigError, match="no such notice"):
+            run("drop", "999", "--ledger", store)
+        assert run("drop", "--ledger", store).exit_code == 2
+        server.status = 200
+        third = json.loads(run("check", "--rules", str(rules), "--ledger", store, "--retry", "--json").stdout)
+        assert third["waiting"] == []
+        assert {entry["channel"] for entry in third["sent"]} == {"b"}
+
+
+def test_a_dry_run_brings_no_file_to_another_version(store):
+    """It looks at a copy: the file of a release that is tried out and not kept stays as it was."""
+    path = watch_file_beside(store)
+    form = replace(WATCH_FORMAT, version=1, min_version=None, upgrades={}, schema=WATCH_FORMAT.schema.split("ALTER TABLE alerts")[0])
+    connect(path, form).close()
+    before = path.read_bytes()
+    assert "opened" in run("check", "--ledger", store, "--dry-run").stdout
+    assert path.read_bytes() == before
 
 
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.home_assistant import discovery
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.trend.metrics import METRICS
+from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.provisioning.identity.broker_files import DEVICE_READS, DEVICE_WRITES, SERVICE_RULES
 from tests.docs.reference.tables import anchor, table
 
@@ -75,6 +76,8 @@ def metrics_page() -> str:
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger.sqlite"
         SqliteLedger(ledger).close()
+        with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
+            statements.execute("INSERT INTO alert_checks VALUES (1, 1, 2)")
         metrics = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
     rows = [
         (f"`{metric.prefix}{metric.name}{f'{{{metric.label}}}' if metric.label else ''}`", metric.kind, metric.description)

@@ -1,0 +1,68 @@
+import urllib.request
+
+import pytest
+
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.collector.alerts.posting import _SameHost, post_json
+from tests.fixtures.rows import table_row
+from tests.fixtures.scripted_http import scripted_http
+
+
+def requests_of(server):
+    """Return method and path of what a server was asked."""
+    return [(method, path) for method, path, _, _ in server.kept]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_a_redirect_to_another_page_is_no_delivery(status):
+    """A page to log in would say 200 to whoever follows, and nobody would have the alert."""
+    with scripted_http(lambda request, _: request.respond(200 if request.path == "/login" else status, Location="/login")) as server:
+        with pytest.raises(TransientError, match="a redirect is no delivery"):
+            post_json("c", f"{server.url}/hook", {"text": "x"})
+        assert requests_of(server) == [("POST", "/hook")]
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_message_is_repeated_at_the_same_host_only(status):
+    """With its body and its token; another host gets neither, also another port of the host."""
+
+    def script(request, _):
+        request.respond(200 if request.path == "/new" else status, Location=target)
+
+    with scripted_http(script) as server, scripted_http(lambda request, _: request.respond(200)) as other:
+        target = "/new"
+        post_json("c", f"{server.url}/hook", {"text": "x"}, "secret")
+        assert requests_of(server) == [("POST", "/hook"), ("POST", "/new")]
+        _, _, headers, body = server.kept[-1]
+        assert (headers["Authorization"], headers["Content-Type"], body) == ("Bearer secret", "application/json", {"text": "x"})
+        for target in (f"{other.url}/new", f"http://localhost:{server.server_port}/new", f"{server.url}/hook"):
+            with table_row(target), pytest.raises(TransientError, match=f"responds {status}"):
+                post_json("c", f"{server.url}/hook", {"text": "x"})
+        assert other.kept == []
+
+
+def test_encryption_is_never_given_up():
+    """From http to https of a host the message may go, from https to http never."""
+    opener = _SameHost()
+    for before, after, is_repeated in (
+        ("https://h/a", "http://h/a", False),
+        ("https://h/a", "https://h/b", True),
+        ("http://h/a", "https://h/a", True),
+        ("http://h/a", "https://h.example/a", False),
+    ):
+        request = urllib.request.Request(before, b"{}", method="POST")  # noqa: S310 - nothing is opened
+        assert (opener.redirect_request(request, None, 308, "", {}, after) is not None) == is_repeated, (before, after)
+
+
+def test_what_is_accepted_is_delivered_however_its_page_ends():
+    """The status is the answer: a body that never ends, or is cut, changes nothing."""
+
+    def script(request, _):
+        request.send_response(200)
+        request.send_header("Content-Length", "1000")
+        request.end_headers()
+        request.wfile.write(b"x")
+
+    with scripted_http(script) as server:
+        post_json("c", server.url, {})
+        assert len(server.kept) == 1

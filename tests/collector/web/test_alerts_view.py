@@ -1,0 +1,33 @@
+"""Facts about the page of alerts: a notice that nobody has is said at the top."""
+
+from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
+from edgemeter.collector.web import overview
+from edgemeter.collector.web.alerts_view import alerts_view
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.view import ViewRequest
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.ledgers import fill
+from tests.fixtures.served_page import view_context
+
+BODY = b'{"rule":"r","subject":"a","severity":"critical","title":"lost: a","text":"x","day":0,"facts":{}}'
+AT_NS = 1_800_000_000 * 10**9
+
+
+def test_what_a_channel_has_not_got_stands_above_the_alerts(tmp_path):
+    """On the overview too, with the channel, since when, and the reason as text; quiet times are no failure."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
+    with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
+        statements.execute("INSERT INTO alerts VALUES (1, 'r', 'a', 'open', ?, ?, ?, NULL, NULL, NULL, NULL)", (BODY, AT_NS, AT_NS))
+        for channel, state in (("pager", "due"), ("chat", "quiet")):
+            insert = "INSERT INTO unsent (alert, channel, event, tries, error, since_ns, state) VALUES (1, ?, 'opened', 2, '<b>503', ?, ?)"
+            statements.execute(insert, (channel, AT_NS, state))
+    with view_context(ledger, TrendEvents(LedgerSource(ledger))) as context:
+        for view in (
+            alerts_view(context, ViewRequest("alerts"), CaseFilter()),
+            overview.overview(context, ViewRequest("overview"), CaseFilter()),
+        ):
+            text = str(view.body)
+            assert "1 notice undelivered to pager since 2027-01-15 08:00:00 UTC: &lt;b&gt;503" in text
+            assert "undelivered to chat" not in text
