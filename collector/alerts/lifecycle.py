@@ -131,7 +131,7 @@ def _begin(closed: Sequence[Alert], firing: Firing, now_ns: int) -> list[AlertCh
     if any(alert.outcome == "dismissed" for alert in earlier):
         return []
     if earlier:
-        return [AlertChange("updated", _with(earlier[-1], firing, now_ns))]
+        return [AlertChange("opened" if earlier[-1].outcome == "over" else "updated", _with(earlier[-1], firing, now_ns))]
     return [AlertChange("opened", Alert(0, firing, now_ns, now_ns, None, None, None))]
 
 

@@ -98,11 +98,14 @@ def planned_notices(rules: AlertRules, changes: Sequence[AlertChange]) -> Iterat
 
 def queue_notices(statements: Statements, rules: AlertRules, changes: Sequence[AlertChange], now_ns: int, at: time) -> None:
     """Queue what the changes of a check, and alerts that nobody acknowledged, have the channels told; `at` is the time of the day."""
+    # Who was not told yet that an alert is over need not be told that it is back.
+    unaware = set(statements.execute("SELECT channel, alert FROM unsent WHERE event = 'closed'").fetchall())
     for change in changes:
-        superseded = {"closed": "updated", "updated": "closed"}.get(change.event)
+        superseded = "updated" if change.event == "closed" else "closed"
         statements.execute("DELETE FROM unsent WHERE alert = ? AND event = ?", (change.alert.number, superseded))
     for channel, change in planned_notices(rules, changes):
-        _queue(statements, channel.name, change.alert.number, change.event, now_ns)
+        if change.event != "opened" or (channel.name, change.alert.number) not in unaware:
+            _queue(statements, channel.name, change.alert.number, change.event, now_ns)
     _queue_repeats(statements, rules, now_ns)
     _update_states(statements, rules, now_ns, at)
 

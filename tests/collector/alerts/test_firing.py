@@ -95,7 +95,8 @@ def test_three_alerts_of_one_board_of_before_go_on_as_the_oldest(file, fleet):
     for rule in (LOST, MISSING, OUTLYING):
         (fired,) = firings((rule,), context)
         body, insert = msgspec.json.encode(fired), "INSERT INTO alerts (rule, subject, state, body, opened_ns, updated_ns)"
-        file.insert(f"{insert} VALUES (?, ?, 'open', ?, 1, 1)", (fired.rule, fired.subject, body))
+        with file.writing() as statements:
+            statements.execute(f"{insert} VALUES (?, ?, 'open', ?, 1, 1)", (fired.rule, fired.subject, body))
     assert check(file, (LOST, MISSING, OUTLYING), fleet, 80, device) == [("updated", 1)]
     assert [alert.number for alert in lifecycle.read_alerts(file)] == [1]
 

@@ -48,10 +48,10 @@ def test_an_alert_opens_once_is_updated_and_closes(file):
 
 
 def test_a_step_that_fades_and_comes_back_is_the_same_alert(file):
-    """It does not open a second time; a step on quite another day does."""
+    """It has its number still, and is told anew, as it was told as over; a step on quite another day is another alert."""
     events(file, firing())
     events(file, day=1)
-    assert events(file, firing(day=19_992), day=2) == ["updated"]
+    assert events(file, firing(day=19_992), day=2) == ["opened"]
     assert len(lifecycle.read_alerts(file, with_closed=True)) == 1
     events(file, day=3)
     assert events(file, firing(day=20_030), day=50) == ["opened"]

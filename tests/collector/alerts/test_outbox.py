@@ -41,8 +41,8 @@ def server():
 def at(file, monkeypatch):
     """Return what checks after some hours, with what fires then."""
 
-    def run(hours, rules, *subjects, text="x"):
-        firing_now = [Firing("r", name, "critical", f"lost: {name}", text, 0, {}) for name in subjects]
+    def run(hours, rules, *subjects, text="x", severity="critical"):
+        firing_now = [Firing("r", name, severity, f"lost: {name}", text, 0, {}) for name in subjects]
         monkeypatch.setattr(check, "firings", lambda *_: firing_now)
         return check.check_alerts(RunHistory([]), "runs.json", file, rules, NOW + int(hours * HOUR_NS))
 
@@ -91,6 +91,28 @@ def test_what_comes_back_before_anything_was_sent_opens(server, at):
         assert messages_of(server) == [("opened", f"lost: {subject}")]
         at(4, rules)
         messages_of(server)
+
+
+def test_what_comes_back_after_it_was_told_as_over_is_told(server, at):
+    """The receiver takes it for over; one that was not told that it is over has it open still, and is told nothing."""
+    rules = rules_for(server)
+    assert [len(at(hours, rules, *subjects).changes) for hours, subjects in ((0, ["pi-1"]), (1, []), (2, ["pi-1"]))] == [1, 1, 1]
+    assert [event for event, _ in messages_of(server)] == ["opened", "closed", "opened"]
+    server.status = 503
+    at(3, rules)
+    at(3.01, rules, "pi-1")
+    server.status = 200
+    server.kept.clear()
+    assert not at(4, rules, "pi-1").waiting
+    assert messages_of(server) == []
+
+
+def test_an_alert_that_becomes_more_severe_is_told(server, at):
+    """A warning that is critical now is news; one that is less severe, or says something else, is not."""
+    rules = rules_for(server)
+    for hours, severity in enumerate(("warning", "critical", "warning")):
+        at(hours, rules, "pi-1", severity=severity)
+    assert [event for event, _ in messages_of(server)] == ["opened", "opened"]
 
 
 def test_an_update_waits_once_and_shows_how_it_is_now(server, at):
