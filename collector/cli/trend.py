@@ -103,9 +103,12 @@ def trend(
         selected = {name: value or series[name] for name, value in selected.items()}
     selected["model"] = model_called(where, selected["model"])
     with progress_bar() as progress:
-        history = open_history(where, progress)
         annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
+        history = open_history(where, progress, device=selection.device)
+        if not any(map(selection.takes, history.series())):
+            # Only who has read all runs can say what is known.
+            history = open_history(where, progress)
         watch.keys_of(history, selection)
         workers = len(os.sched_getaffinity(0))
         trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, workers=workers, progress=progress)
