@@ -12,8 +12,9 @@ from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.collector.index.index_file import COMMON, COUNT_CASE, FACETS, OF_RUN, code_hash, empty_index, pack_record, slim_record
+from edgemeter.collector.index.index_file import COUNT_CASE, FACETS, code_hash, empty_index, pack_record, slim_record
 from edgemeter.collector.index.sources import RecordSource
+from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, stored_run
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, Fingerprint, SeriesKey, fingerprint_of, series_of, unusable
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
@@ -28,8 +29,7 @@ Progress = Callable[[str, int, int], None]
 _IN_ORDER = "ORDER BY started_at_ns, coalesce(session, 0), coalesce(seq, 0), row"
 _ROWS = "SELECT row FROM measured"
 _ROWS_OF = f"{_ROWS} JOIN cases USING (case_number) WHERE device = ?"
-_INSERT = f"INSERT OR REPLACE INTO measured VALUES ({', '.join('?' * len(OF_RUN))})"  # noqa: S608 - question marks
-_OWN_COLUMNS = [RUN_COLUMNS.index(name) for name in RUN_COLUMNS if name not in COMMON]
+_INSERT = f"INSERT INTO measured VALUES ({', '.join('?' * len(OF_RUN))})"  # noqa: S608 - question marks
 
 
 @dataclasses.dataclass(slots=True)
@@ -146,18 +146,20 @@ class IndexRefresher:
                 series = self._known.series[number, board] = self._series_number(series_of(run))
             figures = figures._replace(fingerprint=self._common_number(run, figures))
             reason = None if figures.is_usable else unusable(run)
-            rows.append((row, number, series, run.session, run.seq, reason, *(figures[column] for column in _OWN_COLUMNS), *figures.values))
-            bodies.append((row, pack_record(text, template)))
+            stored, beside = stored_run(run, figures)
+            rows.append((row, number, series, run.session, run.seq, reason, *stored))
+            bodies.append((row, pack_record(text, template, beside)))
             newest_of_series[series] = row
             changed.add(number)
         if not rows:
             return
         self._connection.executemany(_INSERT, rows)
-        self._connection.executemany("INSERT OR REPLACE INTO bodies VALUES (?, ?)", bodies)
+        self._connection.executemany("INSERT INTO bodies VALUES (?, ?)", bodies)
         self._mark_stale(changed)
         self._mark_changed(newest_of_series)
         ids = msgspec.json.encode([row_values[OF_RUN.index("id")] for row_values in rows]).decode()
-        query = "SELECT count(*) FROM json_each(?) CROSS JOIN measured ON measured.id = json_each.value"
+        same_id = "substr(measured.id, -8) = substr(json_each.value, -8) AND measured.id = json_each.value"
+        query = f"SELECT count(*) FROM json_each(?) CROSS JOIN measured ON {same_id}"  # noqa: S608 - our own names
         has_repeats = self._connection.execute(query, (ids,)).fetchone()[0] != len(rows)
         self._connection.execute("UPDATE place SET runs = runs + ?, has_repeats = max(has_repeats, ?)", (len(rows), has_repeats))
 
@@ -211,7 +213,7 @@ class IndexRefresher:
         return int(row[0])
 
     def _drop_removed(self, query: str, values: Sequence[str], remaining: Callable[[], Iterable[int]]) -> None:
-        """Drop the runs among those of the query that the ledger has no more: too old, invalid after all, or stored anew with another row."""
+        """Drop the runs of the query that the ledger has no more: too old, invalid after all, or stored anew with another row."""
         with self._writing():
             indexed = np.array(self._connection.execute(query, values).fetchall(), np.int64).ravel()
             gone = np.setdiff1d(indexed, np.fromiter(remaining(), np.int64)).tolist()
