@@ -20,6 +20,8 @@ except ImportError:
 
 # ISA-L's stubs say that its error is an instance.
 _BROKEN: tuple[type[Exception], ...] = (zlib.error, _codec.error)  # type: ignore[assignment]
+# A small window and little memory: setting up costs more than compressing one record.
+_RAW, _LITTLE_MEMORY = -13, 5
 # What is unpacked at once: most messages and chunks, which then need no second copy.
 BEGINNING_BYTES = 1 << 20
 _PORTION_BYTES = 64 << 10
@@ -29,6 +31,17 @@ def compress(*pieces: bytes) -> bytes:
     """Return the pieces, one after the other, compressed; they are not copied into one."""
     packing = _codec.compressobj(_LEVEL)
     return b"".join([*map(packing.compress, pieces), packing.flush()])
+
+
+def compress_beside(text: bytes, beside: bytes) -> bytes:
+    """Return `text` compressed without what it has in common with `beside`, of which the last 8 kB count; without header and checksum."""
+    packing = _codec.compressobj(_LEVEL, _codec.DEFLATED, _RAW, _LITTLE_MEMORY, _codec.Z_DEFAULT_STRATEGY, beside)
+    return packing.compress(text) + packing.flush()
+
+
+def expand_beside(packed: bytes, beside: bytes) -> bytes:
+    """Return what `compress_beside` compressed beside the same."""
+    return zlib.decompressobj(_RAW, beside).decompress(packed)
 
 
 def expand(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:

@@ -8,6 +8,7 @@ matrix, sentence), the trend, the page, InfluxDB, OTLP, exports, options and the
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 from edgemeter.agent.base.figures import accuracy, significant
@@ -123,18 +124,10 @@ class Figure:
         return bounds_of
 
     @cached_property
-    def u_ratio(self) -> Callable[[RunRecord], float | None]:
-        """The function that reads the figure's relative standard uncertainty (k = 1)."""
-        value, bounds, factor = self.value, self.bounds, reader(self.k)
-
-        def u_ratio_of(run: RunRecord) -> float | None:
-            middle, ends = value(run), bounds(run)
-            if not middle or ends is None:
-                return None
-            coverage: float = (factor(run) or 2.0) if self.u else _NORMAL_95
-            return float((ends[1] - ends[0]) / (2 * coverage) / middle)
-
-        return u_ratio_of
+    def coverage(self) -> Callable[[RunRecord], float]:
+        """The function that reads how many standard deviations (k) the figure's bounds are from its value."""
+        factor = reader(self.k)
+        return (lambda run: factor(run) or USUAL_K) if self.u else lambda _: NORMAL_95
 
     @property
     def stem(self) -> str:
@@ -162,21 +155,24 @@ class Figure:
         return f"{self.title[:1].upper()}{self.title[1:]}{f', {self.unit}' if self.unit else ''}"
 
 
-_NORMAL_95 = 1.959964  # Bounds of 95% are so many standard deviations from the middle.
+USUAL_K = 2.0  # The coverage factor of an uncertainty that states none.
+NORMAL_95 = 1.959964  # Bounds of 95% are so many standard deviations from the middle.
 
 
 def reader(path: str) -> Callable[[RunRecord], Any]:
     """Return what reads `energy.gross_mj` of a run; None where a part on the way is None, and of an empty path."""
-    names = path.split(".") if path else []
-    if not names:
+    if not path:
         return lambda _: None
+    first, *others = map(attrgetter, path.split("."))
+    if not others:
+        return first
 
     def value(run: RunRecord) -> Any:
-        part: Any = run
-        for name in names:
+        part: Any = first(run)
+        for read in others:
             if part is None:
                 return None
-            part = getattr(part, name)
+            part = read(part)
         return part
 
     return value

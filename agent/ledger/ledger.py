@@ -178,6 +178,10 @@ class Ledger(ABC):
         """Yield the records after `after_row` in the order of commits, as many together as are stored together."""
 
     @abstractmethod
+    def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
+        """Yield the records of these rows, in their order, without what else is stored together with them."""
+
+    @abstractmethod
     def parts(self) -> tuple[LedgerPart, ...]:
         """Return what takes how much of a disk."""
 
@@ -248,6 +252,14 @@ class Ledger(ABC):
     def last_row(self) -> int:
         """Return the row of the newest record, 0 if there is none."""
         return int(self._value("SELECT coalesce(max(row), 0) FROM runs"))
+
+    def rows_of(self, device: str) -> list[int]:
+        """Return the rows of the records of a device, in the order of commits."""
+        return [row for (row,) in self.query("SELECT row FROM runs WHERE device = ? ORDER BY row", device)]
+
+    def rows_after(self, row: int, limit: int) -> list[int]:
+        """Return up to `limit` rows of records after `row`, in the order of commits."""
+        return [later for (later,) in self.query("SELECT row FROM runs WHERE row > ? ORDER BY row LIMIT ?", row, limit)]
 
     def rows(self) -> Iterator[int]:
         """Yield the row of every record."""

@@ -190,7 +190,7 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
         raise click.UsageError("--views is for a ledger in PostgreSQL: name it with --ledger")
     with open_ledger(path, "read") as opened:
         changes = changing.changes_of(record.record for record in opened.records())
-    with closing(LedgerHistory(path)) as history:
+    with progress_bar() as progress, closing(LedgerHistory(path, progress=progress)) as history:
         changes = sorted([*changes, *changing.noted_changes(path, history)], key=lambda change: change.started_at_ns)
     if influx:
         with closing(open_sink(influx_config.parse_influx(influx, token_file=influx_token_file))) as sink:

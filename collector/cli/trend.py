@@ -1,6 +1,7 @@
 """The commands `edgemeter trend`: changes over time, `units`, `annotate`; `alerts` is in its own file."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option, quiet_option, renamed_option
-from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.base.progress import Tell, progress_bar
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import chosen_stores, day_number, existing_store, model_called, only_options, store_option
@@ -21,6 +22,7 @@ from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.show.trend_list import show_trends
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import iso
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from edgemeter.collector.trend.trend_text import annotations_table, points_csv, trends_document
 from edgemeter.collector.trend.watch_file import (
@@ -43,6 +45,16 @@ def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | No
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is not a figure of the trend: {near(unknown[0], (*METRICS, 'all'))}")
     return names
+
+
+def _history_of(where: Sequence[str], selection: watch.SeriesSelection, progress: Tell) -> History:
+    """Return a history with the selected series; of one device the runs of others are not read. Raises ConfigError if none is selected."""
+    history = open_history(where, progress, device=selection.device)
+    if not any(map(selection.takes, history.series())):
+        # Only who has read all runs can say what is known.
+        history = open_history(where, progress)
+    watch.keys_of(history, selection)
+    return history
 
 
 _metrics_option = renamed_option(
@@ -104,10 +116,9 @@ def trend(
         selected = {name: value or series[name] for name, value in selected.items()}
     selected["model"] = model_called(where, selected["model"])
     with progress_bar() as progress:
-        history = open_history(where, progress)
         annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
-        watch.keys_of(history, selection)
+        history = _history_of(where, selection, progress)
         workers = len(os.sched_getaffinity(0))
         trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, workers=workers, progress=progress)
     newest = max((trend.last_day for trend in trends), default=0)
@@ -153,7 +164,7 @@ def annotate(
             # A mistyped name would annotate nothing.
             named = watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
             with progress_bar() as progress:
-                watch.keys_of(open_history(where, progress), named)
+                _history_of(where, named, progress)
             day = about.pop("day")
             entry = Annotation(day=today() if day is None else day, text=text, begins_level=not remark, **about)
             click.echo(f"annotation {add_annotation(file, entry)} saved in {file.where}", err=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
@@ -22,9 +22,8 @@ _TWO_APART = 2.0
 _NO_SPREAD = 1e-20
 
 
-@dataclass(frozen=True, slots=True)
-class RunPoint:
-    """One figure (> 0) of one run, with the device and the day (UTC, counted from 1970) that it belongs to."""
+class RunPoint(NamedTuple):
+    """One figure (> 0) of one run, with the device and the day (UTC, counted from 1970) that it belongs to; a tuple, as there are many."""
 
     value: float
     device: str
@@ -167,8 +166,8 @@ def _reach(low: float, high: float) -> float:
 
 
 def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
-    days = grouped(((point.device, point.day), point.value) for point in points)
-    of_days = {device_day: median(values) for device_day, values in days.items()}
+    days = grouped(((device, day), value) for value, device, day in points)
+    of_days = {device_day: values[0] if len(values) == 1 else median(values) for device_day, values in days.items()}
     by_device = grouped((device, value) for (device, _), value in of_days.items())
     if len(by_device) >= FEWEST:
         return "device", [median(values) for values in by_device.values()]
@@ -179,11 +178,11 @@ def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
 
 def _apart(points: Sequence[RunPoint]) -> float:
     """Return by how much two devices, or else two days, differ, as a logarithm; 0 where there are more or fewer of them."""
-    is_one_device = len({point.device for point in points}) == 1
-    parts = grouped((point.day if is_one_device else point.device, point.value) for point in points)
-    if len(parts) != 2:
+    apart = "day" if len({point.device for point in points}) == 1 else "device"
+    names = [getattr(point, apart) for point in points]
+    if len(set(names)) != 2:
         return 0.0
-    first, second = map(median, parts.values())
+    first, second = map(median, grouped(zip(names, (point.value for point in points), strict=True)).values())
     return abs(math.log(first / second))
 
 

@@ -47,17 +47,23 @@ def _key(text: bytes) -> SeriesKey:
 class LedgerHistory:
     """The history of the ledger at `place`, from the index at `index`; refreshed when opened.
 
+    With a `device` that has runs only those of it are complete: what is new of others is not read.
+
     Raises:
         UnavailableError: the index cannot be written.
     """
 
-    def __init__(self, ledger: LedgerPlace, index: Path | None = None, progress: Progress = lambda *_: None) -> None:
+    def __init__(
+        self, ledger: LedgerPlace, index: Path | None = None, progress: Progress = lambda *_: None, device: str | None = None
+    ) -> None:
         self._path = index or index_path(ledger)
         with self._mapped():
             self._connection = connect_index(self._path)
         try:
             with self._mapped():
-                IndexRefresher(self._connection, LedgerSource(ledger), progress).take_in()
+                refresher = IndexRefresher(self._connection, LedgerSource(ledger), progress)
+                if device is None or not refresher.take_in_device(device):
+                    refresher.take_in()
                 self._read()
         except BaseException:
             self.close()
@@ -195,10 +201,12 @@ def unavailable(path: Path, error: sqlite3.DatabaseError) -> UnavailableError:
     return UnavailableError(f"cannot use the index {str(path)!r} ({error}): {remedy}")
 
 
-def open_history(where: Sequence[str], progress: Progress = lambda *_: None, index: Path | None = None) -> History:
+def open_history(
+    where: Sequence[str], progress: Progress = lambda *_: None, index: Path | None = None, device: str | None = None
+) -> History:
     """Return the history of the store at `where`: of one ledger from its index, of documents (and several stores) in memory.
 
-    `index` is another place for that index than beside the ledger.
+    `index` is another place for that index than beside the ledger; with a `device` see `LedgerHistory`.
 
     Raises:
         ConfigError: a store is absent or invalid.
@@ -206,7 +214,7 @@ def open_history(where: Sequence[str], progress: Progress = lambda *_: None, ind
     """
     store = open_store(*where)
     if isinstance(store, LedgerStore):
-        return LedgerHistory(store.place, index, progress)
+        return LedgerHistory(store.place, index, progress, device)
     contents = store.contents()
     if not contents.runs and contents.left_out:
         raise ConfigError(f"no run in {', '.join(map(shown_place, where))} can be read: {contents.left_out[0].reason}")

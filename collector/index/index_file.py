@@ -2,13 +2,12 @@
 
 `compare`, `trend` and the page read the same rows: a run in figures, and what runs have in common (how they were measured, and on what
 software) once for all of them. For summaries, a run is also kept as a record without the fields that no comparison reads, compressed
-against the first record of the same case on any device. The core's SQLite file is not used, because a damaged index is made again instead
-of reported, and because it needs no durability.
+against the first record of the same case on any device and its own figures. The core's SQLite file is not used, because a damaged index is
+made again instead of reported, and because it needs no durability.
 """
 
 import hashlib
 import sqlite3
-import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,11 +17,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from edgemeter.agent.base import deflate
 from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
 from edgemeter.agent.contract import case_identity, figures, record
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector import compare, trend
+from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, WORKED_OUT
 from edgemeter.collector.ledgers.place import LedgerPlace, path_beside
 from edgemeter.collector.runs import cases
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS
@@ -32,21 +33,17 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 17
-# Pages of the file that are held in memory.
-CACHE_KB = 16 << 10
+INDEX_VERSION = 18
+# Pages of the file that are held in memory; in larger ones less is left over beside a summary.
+CACHE_KB, PAGE_BYTES = 16 << 10, 8 << 10
 
 # What a view may be narrowed to, each a column of `cases`.
 FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
 
-# What runs have in common is kept once, under its number: its fingerprint, and of what kind its figures are.
-COMMON = ("energy_kind", "energy_by", "energy_provenance", "accuracy_kind")
-# The columns of a run in figures, its row first; `reason` is why it cannot be compared, NULL if it can.
-OF_RUN = (
-    *("row", "case_number", "series", "session", "seq", "reason"),
-    *(name for name in RUN_COLUMNS if name not in COMMON),
-    *VALUE_COLUMNS,
-)
+# Random ids differ in their last letters, and others too: a third of the bytes finds a run.
+ID_END = "substr(id, -8)"
+# A run by its id.
+WITH_ID = f"{ID_END} = substr(?1, -8) AND id = ?1"
 
 # SQL over the runs of a case in the table `measured`; those since `since_ns` are of the level that the board has now.
 COUNTED = {
@@ -96,11 +93,14 @@ CREATE TABLE summaries (
 CREATE TABLE common (
     fingerprint INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, text TEXT NOT NULL, {", ".join(f"{name} TEXT" for name in COMMON)}
 );
-CREATE TABLE measured (row INTEGER PRIMARY KEY, {", ".join(OF_RUN[1:])});
+CREATE TABLE measured (
+    row INTEGER PRIMARY KEY, {", ".join(OF_RUN[1:])},
+    {", ".join(f"{name} AS ({sql})" for name, sql in WORKED_OUT.items())}
+);
 CREATE INDEX runs_of_case ON measured (case_number, started_at_ns);
 CREATE INDEX runs_of_series ON measured (series, at_ns);
 CREATE INDEX runs_by_time ON measured (started_at_ns);
-CREATE INDEX runs_by_id ON measured (id);
+CREATE INDEX runs_by_id ON measured ({ID_END});
 CREATE INDEX runs_of_job ON measured (job) WHERE job IS NOT NULL;
 CREATE INDEX unusable_runs ON measured (started_at_ns) WHERE NOT is_usable;
 CREATE VIEW runs AS SELECT row, case_number, series, {", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))}
@@ -180,6 +180,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         _refuse_foreign(connection, path)
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         # It can be made again, so nothing waits for the disk.
         connection.execute("PRAGMA synchronous = OFF")
@@ -267,11 +268,6 @@ _NOT_COMPARED: dict[str, Any] = {
 }
 _LEFT_AWAY = {name: absent for name, absent in _NOT_COMPARED.items() if name not in _FIGURES_READ}
 
-# A small window and little memory: setting up deflate costs more than compressing one record.
-_WINDOW = -13
-_MEMORY = 5
-_LEVEL = 1
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RunRecord).decode
 
@@ -281,12 +277,11 @@ def slim_record(record: RunRecord) -> bytes:
     return _encode(msgspec.structs.replace(record, **_LEFT_AWAY))
 
 
-def pack_record(text: bytes, template: bytes) -> bytes:
-    """Return `text` compressed against `template`."""
-    compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zlib.Z_DEFAULT_STRATEGY, template)
-    return compressor.compress(text) + compressor.flush()
+def pack_record(text: bytes, template: bytes, beside: Sequence[Any]) -> bytes:
+    """Return `text` compressed against `template` and the values of `BESIDE_BODY` in its row."""
+    return deflate.compress_beside(text, template + _encode(beside))
 
 
-def unpack_record(body: bytes, template: bytes) -> RunRecord:
+def unpack_record(body: bytes, template: bytes, beside: Sequence[Any]) -> RunRecord:
     """Return the record that `pack_record` compressed."""
-    return _decode(zlib.decompressobj(_WINDOW, template).decompress(body))
+    return _decode(deflate.expand_beside(body, template + _encode(beside)))

@@ -12,8 +12,9 @@ from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.collector.index.index_file import COMMON, COUNT_CASE, FACETS, OF_RUN, code_hash, empty_index, pack_record, slim_record
+from edgemeter.collector.index.index_file import COUNT_CASE, FACETS, code_hash, empty_index, pack_record, slim_record
 from edgemeter.collector.index.sources import RecordSource
+from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, stored_run
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, Fingerprint, SeriesKey, fingerprint_of, series_of, unusable
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
@@ -26,8 +27,9 @@ Progress = Callable[[str, int, int], None]
 
 # The runs of a case, oldest first, as `oldest_first` has them.
 _IN_ORDER = "ORDER BY started_at_ns, coalesce(session, 0), coalesce(seq, 0), row"
-_INSERT = f"INSERT OR REPLACE INTO measured VALUES ({', '.join('?' * len(OF_RUN))})"  # noqa: S608 - question marks
-_OWN_COLUMNS = [RUN_COLUMNS.index(name) for name in RUN_COLUMNS if name not in COMMON]
+_ROWS = "SELECT row FROM measured"
+_ROWS_OF = f"{_ROWS} JOIN cases USING (case_number) WHERE device = ?"
+_INSERT = f"INSERT INTO measured VALUES ({', '.join('?' * len(OF_RUN))})"  # noqa: S608 - question marks
 
 
 @dataclasses.dataclass(slots=True)
@@ -71,24 +73,52 @@ class IndexRefresher:
 
     def take_in(self, tell: Callable[[], None] = lambda: None) -> int:
         """Add new runs and drop removed ones; return the row that was reached. `tell` is called after each batch."""
-        identity = f"{code_hash()} {self._source.identity()}"
         last = self._source.last_row()
-        with self._writing():
-            stored_identity, position = self._connection.execute("SELECT identity, position FROM place").fetchone()
-            # What was removed at the end is dropped below; beyond the highest row a backup was restored, and rows are given anew.
-            if stored_identity != identity or position > self._source.highest_row():
-                empty_index(self._connection, identity)
-                self._known.clear()
+        self._begin()
         while True:
             with self._writing():
                 (position,) = self._connection.execute("SELECT position FROM place").fetchone()
-                reached = self._take_batch(position) if position < last else position
+                rows = self._source.rows_after(position, BATCH) if position < last else ()
+                self._take(rows)
+                reached = rows[-1] if rows else position
+                self._connection.execute("UPDATE place SET position = ?", (reached,))
             if reached == position:
                 break
             self._progress("reading runs", reached, last)
             tell()
-        self._drop_removed()
+        if self._connection.execute("SELECT runs FROM place").fetchone()[0] > self._source.count():
+            self._drop_removed(_ROWS, (), self._source.rows)
         return int(position)
+
+    def take_in_device(self, device: str) -> bool:
+        """Add the new runs of one device, before those of others, and drop its removed ones; return whether it has any."""
+        rows = self._source.rows_of(device)
+        if not rows:
+            return False
+        self._begin()
+        added = self._absent(rows)
+        for first in range(0, len(added), BATCH):
+            with self._writing():
+                self._take(added[first : first + BATCH])
+            self._progress("reading runs", min(first + BATCH, len(added)), len(added))
+        if self._connection.execute(f"SELECT count(*) FROM ({_ROWS_OF})", (device,)).fetchone()[0] > len(rows):  # noqa: S608 - our own
+            self._drop_removed(_ROWS_OF, (device,), lambda: self._source.rows_of(device))
+        return True
+
+    def _begin(self) -> None:
+        """Empty the index where it is of another ledger or of other code."""
+        identity = f"{code_hash()} {self._source.identity()}"
+        with self._writing():
+            stored_identity, position = self._connection.execute("SELECT identity, position FROM place").fetchone()
+            # What was removed at the end is dropped later; beyond the highest row a backup was restored, and rows are given anew.
+            if stored_identity != identity or position > self._source.highest_row():
+                empty_index(self._connection, identity)
+                self._known.clear()
+
+    def _absent(self, rows: Sequence[int]) -> list[int]:
+        """Return those of the rows that the index does not have: the runs of a device may have been added before those of others."""
+        query = "SELECT value FROM json_each(?) WHERE NOT EXISTS (SELECT 1 FROM measured WHERE row = value)"
+        return [row for (row,) in self._connection.execute(query, (msgspec.json.encode(list(rows)).decode(),))]
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -100,12 +130,13 @@ class IndexRefresher:
             self._known.clear()
             raise
 
-    def _take_batch(self, position: int) -> int:
+    def _take(self, numbers: Sequence[int]) -> None:
+        """Add the runs of these rows that are not there yet."""
         rows: list[tuple[object, ...]] = []
         bodies: list[tuple[int, bytes]] = []
         changed: set[int] = set()
         newest_of_series: dict[int, int] = {}
-        for row, received_ns, record in self._source.after(position, BATCH):
+        for row, received_ns, record in self._source.read(self._absent(numbers)):
             run = record if received_ns is None else placed(record, received_ns)
             text = slim_record(run)
             (number, template), figures = self._case(run, text), figures_of(record, received_ns)
@@ -115,23 +146,22 @@ class IndexRefresher:
                 series = self._known.series[number, board] = self._series_number(series_of(run))
             figures = figures._replace(fingerprint=self._common_number(run, figures))
             reason = None if figures.is_usable else unusable(run)
-            rows.append((row, number, series, run.session, run.seq, reason, *(figures[column] for column in _OWN_COLUMNS), *figures.values))
-            bodies.append((row, pack_record(text, template)))
+            stored, beside = stored_run(run, figures)
+            rows.append((row, number, series, run.session, run.seq, reason, *stored))
+            bodies.append((row, pack_record(text, template, beside)))
             newest_of_series[series] = row
             changed.add(number)
         if not rows:
-            return position
+            return
         self._connection.executemany(_INSERT, rows)
-        self._connection.executemany("INSERT OR REPLACE INTO bodies VALUES (?, ?)", bodies)
+        self._connection.executemany("INSERT INTO bodies VALUES (?, ?)", bodies)
         self._mark_stale(changed)
         self._mark_changed(newest_of_series)
-        reached = int(str(rows[-1][OF_RUN.index("row")]))
         ids = msgspec.json.encode([row_values[OF_RUN.index("id")] for row_values in rows]).decode()
-        query = "SELECT count(*) FROM json_each(?) CROSS JOIN measured ON measured.id = json_each.value"
+        same_id = "substr(measured.id, -8) = substr(json_each.value, -8) AND measured.id = json_each.value"
+        query = f"SELECT count(*) FROM json_each(?) CROSS JOIN measured ON {same_id}"  # noqa: S608 - our own names
         has_repeats = self._connection.execute(query, (ids,)).fetchone()[0] != len(rows)
-        update = "UPDATE place SET position = ?, runs = runs + ?, has_repeats = max(has_repeats, ?)"
-        self._connection.execute(update, (reached, len(rows), has_repeats))
-        return reached
+        self._connection.execute("UPDATE place SET runs = runs + ?, has_repeats = max(has_repeats, ?)", (len(rows), has_repeats))
 
     def _case(self, run: RunRecord, text: bytes) -> tuple[int, bytes]:
         """Return the number of the case of a run, and the record that its others are compressed against."""
@@ -182,14 +212,11 @@ class IndexRefresher:
             return int(self._connection.execute(insert, (text, sort_key, of_type)).lastrowid or 0)
         return int(row[0])
 
-    def _drop_removed(self) -> None:
-        """Drop the runs that the ledger has no more: too old, invalid after all, or stored anew with another row."""
-        count = "SELECT runs FROM place"
-        if self._connection.execute(count).fetchone()[0] <= self._source.count():
-            return
+    def _drop_removed(self, query: str, values: Sequence[str], remaining: Callable[[], Iterable[int]]) -> None:
+        """Drop the runs of the query that the ledger has no more: too old, invalid after all, or stored anew with another row."""
         with self._writing():
-            indexed = np.array(self._connection.execute("SELECT row FROM measured").fetchall(), np.int64).ravel()
-            gone = np.setdiff1d(indexed, np.fromiter(self._source.rows(), np.int64)).tolist()
+            indexed = np.array(self._connection.execute(query, values).fetchall(), np.int64).ravel()
+            gone = np.setdiff1d(indexed, np.fromiter(remaining(), np.int64)).tolist()
             marks = [(row,) for row in gone]
             find = "SELECT case_number, series FROM measured WHERE row = ?"
             changed = {self._connection.execute(find, row).fetchone() for row in marks}
@@ -203,7 +230,7 @@ class IndexRefresher:
                 self._connection.executemany(query, [(number,) for number, _ in changed])
             self._known.clear()
             (has_repeats,) = self._connection.execute("SELECT count(*) != count(DISTINCT id) FROM measured").fetchone()
-            self._connection.execute("UPDATE place SET runs = ?, has_repeats = ?", (len(indexed) - len(gone), has_repeats))
+            self._connection.execute("UPDATE place SET runs = runs - ?, has_repeats = ?", (len(gone), has_repeats))
 
     def _mark_stale(self, numbers: Iterable[int]) -> None:
         self._connection.executemany("INSERT OR IGNORE INTO stale VALUES (?)", [(number,) for number in numbers])

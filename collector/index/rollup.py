@@ -14,9 +14,10 @@ from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.matrix import RefusedRun
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.index.index_file import connect_index, index_path, remove_index, unpack_record
+from edgemeter.collector.index.index_file import WITH_ID, connect_index, index_path, remove_index, unpack_record
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.index.stored_runs import BESIDE_BODY
 from edgemeter.collector.index.stored_summaries import read_summaries
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of
@@ -49,9 +50,9 @@ class RolledUp:
 
     def unusable(self) -> list[RefusedRun]:
         """Return the runs that cannot be compared, oldest first."""
-        query = f"SELECT body, text, reason {_UNUSABLE.format('JOIN bodies USING (row) JOIN templates USING (template)')}"
+        query = f"SELECT body, text, reason, {BESIDE_BODY} {_UNUSABLE.format('JOIN bodies USING (row) JOIN templates USING (template)')}"
         with contextlib.closing(connect_index(self.path)) as connection:
-            return [RefusedRun(unpack_record(body, text), reason) for body, text, reason in connection.execute(query)]
+            return [RefusedRun(unpack_record(body, text, beside), reason) for body, text, reason, *beside in connection.execute(query)]
 
 
 def rolled_up(
@@ -138,4 +139,4 @@ class _HeldRuns:
     connection: sqlite3.Connection
 
     def __contains__(self, run: object) -> bool:
-        return self.connection.execute("SELECT 1 FROM measured WHERE id = ? LIMIT 1", (run,)).fetchone() is not None
+        return self.connection.execute(f"SELECT 1 FROM measured WHERE {WITH_ID} LIMIT 1", (run,)).fetchone() is not None  # noqa: S608

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
@@ -38,11 +40,22 @@ class LedgerSource:
         with open_ledger(self.place, "read") as ledger:
             yield from ledger.rows()
 
-    def after(self, row: int, limit: int) -> Iterator[tuple[int, int | None, RunRecord]]:
-        """Yield up to `limit` records after `row`: its row, when it was received (None: unknown), and the record without samples."""
+    def rows_after(self, row: int, limit: int) -> Sequence[int]:
+        """Return the rows of up to `limit` records after `row`."""
         with open_ledger(self.place, "read") as ledger:
-            for entry in ledger.records(after_row=row, limit=limit):
-                yield entry.row, entry.received_ns, entry.record
+            return ledger.rows_after(row, limit)
+
+    def rows_of(self, device: str) -> Sequence[int]:
+        """Return the rows of the records of a device."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.rows_of(device)
+
+    def read(self, rows: Sequence[int]) -> Iterator[tuple[int, int | None, RunRecord]]:
+        """Yield the records of these rows: the row, when it was received (None: unknown), and the record without samples."""
+        with open_ledger(self.place, "read") as ledger:
+            for chunk in ledger.chunks_at(rows):
+                for row, record in chunk.records():
+                    yield row, chunk.received_ns, msgspec.structs.replace(record, samples=()) if record.samples else record
 
     def one(self, row: int) -> RunRecord:
         """Return the record of a row with its raw samples; raises UnavailableError if it is not there any more."""
@@ -93,10 +106,17 @@ class DocumentSource:
         """Return the row of every record."""
         return range(1, len(self.records) + 1)
 
-    def after(self, row: int, limit: int) -> Iterator[tuple[int, int | None, RunRecord]]:
-        """Yield up to `limit` records after `row`."""
-        for number, record in enumerate(self.records[row : row + limit], start=row + 1):
-            yield number, None, record
+    def rows_after(self, row: int, limit: int) -> Sequence[int]:
+        """Return the rows of up to `limit` records after `row`."""
+        return range(row + 1, min(row + limit, len(self.records)) + 1)
+
+    def rows_of(self, device: str) -> Sequence[int]:
+        """Return the rows of the records of a device."""
+        return [row for row, record in enumerate(self.records, start=1) if record.device == device]
+
+    def read(self, rows: Sequence[int]) -> Iterator[tuple[int, int | None, RunRecord]]:
+        """Yield the records of these rows."""
+        return ((row, None, self.records[row - 1]) for row in rows)
 
     def one(self, row: int) -> RunRecord:
         """Return the record of a row."""

@@ -8,11 +8,13 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from edgemeter.agent.base import deflate
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, DaysCounted, summarise
 from edgemeter.collector.index.index_file import unpack_record
+from edgemeter.collector.index.stored_runs import BESIDE_BODY
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment
 from edgemeter.collector.runs.store import LeftOut
 
@@ -38,7 +40,7 @@ class SummaryHead(msgspec.Struct, frozen=True, array_like=True):
 _HEAD = SummaryHead.__struct_fields__
 _REST = [name for name in CaseSummary.__slots__ if name not in {*_HEAD, "runs", "run_ids"}]
 _pack = msgspec.msgpack.Encoder().encode
-_unpack_summary = msgspec.msgpack.Decoder(CaseSummary).decode
+_decode_summary = msgspec.msgpack.Decoder(CaseSummary).decode
 _unpack_head = msgspec.msgpack.Decoder(SummaryHead).decode
 
 
@@ -76,8 +78,8 @@ class PartsOfCase(Sequence[Part]):
 class StoredSummary(CaseSummary):
     """A summary of which the head is there, and the rest is read when it is asked for."""
 
-    __slots__ = ("_column",)
-    _column: str
+    __slots__ = ("_columns",)
+    _columns: str
 
     def __getattr__(self, name: str) -> Any:
         if name not in CaseSummary.__slots__ or not isinstance(self.runs, PartsOfCase):
@@ -88,9 +90,8 @@ class StoredSummary(CaseSummary):
 
     def read_rest(self, connection: sqlite3.Connection, number: int) -> None:
         """Read what the head does not have of the case of this number."""
-        query = f"SELECT {self._column} FROM summaries WHERE case_number = ?"  # noqa: S608 - our own names
-        (body,) = connection.execute(query, (number,)).fetchone()
-        summary = _unpack_summary(body)
+        query = f"SELECT {self._columns} FROM summaries WHERE case_number = ?"  # noqa: S608 - our own names
+        summary = _unpack_summary(*connection.execute(query, (number,)).fetchone())
         for name in _REST:
             object.__setattr__(self, name, getattr(summary, name))
 
@@ -109,9 +110,14 @@ def read_rests(summaries: Iterable[CaseSummary]) -> None:
 
 
 def packed_summary(case: CaseRuns) -> tuple[bytes, bytes]:
-    """Return the head of the summary of a case, and the summary without its runs."""
+    """Return the head of the summary of a case, and the summary without its runs, compressed beside the head."""
     summary = summarise(case)
-    return _pack(SummaryHead(*(getattr(summary, name) for name in _HEAD))), _pack(dataclasses.replace(summary, runs=(), run_ids=()))
+    head = _pack(SummaryHead(*(getattr(summary, name) for name in _HEAD)))
+    return head, deflate.compress_beside(_pack(dataclasses.replace(summary, runs=(), run_ids=())), head)
+
+
+def _unpack_summary(head: bytes, body: bytes) -> CaseSummary:
+    return _decode_summary(deflate.expand_beside(body, head))
 
 
 def read_summaries(
@@ -121,22 +127,21 @@ def read_summaries(
 
     Unless `in_full`, what is not asked for of a summary is not read. A case without a usable run has none.
     """
-    head, summary_column = (
-        ("head", "summary") if days == "current" else ("coalesce(head_of_all, head)", "coalesce(summary_of_all, summary)")
-    )
+    head, summary = ("head", "summary") if days == "current" else ("coalesce(head_of_all, head)", "coalesce(summary_of_all, summary)")
     narrowed = "" if numbers is None else "WHERE case_number IN (SELECT value FROM json_each(?))"
     values = () if numbers is None else (msgspec.json.encode(numbers).decode(),)
-    query = f"""SELECT case_number, usable, {summary_column if in_full else head} FROM summaries JOIN cases USING (case_number) {narrowed}
+    query = f"""SELECT case_number, usable, {head}, {summary if in_full else "NULL"}
+    FROM summaries JOIN cases USING (case_number) {narrowed}
     ORDER BY started_at_ns, device, session, seq"""  # noqa: S608 - our own names
-    for number, usable, body in connection.execute(query, values):
-        unpacked = _unpack_summary(body) if in_full else _unpack_head(body)
+    for number, usable, packed_head, body in connection.execute(query, values):
+        unpacked = _unpack_summary(packed_head, body) if in_full else _unpack_head(packed_head)
         length = usable - (unpacked.segment.earlier if unpacked.segment else 0)
         members = {"runs": PartsOfCase(opened, number, length, runs_of), "run_ids": PartsOfCase(opened, number, length, ids_of)}
         if isinstance(unpacked, CaseSummary):
             yield dataclasses.replace(unpacked, **members)  # type: ignore[arg-type]
             continue
         stored = StoredSummary.__new__(StoredSummary)
-        for name, value in ({name: getattr(unpacked, name) for name in _HEAD} | members | {"_column": summary_column}).items():
+        for name, value in ({name: getattr(unpacked, name) for name in _HEAD} | members | {"_columns": f"{head}, {summary}"}).items():
             object.__setattr__(stored, name, value)
         yield stored
 
@@ -153,9 +158,9 @@ def of_newest_runs(case: CaseSummary, newest: int) -> CaseSummary:
 def runs_of(connection: sqlite3.Connection, number: int, newest: int = -1, *, usable: bool = True) -> list[RunRecord]:
     """Return the usable runs of a case (or all), or the newest so many, oldest first, without the fields that the index leaves away."""
     template = connection.execute("SELECT text FROM cases JOIN templates USING (template) WHERE case_number = ?", (number,)).fetchone()
-    query = f"SELECT body FROM measured JOIN bodies USING (row) WHERE case_number = ? AND is_usable >= ? {_BACKWARDS}"  # noqa: S608
+    query = f"SELECT body, {BESIDE_BODY} FROM measured JOIN bodies USING (row) WHERE case_number = ? AND is_usable >= ? {_BACKWARDS}"  # noqa: S608
     bodies = connection.execute(query, (number, usable, newest)).fetchall()
-    return [unpack_record(body, template[0]) for (body,) in reversed(bodies)] if template else []
+    return [unpack_record(body, template[0], beside) for body, *beside in reversed(bodies)] if template else []
 
 
 def ids_of(connection: sqlite3.Connection, number: int, newest: int) -> tuple[str, ...]:

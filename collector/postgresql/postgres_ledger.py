@@ -50,6 +50,7 @@ _RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg
 _OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
 ORDER BY received_ns LIMIT ?"""
 _OLD_CHUNKS = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
+_PAGE = "SELECT row, runs.chunk, place, received_ns, size_bytes FROM runs JOIN chunks USING (chunk)"
 _STRIP = "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk = ? AND has_samples"
 
 
@@ -174,18 +175,20 @@ WHERE chunk = ?"""
 
     def chunks(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[HeldChunk]:
         """See `Ledger`."""
-        query = (
-            "SELECT row, runs.chunk, place, received_ns, size_bytes FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT ?"
-        )
         remaining = limit
         while remaining is None or remaining > 0:
             page_rows = PAGE_ROWS if remaining is None else min(PAGE_ROWS, remaining)
-            page = self.query(query, after_row, page_rows)
+            page = self.query(f"{_PAGE} WHERE row > ? ORDER BY row LIMIT ?", after_row, page_rows)
             yield from self._page(page)
             if len(page) < page_rows:
                 return
             after_row = page[-1][0]
             remaining = None if remaining is None else remaining - len(page)
+
+    def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
+        """See `Ledger`."""
+        for first in range(0, len(rows), PAGE_ROWS):
+            yield from self._page(self.query(f"{_PAGE} WHERE row = ANY(?) ORDER BY row", list(rows[first : first + PAGE_ROWS])))
 
     def lease(self, work: str) -> bool:
         """Return whether this object has the `work` for the next `LEASE_S`; one that ends without a word loses it after that."""

@@ -26,6 +26,9 @@ def bound_columns(entry: Figure) -> tuple[str, str]:
 VALUE_COLUMNS = tuple(
     name for entry in INDEXED for name in (entry.key, *((u_column(entry), *bound_columns(entry)) if entry.has_bounds else ()))
 )
+# What `figures_of` does once for each group, and for each figure: of one without bounds their readers are None.
+_GROUPS = {entry.group: entry.provenance_group for entry in INDEXED}
+_READ = tuple((entry.group, entry.value, entry.bounds if entry.has_bounds else None, entry.coverage) for entry in INDEXED)
 _PLACES = {name: index for index, name in enumerate(VALUE_COLUMNS)}
 
 
@@ -102,19 +105,15 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     placed_run = run if received_ns is None else placed(run, received_ns)
     is_wrong = received_ns is not None and (run.clock_synchronised is False or off_by_ns(run.started_at_ns, received_ns) is not None)
     at_ns = received_ns if received_ns is not None and is_wrong else run.started_at_ns
-    measured = {entry.group: entry.group == "conditions" or not_measured(run, entry.provenance_group) is None for entry in INDEXED}
+    measured = {group: group == "conditions" or not_measured(run, name) is None for group, name in _GROUPS.items()}
     values: list[float | None] = []
-    for entry in INDEXED:
-        value = entry.value(run) if measured[entry.group] else None
+    for group, value_of, bounds_of, coverage_of in _READ:
+        value = value_of(run) if measured[group] else None
         values.append(None if value is None else float(value))
-        if entry.has_bounds:
-            ends = entry.bounds(run) if value is not None else None
-            values += [entry.u_ratio(run) if value is not None else None, *(ends or (None, None))]
-    # The highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading.
-    readings_c = {
-        when: [value for condition in run.conditions if condition.when == when for value in condition.temperatures_c.values()]
-        for when in ("before", "during", "after")
-    }
+        if bounds_of is not None:
+            ends = bounds_of(run) if value is not None else None
+            u_ratio = float((ends[1] - ends[0]) / (2 * coverage_of(run)) / value) if value and ends is not None else None
+            values += u_ratio, *(ends or (None, None))
     energy = kind_of(run, "energy") if measured["energy"] else None
     accuracy = kind_of(run, "accuracy") if measured["accuracy"] else None
     provenance = energy_provenance(run) if energy else None
@@ -125,7 +124,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         received_ns=at_ns if received_ns is None else received_ns,
         verdict=run.verdict.state,
         is_usable=unusable(run) is None,
-        temperature_before_c=next((max(values_c) for values_c in readings_c.values() if values_c), None),
+        temperature_before_c=_temperature_before_c(run),
         has_own_energy=provenance == run.provenance.get("latency") if energy else None,
         fingerprint=0,
         energy_kind=energy.text if energy else None,
@@ -135,6 +134,17 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         job=run.job,
         values=tuple(values),
     )
+
+
+def _temperature_before_c(run: RunRecord) -> float | None:
+    """Return the highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading."""
+    for when in ("before", "during", "after"):
+        readings_c = [
+            max(condition.temperatures_c.values()) for condition in run.conditions if condition.when == when and condition.temperatures_c
+        ]
+        if readings_c:
+            return max(readings_c)
+    return None
 
 
 def of_newest_kind(runs: Sequence[RunFigures], entry: Figure) -> list[RunFigures]:

@@ -9,6 +9,7 @@ from edgemeter.collector.runs.run_figures import INDEXED, RunFigures, u_column
 
 # An interval may be wider than any number, if hardly anything is known.
 _LARGEST = 10_000.0
+_KIND_COLUMNS = {"energy": "energy_kind", "accuracy": "accuracy_kind"}
 REPORTED_RATIO = 0.9
 
 
@@ -36,7 +37,7 @@ class TrendMetric:
     @property
     def kind_column(self) -> str | None:
         """The field of a run that names the kind of its figure, None where the metric has only one kind."""
-        return {"energy": "energy_kind", "accuracy": "accuracy_kind"}.get(self.figure.group)
+        return _KIND_COLUMNS.get(self.figure.group)
 
     @property
     def u_column(self) -> str | None:
@@ -65,12 +66,13 @@ METRICS = {
 RELATIVE = frozenset(name for name, metric in METRICS.items() if metric.rule.scale == "log")
 DEFAULT = tuple(name for name, metric in METRICS.items() if metric.rule.is_default)
 FOLLOWED = {entry.key: entry for entry in INDEXED if entry.trends}
+_ON_LOG_SCALE = frozenset(entry.key for entry in FIGURES if any(rule.scale == "log" for rule in entry.trends))
 
 
 def followed_value(entry: Figure, run: RunFigures) -> float | None:
     """Return the figure of a run if the trend follows it: no energy replayed beside measured queries, no logarithm of 0 or less."""
     value = run.value(entry.key)
-    if value is None or (_is_on_log_scale(entry) and value <= 0):
+    if value is None or (value <= 0 and entry.key in _ON_LOG_SCALE):
         return None
     return None if entry.group == "energy" and not run.has_own_energy else value
 
@@ -78,12 +80,8 @@ def followed_value(entry: Figure, run: RunFigures) -> float | None:
 def followed_sql(entry: Figure) -> str:
     """Return SQL for the same over the columns of the index."""
     conditions = ["has_own_energy"] if entry.group == "energy" else []
-    conditions += [f"{entry.key} > 0"] if _is_on_log_scale(entry) else []
+    conditions += [f"{entry.key} > 0"] if entry.key in _ON_LOG_SCALE else []
     return f"CASE WHEN {' AND '.join(conditions)} THEN {entry.key} END" if conditions else entry.key
-
-
-def _is_on_log_scale(entry: Figure) -> bool:
-    return any(rule.scale == "log" for rule in entry.trends)
 
 
 def on_scale(metric: TrendMetric, value: float) -> float:

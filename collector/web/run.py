@@ -19,6 +19,7 @@ from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import ranked_bars, run_time_line
 from edgemeter.collector.compare.summary import environment
+from edgemeter.collector.index.index_file import WITH_ID
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, element, join, part
@@ -35,7 +36,7 @@ SAMPLES_OUT = 2_000_000
 
 def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the page of the run of that id; raises ConfigError if there is no such run."""
-    query = "SELECT max(row) FROM measured WHERE id = ?"
+    query = f"SELECT max(row) FROM measured WHERE {WITH_ID}"  # noqa: S608 - our own names
     row = context.connection.execute(query, (request.get("id"),)).fetchone()[0]
     if row is None:
         raise ConfigError(f"there is no run {request.get('id')!r}")

@@ -154,7 +154,7 @@ def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
         ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3)])
     versions.append(source.version())
     assert [device.state for device in source.devices()] == ["online"]
-    (_, _, last) = source.after(1, 1).__next__()
+    ((_, _, last),) = source.read(source.rows_after(1, 1))
     assert msgspec.structs.replace(source.one(source.last_row()), samples=()) == last
     events = TrendEvents(source)
     events.refresh()

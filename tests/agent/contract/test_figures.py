@@ -36,7 +36,7 @@ def test_every_figure_is_read_from_a_record_that_has_all():
         with table_row(entry.name):
             entry.value(run)
             entry.bounds(run)
-            entry.u_ratio(run)
+            entry.coverage(run)
 
 
 def test_names_keys_and_choices_are_unique():

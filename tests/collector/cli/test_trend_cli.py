@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.trend import annotate, trend
 from tests.fixtures.comparison_factory import document
+from tests.fixtures.ledgers import fill
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
 
@@ -60,6 +61,16 @@ def test_csv_has_a_line_a_day(store):
     assert len(rows) == 140
     assert float(rows[0]["value"]) == pytest.approx(100, rel=0.05)
     assert float(rows[70]["value"]) == pytest.approx(1.0, rel=0.05)
+
+
+def test_of_one_board_in_a_ledger_the_others_are_read_only_to_say_what_is_known(tmp_path):
+    """Its trend is that of all; a condition that nothing fulfils is refused with the names of every board's models."""
+    path = str(fill(tmp_path / "ledger.sqlite", [*make_days(noisy(100, 20)), *make_days(noisy(90, 20), device="pi-2", model="other")]))
+    of_board = json.loads(run(trend, "--ledger", path, "--device", "pi-2", "--json").stdout)
+    with pytest.raises(ConfigError, match="no run has model 'none'; known are other, tiny-detector"):
+        run(trend, "--ledger", path, "--device", "pi-2", "--model", "none")
+    of_all = json.loads(run(trend, "--ledger", path, "--json").stdout)
+    assert of_board["series"] == [series for series in of_all["series"] if series["key"]["device"] == "pi-2"] != []
 
 
 def test_an_annotation_on_the_command_line_begins_a_new_level(store):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record import decode
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.ledger import chunks
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.index import index_file
@@ -264,3 +266,63 @@ def test_a_declared_level_is_computed_anew_for_its_series(path):
         trends = watch.trends_of(history, annotations, ("energy",))
         history.close()
         assert trends == watch.trends_of(RunHistory(shuffled(seeded(2))), annotations, ("energy",))
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Return the devices whose records are decoded from now on, one entry a record."""
+    devices = []
+
+    def noted(raw):
+        record = decode(raw)
+        devices.append(record.device)
+        return record
+
+    monkeypatch.setattr(chunks, "decode", noted)
+    return devices
+
+
+def figures_in(history):
+    """Return every figure of a history by its series."""
+    return {key: [run._replace(fingerprint=0) for run, _ in history.points(key)] for key in history.series()}
+
+
+def test_the_first_trend_of_one_board_reads_the_records_of_that_board_only(fleet, decoded):
+    """Nothing a second time; the others are read by who asks for them, and this board's not again; progress is shown."""
+    reported = []
+    with contextlib.closing(LedgerHistory(fleet, device="pi-9", progress=lambda *told: reported.append(told))) as history:
+        of_board = figures_in(history)
+        of_board_trends = watch.trends_of(history, (), METRICS)
+    assert decoded == ["pi-9"] * 120
+    assert reported == [("reading runs", 120, 120)]
+    LedgerHistory(fleet, device="pi-9").close()
+    assert len(decoded) == 120
+    with contextlib.closing(LedgerHistory(fleet)) as history:
+        of_all = figures_in(history)
+        selection = watch.SeriesSelection(device="pi-9")
+        assert watch.trends_of(history, (), METRICS, selection) == of_board_trends
+    assert sorted({*decoded[120:]}) == ["pi-1", "pi-2", "pi-5"]
+    with SqliteLedger(fleet, "read") as opened:
+        assert len(decoded) == opened.count()
+    assert {key: runs for key, runs in of_all.items() if key.device == "pi-9"} == of_board
+    with contextlib.closing(LedgerHistory(fleet, fleet.parent / "anew.index")) as history:
+        assert figures_in(history) == of_all
+
+
+def test_a_board_that_was_read_before_the_others_loses_what_the_ledger_removed(fleet):
+    """Also while the index has no run of any other board."""
+    LedgerHistory(fleet, device="pi-9").close()
+    with SqliteLedger(fleet) as opened:
+        runs = [entry.record for entry in opened.records() if entry.record.device == "pi-9"]
+        opened.release(0, arrivals_of(runs[:7], (FIRST_DAY + 90) * DAY_NS), (), drain_again=True)
+    with contextlib.closing(LedgerHistory(fleet, device="pi-9")) as history:
+        assert sum(len(history.points(key)) for key in history.series()) == 120
+    with contextlib.closing(LedgerHistory(fleet)) as history, SqliteLedger(fleet, "read") as opened:
+        assert sum(len(history.points(key)) for key in history.series()) == opened.count()
+
+
+def test_of_a_board_without_runs_all_are_read(fleet, decoded):
+    """What is known can be said only then."""
+    with contextlib.closing(LedgerHistory(fleet, device="pi-77")) as history:
+        assert {key.device for key in history.series()} == {"pi-1", "pi-2", "pi-5", "pi-9"}
+    assert len(decoded) > 200
