@@ -80,7 +80,7 @@ COMMANDS: Sections = {
 @only_options("fleet", "device", "board", "model", "precision", "runtime")
 @click.option("--run", "run_id", metavar="ID", help="Only the series of this run of the ledger.")
 @click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
-@click.option("--until", callback=day_number, metavar="DAY", help="The last day on which results were due. Default: that of the last run.")
+@click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: that of the newest run of all.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
 @quiet_option
@@ -121,7 +121,7 @@ def trend(
         history = _history_of(where, selection, progress)
         workers = len(os.sched_getaffinity(0))
         trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, workers=workers, progress=progress)
-    newest = max((trend.last_day for trend in trends), default=0)
+    newest = history.newest_day()
     if until is not None and until < newest:
         raise click.UsageError(f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one")
     last = newest if until is None else until

@@ -57,11 +57,12 @@ class LedgerHistory:
         self, ledger: LedgerPlace, index: Path | None = None, progress: Progress = lambda *_: None, device: str | None = None
     ) -> None:
         self._path = index or index_path(ledger)
+        self._source = LedgerSource(ledger)
         with self._mapped():
             self._connection = connect_index(self._path)
         try:
             with self._mapped():
-                refresher = IndexRefresher(self._connection, LedgerSource(ledger), progress)
+                refresher = IndexRefresher(self._connection, self._source, progress)
                 if device is None or not refresher.take_in_device(device):
                     refresher.take_in()
                 self._read()
@@ -146,6 +147,11 @@ class LedgerHistory:
     def last_day(self, key: SeriesKey) -> int:
         """Return the day of the newest run of a series."""
         return int(self._value("SELECT max(at_ns) FROM measured WHERE series = ?", self._held(key)[0])) // NS_PER_DAY
+
+    def newest_day(self) -> int:
+        """Return the day of the newest run of all, also where only those of one device were read."""
+        known, last_row = max(map(self.last_day, self._series), default=0), self._source.last_row()
+        return max(known, self._source.one(last_row).started_at_ns // NS_PER_DAY if last_row else 0)
 
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""

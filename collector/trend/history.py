@@ -43,6 +43,9 @@ class History(Protocol):
     def last_day(self, key: SeriesKey) -> int:
         """Return the day of the newest run of a series, 0 if there is none."""
 
+    def newest_day(self) -> int:
+        """Return the day of the newest run of all that are known, 0 if there is none."""
+
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
 
@@ -80,6 +83,10 @@ class RunHistory:
     def last_day(self, key: SeriesKey) -> int:
         """Return the day of the newest run of a series."""
         return max((run.day for run, _ in self.points(key)), default=0)
+
+    def newest_day(self) -> int:
+        """Return the day of the newest run of all, 0 if there is none."""
+        return max(map(self.last_day, self._series), default=0)
 
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
