@@ -3,10 +3,11 @@
 An annotation marks the start of an expected new level, which ends the comparison with earlier days, or is a remark.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -130,6 +131,10 @@ class WatchFile:
         lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
         if not lock.take("a check of the alerts"):
             raise TransientError(f"{lock.holder()} is in progress: nothing was checked or sent")
+        # As SQLite does with its files: what an administrator makes, the service may use.
+        owner = self.path.stat()
+        with suppress(OSError):
+            os.chown(lock.path, owner.st_uid, owner.st_gid)
         try:
             yield
         finally:
