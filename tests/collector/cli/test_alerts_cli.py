@@ -1,6 +1,7 @@
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -105,6 +106,24 @@ def test_what_waits_is_listed_retried_and_dropped(store, tmp_path):
         third = json.loads(run("check", "--rules", str(rules), "--ledger", store, "--retry", "--json").stdout)
         assert third["waiting"] == []
         assert {entry["channel"] for entry in third["sent"]} == {"b"}
+
+
+def test_a_ledger_that_cannot_be_read_holds_up_no_notification(store, tmp_path, monkeypatch):
+    """What waits from earlier checks is sent before the rules are evaluated."""
+    rules = tmp_path / "alerts.toml"
+    with http_listener() as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        channel = f"[[channel]]\nname = 'a'\nkind = 'webhook'\nformat = 'slack'\nurl = '{url}'\n"
+        rules.write_text(f"[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['a']\n{channel}")
+        server.status = 503
+        run("check", "--rules", str(rules), "--ledger", store)
+        server.status = 200
+        server.kept.clear()
+        Path(store).write_text("no runs")
+        monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS + 3600 * 10**9)
+        with pytest.raises(ConfigError):
+            run("check", "--rules", str(rules), "--ledger", store)
+        assert len(server.kept) == 1
 
 
 def test_a_dry_run_brings_no_file_to_another_version(store):
