@@ -1,7 +1,6 @@
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +9,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.sqlite_file import connect
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.cli import alerts as alerts_commands
 from edgemeter.collector.cli.alerts import alerts
 from edgemeter.collector.cli.trend import units
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
@@ -110,6 +110,10 @@ def test_what_waits_is_listed_retried_and_dropped(store, tmp_path):
 
 def test_a_ledger_that_cannot_be_read_holds_up_no_notification(store, tmp_path, monkeypatch):
     """What waits from earlier checks is sent before the rules are evaluated."""
+
+    def unreadable(*_):
+        raise ConfigError("damaged")
+
     rules = tmp_path / "alerts.toml"
     with http_listener() as server:
         url = f"http://127.0.0.1:{server.server_port}"
@@ -119,9 +123,9 @@ def test_a_ledger_that_cannot_be_read_holds_up_no_notification(store, tmp_path, 
         run("check", "--rules", str(rules), "--ledger", store)
         server.status = 200
         server.kept.clear()
-        Path(store).write_text("no runs")
+        monkeypatch.setattr(alerts_commands, "open_history", unreadable)
         monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS + 3600 * 10**9)
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match="damaged"):
             run("check", "--rules", str(rules), "--ledger", store)
         assert len(server.kept) == 1
 
