@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.statements import Statements
@@ -33,10 +32,8 @@ class AlertCheck:
     waiting: Sequence[WaitingChannel]
 
 
-def check_alerts(
-    history: History, store: str, file: WatchStore, rules: AlertRules, now_ns: int, *, is_dry: bool = False, is_retry: bool = False
-) -> AlertCheck:
-    """Check the rules once; with `is_dry` nothing is written and nothing sent, with `is_retry` nothing waits for its next time.
+def check_alerts(history: History, store: str, file: WatchStore, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
+    """Check the rules once; with `is_dry` nothing is written and nothing sent.
 
     Raises:
         TransientError: another check is in progress, or somebody else holds the store.
@@ -49,20 +46,36 @@ def check_alerts(
         with file.reading() as statements:
             changes, _ = lifecycle.alert_changes(lifecycle.alerts_of(statements, with_closed=True), firing_now, now_ns)
             return AlertCheck(changes, (), _waiting(waiting_channels(statements), rules))
-    at = datetime.fromtimestamp(now_ns / 1e9).astimezone().time()
 
     def queue(statements: Statements, changes: Sequence[AlertChange]) -> None:
-        # Written each time: where nothing can be written, nothing is sent that would be sent again.
-        statements.execute(_BEGUN, (now_ns,))
-        outbox.queue_notices(statements, rules, changes, now_ns, at)
+        outbox.queue_notices(statements, rules, changes, now_ns)
+        _begin(statements, rules, now_ns)
 
     with file.checking():
         changes = lifecycle.settle_alerts(file, firing_now, now_ns, queue)
-        sent = delivery.deliver(file, rules, now_ns, is_retry=is_retry)
+        sent = delivery.deliver(file, rules, now_ns)
         with file.writing() as statements:
             statements.execute("UPDATE alert_checks SET ended_ns = ?", (time.time_ns(),))
             waiting = waiting_channels(statements)
     return AlertCheck(changes, sent, _waiting(waiting, rules))
+
+
+def send_waiting(file: WatchStore, rules: AlertRules, now_ns: int, *, is_retry: bool = False) -> Sequence[Sent]:
+    """Send what waits from earlier checks, with `is_retry` also what is not due yet: an evaluation that fails must not hold it up.
+
+    Raises:
+        TransientError, UnavailableError: as `check_alerts`.
+    """
+    with file.checking():
+        with file.writing() as statements:
+            _begin(statements, rules, now_ns)
+        return delivery.deliver(file, rules, now_ns, is_retry=is_retry)
+
+
+def _begin(statements: Statements, rules: AlertRules, now_ns: int) -> None:
+    # Written each time: where nothing can be written, nothing is sent that would be sent again.
+    statements.execute(_BEGUN, (now_ns,))
+    outbox.update_states(statements, rules, now_ns)
 
 
 def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> dict[str, list[Notice]]:

@@ -25,7 +25,7 @@ from edgemeter.collector.trend.watch_file import WatchStore
 MESSAGE_S, CHANNEL_S = 20.0, 60.0
 # So many refusals in a row, and the others of the channel wait for the next check.
 MOST_REFUSALS = 3
-# What was accepted and cannot be noted, as the disk is full, would be sent again: it is tried for so long.
+# What was accepted and cannot be noted would be sent again: it is tried for so long.
 STORE_S, STORE_AGAIN_S = 20.0, 0.5
 _SEVERITIES = ("critical", "warning", "info")
 _Result = TypeVar("_Result")
@@ -165,14 +165,15 @@ def _note_failure(file: WatchStore, load: _Load, error: Exception, now_ns: int) 
 
 
 def _store(file: WatchStore, write: Callable[[Statements], None]) -> None:
+    def transact() -> None:
+        with file.writing() as statements:
+            write(statements)
+
     until_s = time.monotonic() + STORE_S
     while True:
         try:
-            with file.writing() as statements:
-                write(statements)
+            return file.in_need(transact)
         except (UnavailableError, TransientError):
             if time.monotonic() > until_s:
                 raise
             time.sleep(STORE_AGAIN_S)
-        else:
-            return

@@ -6,7 +6,7 @@ is not told the end of alerts, only if it comes back.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import time
+from datetime import datetime
 from itertools import groupby
 from typing import Literal
 
@@ -96,8 +96,8 @@ def planned_notices(rules: AlertRules, changes: Sequence[AlertChange]) -> Iterat
                 yield channel, change
 
 
-def queue_notices(statements: Statements, rules: AlertRules, changes: Sequence[AlertChange], now_ns: int, at: time) -> None:
-    """Queue what the changes of a check, and alerts that nobody acknowledged, have the channels told; `at` is the time of the day."""
+def queue_notices(statements: Statements, rules: AlertRules, changes: Sequence[AlertChange], now_ns: int) -> None:
+    """Queue what the changes of a check, and alerts that nobody acknowledged, have the channels told."""
     # Who was not told yet that an alert is over need not be told that it is back.
     unaware = set(statements.execute("SELECT channel, alert FROM unsent WHERE event = 'closed'").fetchall())
     for change in changes:
@@ -107,7 +107,6 @@ def queue_notices(statements: Statements, rules: AlertRules, changes: Sequence[A
         if change.event != "opened" or (channel.name, change.alert.number) not in unaware:
             _queue(statements, channel.name, change.alert.number, change.event, now_ns)
     _queue_repeats(statements, rules, now_ns)
-    _update_states(statements, rules, now_ns, at)
 
 
 def _queue(statements: Statements, channel: str, alert: int, event: AlertEvent, now_ns: int) -> None:
@@ -134,7 +133,9 @@ def _queue_repeats(statements: Statements, rules: AlertRules, now_ns: int) -> No
             _queue(statements, channel, number, "updated", now_ns)
 
 
-def _update_states(statements: Statements, rules: AlertRules, now_ns: int, at: time) -> None:
+def update_states(statements: Statements, rules: AlertRules, now_ns: int) -> None:
+    """Hold what waits for the end of a channel's quiet times, by this machine's clock, or is over; release the others."""
+    at = datetime.fromtimestamp(now_ns / 1e9).astimezone().time()
     channels = {channel.name: channel for channel in rules.channel}
     for unsent in unsent_notices(statements):
         channel, closed_ns = channels.get(unsent.channel), unsent.alert.closed_ns

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -62,8 +63,10 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, is_
         # What a dry run has to write down lies outside the folder of the ledger, and goes with it.
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="edgemeter-"))) if is_dry else None
         progress, file = stack.enter_context(progress_bar()), stack.enter_context(_file(where, scratch))
+        before = () if is_dry else checking.send_waiting(file, rules, time.time_ns(), is_retry=is_retry)
         history = open_history(where, progress, scratch / "index" if scratch else None)
-        result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry, is_retry=is_retry)
+        result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
+        result = replace(result, sent=[*before, *result.sent])
     plan = checking.planned_sends(rules, result.changes) if is_dry else {}
     click.echo(alerts_table.check_json(result, plan) if as_json else alerts_table.check_text(result, plan))
     for channel in result.waiting:

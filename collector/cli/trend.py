@@ -80,7 +80,7 @@ COMMANDS: Sections = {
 @only_options("fleet", "device", "board", "model", "precision", "runtime")
 @click.option("--run", "run_id", metavar="ID", help="Only the series of this run of the ledger.")
 @click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
-@click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: that of the newest run of all.")
+@click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: that of the newest run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
 @quiet_option

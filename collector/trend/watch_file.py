@@ -3,10 +3,11 @@
 An annotation marks the start of an expected new level, which ends the comparison with earlier days, or is a remark.
 """
 
+import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from edgemeter.agent.base.file_lock import FileLock
 from edgemeter.agent.base.file_version import FileFormat
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.statements import Statements
+from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 
@@ -97,6 +99,9 @@ class WatchStore(Protocol):
     def checking(self) -> AbstractContextManager[None]:
         """Hold the check of the alerts for the block: one at a time; who is killed loses it. Raises TransientError if another has it."""
 
+    def in_need(self, write: Callable[[], None]) -> None:
+        """Do what `write` does, on a disk that has become full during a check too; raises as `writing`."""
+
 
 class WatchFile:
     """The watch file at `path`, created if absent. One object per thread."""
@@ -130,10 +135,19 @@ class WatchFile:
         lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
         if not lock.take("a check of the alerts"):
             raise TransientError(f"{lock.holder()} is in progress: nothing was checked or sent")
+        # As SQLite does with its files: what an administrator makes, the service may use.
+        owner = self.path.stat()
+        with suppress(OSError):
+            os.chown(lock.path, owner.st_uid, owner.st_gid)
         try:
+            DiskReserve(self.path).keep()
             yield
         finally:
             lock.release()
+
+    def in_need(self, write: Callable[[], None]) -> None:
+        """See `WatchStore`."""
+        DiskReserve(self.path).in_need(write)
 
 
 def watch_file_beside(store: str) -> Path:

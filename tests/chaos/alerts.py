@@ -38,11 +38,11 @@ RETURNS, CHECK_WITHIN_S, SETTLE_CHECKS = 0.4, 120.0, 20
 
 @dataclass(slots=True)
 class Run:
-    """One check: its fault, the channels that it struck, and whether the process was cut short, or could not write."""
+    """One check: its fault, the channels that it struck, and whether the process was killed."""
 
     kind: str
     channels: frozenset[str]
-    is_cut: bool = False
+    is_killed: bool = False
     lost_devices: list[str] = field(default_factory=list)
 
 
@@ -142,7 +142,7 @@ class AlertWorld:
                 end(pids[0])
 
         def end(pid: int) -> None:
-            run.is_cut = True
+            run.is_killed = True
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -156,8 +156,7 @@ class AlertWorld:
         self.await_end(status)
         self.journal.watch = lambda _channel, _step: None
 
-    def _fill(self, run: Run, options: list[str]) -> None:
-        run.is_cut = True
+    def _fill(self, _run: Run, options: list[str]) -> None:
         _, status = self.start(*options)
         time.sleep(self.draw.uniform(0, 0.4))
         self.disk.fill()
@@ -234,7 +233,7 @@ def judged(world: AlertWorld) -> dict[tuple[str, str], Line]:
             run = world.runs[before.run]
             line = lines[_kind(run, channel), channel]
             line.twice += 1
-            line.with_a_cause += before.is_answer_lost or (run.is_cut and last[channel, before.run] is before)
+            line.with_a_cause += before.is_answer_lost or (run.is_killed and last[channel, before.run] is before)
     return lines
 
 

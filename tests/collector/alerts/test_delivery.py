@@ -39,11 +39,11 @@ def file(tmp_path):
 def at(file, monkeypatch):
     """Return what checks after some hours, with what fires then: `at(hours, rules, "a", "b")`."""
 
-    def run(hours, rules, *subjects, **options):
+    def run(hours, rules, *subjects):
         facts = {"fleet": "lab"}
         firing_now = [Firing("r", name, "critical", f"lost: {name}", "x", 0, facts) for name in subjects]
         monkeypatch.setattr(check, "firings", lambda *_: firing_now)
-        return check.check_alerts(RunHistory([]), "runs.json", file, rules, NOW + int(hours * HOUR_NS), **options)
+        return check.check_alerts(RunHistory([]), "runs.json", file, rules, NOW + int(hours * HOUR_NS))
 
     return run
 
@@ -89,7 +89,7 @@ def test_an_outage_of_a_day_loses_nothing(file, at):
         assert rows(file) == []
 
 
-def test_a_receiver_that_refuses_gets_it_when_it_is_corrected(at):
+def test_a_receiver_that_refuses_gets_it_when_it_is_corrected(file, at):
     """404 waits longer than 503, and is not given up either; `retry` does not wait."""
     with http_listener() as server:
         rules = rules_for(hook(server))
@@ -103,7 +103,8 @@ def test_a_receiver_that_refuses_gets_it_when_it_is_corrected(at):
         server.status = 404
         at(1, rules, "a", "b")
         server.status = 200
-        assert at(1.1, rules, "a", "b", is_retry=True).waiting == []
+        check.send_waiting(file, rules, NOW + HOUR_NS, is_retry=True)
+        assert at(1.1, rules, "a", "b").waiting == []
         assert messages_of(server) == [("opened", "lost: a"), ("opened", "lost: b"), ("opened", "lost: b")]
 
 

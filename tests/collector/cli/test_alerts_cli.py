@@ -9,6 +9,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.sqlite_file import connect
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.cli import alerts as alerts_commands
 from edgemeter.collector.cli.alerts import alerts
 from edgemeter.collector.cli.trend import units
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
@@ -105,6 +106,28 @@ def test_what_waits_is_listed_retried_and_dropped(store, tmp_path):
         third = json.loads(run("check", "--rules", str(rules), "--ledger", store, "--retry", "--json").stdout)
         assert third["waiting"] == []
         assert {entry["channel"] for entry in third["sent"]} == {"b"}
+
+
+def test_a_ledger_that_cannot_be_read_holds_up_no_notification(store, tmp_path, monkeypatch):
+    """What waits from earlier checks is sent before the rules are evaluated."""
+
+    def unreadable(*_):
+        raise ConfigError("damaged")
+
+    rules = tmp_path / "alerts.toml"
+    with http_listener() as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        channel = f"[[channel]]\nname = 'a'\nkind = 'webhook'\nformat = 'slack'\nurl = '{url}'\n"
+        rules.write_text(f"[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['a']\n{channel}")
+        server.status = 503
+        run("check", "--rules", str(rules), "--ledger", store)
+        server.status = 200
+        server.kept.clear()
+        monkeypatch.setattr(alerts_commands, "open_history", unreadable)
+        monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS + 3600 * 10**9)
+        with pytest.raises(ConfigError, match="damaged"):
+            run("check", "--rules", str(rules), "--ledger", store)
+        assert len(server.kept) == 1
 
 
 def test_a_dry_run_brings_no_file_to_another_version(store):
