@@ -1,4 +1,4 @@
-"""The views of a site of results: its index with verified and unverified results, and what was checked of one result."""
+"""The views of a site of results: its index with what is verified, stated and set aside, and what was checked of one result."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,8 +19,12 @@ from edgemeter.collector.web.view import Links, View, ViewColumn, grid, link, no
 
 TRUST = (
     "Verified: signed by the lab, and latency, throughput, energy and verdict computed again from the raw samples in the bundle when this"
-    " site was built. Accuracy, memory and cold start are as the lab stated them. A signature proves who wrote a bundle and that nothing"
-    " changed since; it does not prove that the device reported the truth."
+    " site was built; no other bundle here has these samples. A signature proves who wrote a bundle and that nothing"
+    " changed since; it does not prove that the device reported the truth, and samples with noise added pass for others."
+)
+STATED = (
+    "As the labs state it: without the predictions, which are not in the bundles, nobody can compute an accuracy again. It is in no"
+    " comparison here. Memory and cold start, on the page of a run, are stated as well."
 )
 
 
@@ -31,17 +35,20 @@ def board_view(context: ViewContext, entries: Sequence[SiteEntry], places: Mappi
     apart_entries = [entry for entry in entries if entry.state != "verified"]
     labs = {entry.lab for entry, _ in verified}
     table, plain = grid("results", _columns(context.links, places), verified, lambda pair: facets(pair[1]))
+    stating_results = [(entry, entry.stated) for entry, _ in verified if entry.stated and entry.stated.accuracy]
+    stated_table, stated_plain = grid("stated", _stated_columns(context.links), stating_results, lambda pair: facets(pair[1]))
     apart, apart_plain = grid("apart", _APART, apart_entries)
     measured = cases(context.connection, CaseFilter())
     covered = coverage(measured, context.links, max(case.newest_ns for case in measured))[0] if measured else note("Nothing yet.")
     parts = [
         section("results", "Verified results", table if verified else note("None yet."), note(TRUST)),
+        *([section("stated", "Stated, not recomputed", stated_table, note(STATED))] if stating_results else []),
         section("coverage", "What was measured where", covered),
-        *([section("apart", "Not verified", apart, note("None of these is in any comparison."))] if apart_entries else []),
+        *([section("apart", "Not verified, set aside", apart, note("None of these is in any comparison."))] if apart_entries else []),
     ]
     title = f"{figures.count(len(verified), 'verified result')} of {figures.count(len(labs), 'lab')}"
     lead = f"{figures.count(len(apart_entries), 'more bundle')} could not be verified." if apart_entries else ""
-    return View(title, join(parts), lead, (plain, apart_plain), FACETS)
+    return View(title, join(parts), lead, (plain, stated_plain, apart_plain), FACETS)
 
 
 def facets(run: RunRecord) -> dict[str, str | float | None]:
@@ -61,6 +68,8 @@ def verification_section(entry: SiteEntry, places: tuple[str, str]) -> Markup:
         "Fleet, as stated": entry.stated_fleet,
         "Bundle": link(bundle, "download it, and check it with: edgemeter bundle verify FILE"),
         "Badge": link(badge, badge),
+        "Copies set aside": join([part("reasons", entry.copies)]) if entry.copies else None,
+        "Accuracy, stated": figures.accuracy(entry.stated.accuracy.value) if entry.stated and entry.stated.accuracy else None,
         "Not recomputed": join([part("reasons", reasons)]) if reasons else None,
     }
     return section("verification", "Verification", part("facts", {name: fact for name, fact in facts.items() if fact}))
@@ -70,6 +79,31 @@ Result = tuple[SiteEntry, RunRecord]
 
 
 def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewColumn[Result]]:
+    return [
+        *_case_columns(links),
+        ViewColumn(
+            "runtime", "Runtime", lambda pair: f"{pair[1].runtime.name} {pair[1].runtime.version}",
+            lambda pair: with_small(
+                f"{pair[1].runtime.name} {pair[1].runtime.version}",
+                f"{pair[1].runtime.threads_text}, {pair[1].scenario.replace('_', ' ')}",
+            ),
+            is_text=True,
+        ),
+        *(_figure(entry) for entry in in_view("site") if entry.group != "accuracy"),
+        ViewColumn("provenance", "", _provenance, is_shown=False),
+        ViewColumn(
+            "verdict", "Verdict", lambda pair: pair[1].verdict.state,
+            lambda pair: verdict_cell(pair[1].verdict.state),
+            is_text=True,
+        ),
+        ViewColumn("lab", "Signed by", lambda pair: pair[0].lab, is_text=True),
+        ViewColumn("fingerprint", "", lambda pair: signed.fingerprint if (signed := pair[0].found.signature) else None, is_shown=False),
+        ViewColumn("figures_recomputed", "Recomputed", lambda pair: pair[0].found.checked),
+        ViewColumn("run", "Run", lambda pair: pair[1].id, lambda pair: _links(pair[1], links, places[pair[1].id]), is_text=True),
+    ]  # fmt: skip
+
+
+def _case_columns(links: Links) -> list[ViewColumn[Result]]:
     return [
         ViewColumn(
             "model", "Model", lambda pair: pair[1].model.name,
@@ -85,26 +119,23 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
             is_text=True,
         ),
         ViewColumn("board", "Board", lambda pair: pair[1].environment.board, is_shown=False),
-        ViewColumn(
-            "runtime", "Runtime", lambda pair: f"{pair[1].runtime.name} {pair[1].runtime.version}",
-            lambda pair: with_small(
-                f"{pair[1].runtime.name} {pair[1].runtime.version}",
-                f"{pair[1].runtime.threads_text}, {pair[1].scenario.replace('_', ' ')}",
-            ),
-            is_text=True,
-        ),
-        *map(_figure, in_view("site")),
-        ViewColumn("provenance", "", _provenance, is_shown=False),
-        ViewColumn(
-            "verdict", "Verdict", lambda pair: pair[1].verdict.state,
-            lambda pair: verdict_cell(pair[1].verdict.state),
-            is_text=True,
-        ),
-        ViewColumn("lab", "Signed by", lambda pair: pair[0].lab, is_text=True),
-        ViewColumn("fingerprint", "", lambda pair: signed.fingerprint if (signed := pair[0].found.signature) else None, is_shown=False),
-        ViewColumn("figures_recomputed", "Recomputed", lambda pair: pair[0].found.checked),
-        ViewColumn("run", "Run", lambda pair: pair[1].id, lambda pair: _links(pair[1], links, places[pair[1].id]), is_text=True),
     ]  # fmt: skip
+
+
+def _stated_columns(links: Links) -> list[ViewColumn[Result]]:
+    return [
+        *_case_columns(links),
+        ViewColumn("metric", "Metric", lambda pair: metric_name(pair[1].accuracy.metric) if pair[1].accuracy else None, is_text=True),
+        ViewColumn(
+            "accuracy",
+            "Accuracy, stated",
+            lambda pair: pair[1].accuracy.value if pair[1].accuracy else None,
+            lambda pair: figures.accuracy(pair[1].accuracy.value) if pair[1].accuracy else "",
+        ),
+        ViewColumn("images", "Images", lambda pair: pair[1].accuracy.images if pair[1].accuracy else None),
+        ViewColumn("data", "Data", lambda pair: pair[1].dataset.name, is_text=True),
+        ViewColumn("lab", "Stated by", lambda pair: pair[0].lab, is_text=True),
+    ]
 
 
 _APART: list[ViewColumn[SiteEntry]] = [
@@ -122,9 +153,8 @@ def _provenance(pair: Result) -> str:
 
 
 def _figure(entry: Figure) -> ViewColumn[Result]:
-    name, heading = ("accuracy", "Accuracy stated") if entry.group == "accuracy" else (entry.name, entry.heading)
     explanation = "energy per inference, idle included, with its uncertainty (95%)" if entry.name == "energy_gross_mj" else None
-    return ViewColumn(name, heading, lambda pair: entry.value(pair[1]), _CELLS.get(entry.name), explanation)
+    return ViewColumn(entry.name, entry.heading, lambda pair: entry.value(pair[1]), _CELLS.get(entry.name), explanation)
 
 
 def _p50(pair: Result) -> Markup:
@@ -143,17 +173,10 @@ def _energy(run: RunRecord) -> Markup:
     return with_small(figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj), energy_source)
 
 
-def _accuracy(run: RunRecord) -> Markup:
-    if run.accuracy is None:
-        return element("span", {"class": "none", "title": run.accuracy_reason}, "none")
-    return with_small(figures.accuracy(run.accuracy.value), metric_name(run.accuracy.metric))
-
-
 # Figures of which the site says more than the number.
 _CELLS: Mapping[str, Callable[[Result], Markup]] = {
     "latency_p50_ms": _p50,
     "energy_gross_mj": lambda pair: _energy(pair[1]),
-    "accuracy_value": lambda pair: _accuracy(pair[1]),
 }
 
 

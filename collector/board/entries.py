@@ -1,4 +1,7 @@
-"""The entries of a site of results: bundles, each verified, and whether its result may be listed among the verified ones."""
+"""The entries of a site of results: bundles, each verified, and whether its result may be listed among the verified ones.
+
+A verified run has only what was recomputed: what a lab states besides stands apart. Samples that come again count once.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,18 +14,24 @@ from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.bundle.signature import fingerprint_of_file
 from edgemeter.agent.bundle.verify import Verification, signature_text, verify
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.board.copies import originals
+from edgemeter.collector.runs.cases import grouped
 
 # So much of a fingerprint tells keys apart for the eye; the page of a result has all of it.
 SHORT = 12
 FIGURES_NAMED = 4
+_ACCURACY = "the predictions are not in the bundle"
 # `verified`: signed by a known key and recomputed. `unproven`: recomputed, but nobody known vouches, or by another method.
-# `refused`: the figures are others, the file is damaged, or the signature is wrong.
-EntryState = Literal["verified", "unproven", "refused"]
+# `copied`: its samples are those of another bundle. `refused`: the figures are others, the file is damaged, or the signature is wrong.
+EntryState = Literal["verified", "unproven", "copied", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class SiteEntry:
-    """One bundle: where it is, what verification found, its run (the lab in the place of the fleet), and why it is not verified."""
+    """One bundle: where it is, what verification found, its run (the lab in the place of the fleet), and why it is not verified.
+
+    `run` has what was recomputed, `stated` all that the lab stated. `copies` are the bundles that have the same samples.
+    """
 
     path: Path
     state: EntryState
@@ -30,7 +39,9 @@ class SiteEntry:
     lab: str
     reason: str = ""
     run: RunRecord | None = None
+    stated: RunRecord | None = None
     stated_fleet: str = ""
+    copies: tuple[str, ...] = ()
 
 
 def lab_keys(files: Sequence[Path]) -> dict[str, str]:
@@ -45,16 +56,32 @@ def lab_keys(files: Sequence[Path]) -> dict[str, str]:
 def read_entries(
     files: Sequence[Path], labs: Mapping[str, str], progress: Callable[[str, int, int], None] = lambda *_: None
 ) -> list[SiteEntry]:
-    """Return an entry for each bundle; where `labs` is empty, any right signature counts."""
+    """Return an entry for each bundle; where `labs` is empty, any right signature counts.
+
+    Of several bundles with the same samples the first stays, one that is verified before others.
+    """
     entries: list[SiteEntry] = []
     first_files: dict[str, str] = {}
     for count, file in enumerate(files, start=1):
         entry = _entry(file, labs)
         if entry.run and (first := first_files.setdefault(entry.run.id, file.name)) != file.name:
-            entry = replace(entry, state="refused", run=None, reason=f"the same run as {first}")
+            entry = replace(entry, state="refused", run=None, stated=None, reason=f"the same run as {first}")
         entries.append(entry)
         progress("verifying bundles", count, len(files))
-    return entries
+    return _without_copies(entries)
+
+
+def _without_copies(entries: Sequence[SiteEntry]) -> list[SiteEntry]:
+    by_trust = sorted((entry for entry in entries if entry.stated), key=lambda entry: entry.state != "verified")
+    copied = originals([(str(entry.path), entry.stated) for entry in by_trust if entry.stated])
+    files = {str(entry.path): entry.path.name for entry in entries}
+    copies = grouped((original, files[copy]) for copy, (original, _) in copied.items())
+    return [
+        replace(entry, state="copied", run=None, reason=f"{copied[path][1]} as {files[copied[path][0]]}: one measurement counts once")
+        if (path := str(entry.path)) in copied
+        else replace(entry, copies=tuple(copies.get(path, ())))
+        for entry in entries
+    ]
 
 
 def _entry(file: Path, labs: Mapping[str, str]) -> SiteEntry:
@@ -67,9 +94,16 @@ def _entry(file: Path, labs: Mapping[str, str]) -> SiteEntry:
         return SiteEntry(file, "refused", verification, lab, reason)
     record = read_bundle(file).record
     # Devices of two labs may have one name: the lab stands in the place of the fleet.
-    run = msgspec.structs.replace(record, fleet=lab)
+    stated_run = msgspec.structs.replace(record, fleet=lab)
     doubt = _doubt(verification, labs)
-    return SiteEntry(file, "unproven" if doubt else "verified", verification, lab, doubt, run, record.fleet)
+    return SiteEntry(file, "unproven" if doubt else "verified", verification, lab, doubt, _recomputed(stated_run), stated_run, record.fleet)
+
+
+def _recomputed(run: RunRecord) -> RunRecord:
+    """Return a run without the accuracy that its lab states: the predictions are not in the bundle."""
+    if run.accuracy is None:
+        return run
+    return msgspec.structs.replace(run, accuracy=None, accuracy_gate=None, accuracy_reason=f"stated, not recomputed: {_ACCURACY}")
 
 
 def _refusal(verification: Verification) -> str:

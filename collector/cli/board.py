@@ -35,13 +35,14 @@ from edgemeter.agent.base.progress import note, progress_bar
     "--require",
     type=click.Choice(["nothing", "recomputed", "verified"]),
     default="nothing",
-    help="Exit 1, writing nothing, if a bundle is refused (recomputed), or is not verified (verified). Default: nothing.",
+    help="Exit 1, writing nothing, if a bundle is refused or a copy (recomputed), or is not verified (verified). Default: nothing.",
 )
 @quiet_option
 def site(*, bundles: tuple[Path, ...], out: Path, keys: tuple[Path, ...], require: str) -> None:
     """Write a static site: an index with filters, a page for each model, device and run, a badge for each result.
 
-    Every figure is computed again from the raw samples first; what does not recompute or is not signed stands apart.
+    Every figure is computed again from the raw samples first; what does not recompute, is not signed or has samples of another
+    bundle stands apart.
 
     Example: edgemeter site results/ --public-key labs/oslo.key.pub --output site
     """
@@ -60,7 +61,7 @@ def site(*, bundles: tuple[Path, ...], out: Path, keys: tuple[Path, ...], requir
     for entry in entries:
         if entry.state != "verified":
             note(f"{entry.state}: {entry.path}: {entry.reason}")
-    fails = {"nothing": (), "recomputed": ("refused",), "verified": ("refused", "unproven")}[require]
+    fails = {"nothing": (), "recomputed": ("refused", "copied"), "verified": ("refused", "copied", "unproven")}[require]
     if failed := sum(entry.state in fails for entry in entries):
         note(f"{failed} of {figures.count(len(entries), 'bundle')} fail --require {require}: remove them, or ask their labs")
         sys.exit(FAILED)

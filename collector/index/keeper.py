@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import logging
 import os
 import select
 import subprocess
@@ -11,10 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import IO
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
+
+logger = logging.getLogger(__name__)
 
 FIRST_REFRESH_S = 30.0
 SHORTEST_PAUSE_S = 60.0
@@ -25,9 +29,11 @@ NICENESS = 15
 
 @contextlib.contextmanager
 def index_keeper(ledger: LedgerPlace) -> Iterator[None]:
-    """Keep the index and the trends of `ledger` up to date for the block."""
+    """Keep the index and the trends of `ledger` up to date for the block, and log what the process reports."""
     command = [sys.executable, "-m", "edgemeter.collector.index.keeper"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    reports = threading.Thread(target=_log_reports, args=(process.stdout,), name="edgemeter-keeper", daemon=True)
+    reports.start()
     try:
         if process.stdin is not None:
             # Everybody may see the arguments of a process, and an address may hold a password.
@@ -38,8 +44,24 @@ def index_keeper(ledger: LedgerPlace) -> Iterator[None]:
         # Killing is safe: its transactions are complete or absent.
         process.kill()
         process.wait()
+        reports.join(timeout=1.0)
         if process.stdin is not None:
             process.stdin.close()
+
+
+def _log_reports(reports: IO[bytes] | None) -> None:
+    if reports is None:
+        return
+    with reports:
+        for line in reports:
+            logger.warning("%s", line.decode("utf-8", "replace").rstrip("\n"))
+
+
+def _report(text: str) -> None:
+    """Write a line to whoever started the process; one that the pipe has no room for is dropped, so that nobody is waited for."""
+    os.set_blocking(sys.stdout.fileno(), False)
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), f"{' '.join(text.split())}\n".encode())
 
 
 def main(ledger: LedgerPlace) -> None:
@@ -59,12 +81,20 @@ def main(ledger: LedgerPlace) -> None:
 def _fill_views(ledger: PostgresAddress) -> None:
     from edgemeter.collector.sql_views.fill import POLL_S, ViewsFiller  # noqa: PLC0415 - most ledgers are files
 
+    reported = ""
     while True:
-        # What is behind shows in `collector stats` and the metrics, as of any sink.
-        with contextlib.suppress(EdgemeterError), contextlib.closing(ViewsFiller(ledger)) as filler:
-            while True:
-                filler.fill()
-                time.sleep(POLL_S)
+        try:
+            with contextlib.closing(ViewsFiller(ledger)) as filler:
+                while True:
+                    filler.fill()
+                    if reported:
+                        _report("the tables for SQL are filled again")
+                        reported = ""
+                    time.sleep(POLL_S)
+        except EdgemeterError as error:
+            if (reason := str(error)) != reported:
+                _report(f"the tables for SQL are not filled: {reason}")
+                reported = reason
         time.sleep(POLL_S)
 
 

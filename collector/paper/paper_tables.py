@@ -67,21 +67,24 @@ def _names(cases: Sequence[CaseSummary]) -> list[PaperColumn]:
 def _with_ratio(cases: Sequence[CaseSummary]) -> list[PaperColumn]:
     """Return the columns of speed, after p50 its ratio to the first case that is alike, if any two are."""
     likenesses = [likeness(case.key) for case in cases]
-    alike = [[other for other, marks in zip(cases, likenesses, strict=True) if are_alike(own, marks)] for own in likenesses]
+    alike = [
+        [other for other, marks in zip(cases, likenesses, strict=True) if are_alike(likeness_of_case, marks)]
+        for likeness_of_case in likenesses
+    ]
     references = dict(zip(map(id, cases), alike, strict=True))
 
     def ratio(case: CaseSummary, notes: PaperNotes) -> PaperCell:
-        reference, *others = references[id(case)]
+        reference, *compared_cases = references[id(case)]
         compared = ratios(case, reference)
-        if not others or compared.p50 is None:
+        if not compared_cases or compared.p50 is None:
             return PaperCell(ABSENT)
         if case is reference:
             return PaperCell("1", notes.cite("ratios of p50 are to this case, of the rows of its model and scenario; with 95% interval"))
         interval = compared.intervals.get("latency")
         return PaperCell(f"{figures.significant(compared.p50)}{f' {_ends(*interval)}' if interval else ''}")
 
-    place = next(number for number, column in enumerate(SPEED, start=1) if column.heading.startswith("p50"))
-    return [*SPEED[:place], PaperColumn("Ratio", ratio), *SPEED[place:]]
+    after_p50 = next(number for number, column in enumerate(SPEED, start=1) if column.heading.startswith("p50"))
+    return [*SPEED[:after_p50], PaperColumn("Ratio", ratio), *SPEED[after_p50:]]
 
 
 def _latency(case: CaseSummary, notes: PaperNotes) -> PaperCell:

@@ -107,9 +107,9 @@ def breakable(text: str, longest_pt: float = LONG_WORD_PT) -> str:
 
 
 def _pieces(word: str, longest_pt: float) -> Iterator[str]:
-    for piece in _PIECES.findall(word):
-        size = max(int(len(piece) * min(0.9 * longest_pt / text_pt(piece), 1.0)), 1)
-        yield from (piece[begin : begin + size] for begin in range(0, len(piece), size))
+    for part in _PIECES.findall(word):
+        size = max(int(len(part) * min(0.9 * longest_pt / text_pt(part), 1.0)), 1)
+        yield from (part[begin : begin + size] for begin in range(0, len(part), size))
 
 
 def as_paragraph(text: str) -> str:

@@ -3,6 +3,7 @@
 import html
 import re
 from html.parser import HTMLParser
+from itertools import count
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
@@ -13,14 +14,16 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.archive import bundle_files
 from edgemeter.agent.bundle.signature import keygen, signer
+from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.energy import per_inference
 from edgemeter.collector.board.board_site import badge, write_board
 from edgemeter.collector.board.entries import lab_keys, read_entries
 from edgemeter.collector.cli.board import site
+from tests.fixtures import cheats
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.browser import Browser, find_chromium
-from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
+from tests.fixtures.bundle_factory import make_sound_record, record_of, rezip, write_bundle
 
 HOSTILE = "</script><script>document.title='taken'</script><img src=x>"
 PICK = "const box = document.querySelector('[name=precision]'); box.value = 'int8'; box.dispatchEvent(new Event('change', {bubbles: true}))"
@@ -52,7 +55,10 @@ def bundles(tmp_path_factory, sound, labs):
     oslo, lima = labs["oslo"][0], labs["lima"][0]
 
     def of(name, by, **changes):
-        return write_bundle(folder, msgspec.structs.replace(sound, id=name, **changes), by)
+        # Each was measured: another seed for each.
+        return write_bundle(folder, msgspec.structs.replace(make_sound_record(next(seeds)), id=name, **changes), by)
+
+    seeds = count(20)
 
     of("one", oslo, device="pi-1")
     of("two", oslo, device="pi-2", precision="int8")
@@ -148,6 +154,71 @@ def test_one_run_is_one_result(sound, labs, tmp_path):
     (tmp_path / "again" / "copy.edgemeter").write_bytes(first.read_bytes())
     states = {entry.path.name: entry.state for entry in read_entries(bundle_files([tmp_path]), {})}
     assert sorted(states.values()) == ["refused", "verified"]
+
+
+def forged_from(record, change, **changes):
+    """Return a record whose latencies and pre-processing are changed, and everything else computed from them as for a measured one."""
+    raw = {series.name: samples.unpack(series) for series in record.samples}
+    forged = record_of(change(raw["latency"]), change(raw["preprocess"]), seed=99)
+    return msgspec.structs.replace(forged, **changes)
+
+
+@pytest.mark.parametrize("cheat", [*cheats.DISGUISES], ids=lambda cheat: cheat.__name__)
+def test_the_same_samples_count_once_however_they_are_disguised(sound, labs, tmp_path, cheat):
+    """A new id, another device, another precision and everything recomputed from the disguised samples: set aside, with the reason."""
+    write_bundle(tmp_path, msgspec.structs.replace(sound, id="a-first"), labs["oslo"][0])
+    copy = forged_from(sound, cheat, id="b-copy", device="jetson", precision="int8")
+    write_bundle(tmp_path, copy, labs["oslo"][0])
+    entries = entries_of(tmp_path, labs)
+    assert {name: entry.state for name, entry in entries.items()} == {"a-first": "verified", "b-copy": "copied"}
+    assert entries["b-copy"].found.state == "same"
+    assert re.search(r"samples.* as a-first\.edgemeter: one measurement counts once", entries["b-copy"].reason)
+    assert entries["a-first"].copies == ("b-copy.edgemeter",)
+
+
+def test_a_stolen_bundle_that_nobody_known_signed_does_not_displace_the_original(sound, labs, tmp_path):
+    """Although its file comes first; what is refused displaces nothing, too."""
+    write_bundle(tmp_path, msgspec.structs.replace(sound, id="a-stolen", device="pi-2"), None)
+    write_bundle(tmp_path, msgspec.structs.replace(sound, id="b-forged", throughput_per_s=1.0), labs["lima"][0])
+    write_bundle(tmp_path, msgspec.structs.replace(sound, id="c-original"), labs["oslo"][0])
+    states = {name: entry.state for name, entry in entries_of(tmp_path, labs).items()}
+    assert states == {"a-stolen": "copied", "b-forged": "refused", "c-original": "verified"}
+
+
+@pytest.mark.slow
+def test_an_accuracy_that_nobody_can_recompute_stands_apart_as_stated(sound, labs, tmp_path):
+    """An AP of 0.990 that a lab made up: on the index among what is stated, on the run's page as stated, in no comparison."""
+    accuracy = msgspec.structs.replace(sound.accuracy, value=0.990)
+    write_bundle(tmp_path, msgspec.structs.replace(sound, id="flattered", accuracy=accuracy), labs["oslo"][0])
+    entries = list(entries_of(tmp_path, labs).values())
+    assert entries[0].run.accuracy is None
+    assert entries[0].stated.accuracy.value == 0.990
+    folder = tmp_path / "site"
+    write_board(entries, folder, "")
+    index = text_of(folder, "index.html").partition("<main")[2]
+    results_at, stated_at = index.index("Verified results"), index.index("Stated, not recomputed")
+    assert results_at < stated_at < index.index("0.990")
+    assert "0.990" not in text_of(folder, "compare.html") + text_of(folder, "model-*") + text_of(folder, "device-*")
+    run_page = text_of(folder, "run-*")
+    assert run_page.count("0.990") == 1
+    assert run_page.index("Accuracy, stated") < run_page.index("0.990")
+
+
+@pytest.mark.slow
+def test_the_board_shows_which_entries_were_set_aside_and_why(sound, labs, tmp_path):
+    """A copy is in the table below with its reason and on no other page; its original names it."""
+    write_bundle(tmp_path, msgspec.structs.replace(sound, id="a-first"), labs["oslo"][0])
+    write_bundle(tmp_path, msgspec.structs.replace(sound, id="b-copy", device="jetson"), labs["oslo"][0])
+    folder = tmp_path / "site"
+    write_board(list(entries_of(tmp_path, labs).values()), folder, "")
+    index = text_of(folder, "index.html")
+    assert "1 verified result of 1 lab" in index
+    index = index.partition("<main")[2]
+    assert index.index("Not verified, set aside") < index.index("the same latency samples as a-first.edgemeter")
+    assert "b-copy.edgemeter" in text_of(folder, "run-*")
+    assert "jetson" not in text_of(folder, "compare.html") + text_of(folder, "model-*") + text_of(folder, "device-*")
+    result = CliRunner().invoke(site, [str(tmp_path), "--output", str(tmp_path / "other"), "--require", "recomputed"])
+    assert (result.exit_code, "copied: " in result.stderr) == (1, True)
 
 
 class Links(HTMLParser):

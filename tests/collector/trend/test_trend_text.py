@@ -72,7 +72,7 @@ def test_an_event_of_boards_that_throttle_reads_as_well():
     assert "always throttles, never before; first day 2024-12-03; changed with it: firmware a to b" in trend_text.event_text(event)
 
 
-def test_a_limit_on_throttling_says_how_often():
+def test_a_limit_on_throttling_shows_how_often():
     """The level of a share is a sentence, too."""
     rule = AlertRule(name="hot", kind="limit", metrics=("throttling",), above=0.5)
     (fired,) = firings((rule,), FiringContext(RunHistory(throttling_days(before=False, after=True)), (), (), (FIRST_DAY + 90) * DAY_NS))
