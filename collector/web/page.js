@@ -27,7 +27,9 @@ function save(name, parts, type) {
 }
 function csvOf(columns, rows) {
   const cell = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
+    // As `csv_cell` in `agent/base/documents.py` writes it: a spreadsheet runs no text as a formula.
+    const isFormula = typeof value === "string" && /^[=+\-@\t\r]/.test(value) && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(value);
+    const text = value === null || value === undefined ? "" : `${isFormula ? "'" : ""}${value}`;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";

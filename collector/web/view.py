@@ -8,13 +8,14 @@ from urllib.parse import parse_qsl, urlencode
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ChartSheet, ViewTable
 from edgemeter.collector.show.comparison_charts import Charts
 from edgemeter.collector.web.markup import Attributes, Markup, element, join, part, render
 
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
-LONGEST_FIELD, LONGEST_NUMBER = 300, 9
+LONGEST_FIELD, LONGEST_NUMBER, MOST_FIELDS = 300, 9, 40
 # What is done to a chart over time, below such charts.
 BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
 
@@ -55,9 +56,11 @@ def address(view: str, fields: Mapping[str, str]) -> str:
 
 
 def read_address(text: str) -> ViewRequest:
-    """Return the request in an address (without its leading slash)."""
+    """Return the request in an address (without its leading slash); raises ConfigError for more than `MOST_FIELDS` fields."""
     view, _, query = text.partition("?")
-    return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query, max_num_fields=40) if value})
+    if query.count("&") >= MOST_FIELDS:
+        raise ConfigError(f"the address has {query.count('&') + 1} fields: leave all but {MOST_FIELDS} away")
+    return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query) if value})
 
 
 def page_of(request: ViewRequest, count: int, size: int) -> int:
