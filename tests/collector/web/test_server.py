@@ -350,10 +350,9 @@ def test_a_case_whose_newest_run_lost_its_meter_has_the_energy_of_the_earlier_ru
     assert row["energy_gross_ratio"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("path", ["/compare?" + "&".join(f"f{number}=1" for number in range(500)), "http://[/compare"])
-def test_an_address_that_cannot_be_read_is_answered_in_one_line(fleet_page, path, capfd):
-    """Too many fields, or no address at all: 400, and no traceback on the server."""
-    status, headers, body = ask(fleet_page, path)
+def test_an_address_of_too_many_fields_is_answered_in_one_line(fleet_page, capfd):
+    """500 of them: 400, and no traceback on the server."""
+    status, headers, body = ask(fleet_page, "/compare?" + "&".join(f"f{number}=1" for number in range(500)))
     assert (status, body.count(b"\n")) == (400, 1)
     assert headers["Content-Type"].startswith("text/plain")
     assert "Traceback" not in capfd.readouterr().err
