@@ -64,8 +64,8 @@ def against_accuracy(
         "mark": {"type": "line", "interpolate": "step-after", "opacity": 0.6, "strokeWidth": 1.5},
         "encoding": {**at, **of_series},
     }  # fmt: skip
-    across = parts.rule({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour})
-    upward = parts.rule({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour})
+    across = parts.rule({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour}, "cost")
+    upward = parts.rule({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour}, "accuracy")
     shape = parts.channel(
         "series", "nominal", legend=legend, scale={"domain": [style[0] for style in styles], "range": [style[2] for style in styles]}
     )
@@ -79,9 +79,9 @@ def against_accuracy(
         "params": [parts.zoom(["x", "y"])],
     }  # fmt: skip
     names = {
-        "transform": [{"filter": "isValid(datum.label)"}],
+        "transform": [{"calculate": "datum.label || ''", "as": "name"}],
         "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
-        "encoding": {**at, "text": {"field": "label"}},
+        "encoding": {**at, "text": {"field": "name"}},
     }
     numbers = {
         "mark": {"type": "text", "dy": -14, "fontWeight": 600},

@@ -54,10 +54,7 @@ function fitted(spec, rows) {
     best[row.series] = row.accuracy;
     steps.push({ series: row.series, cost: row.cost, accuracy: row.accuracy });
   }
-  const isThere = (one) => {
-    const name = /isValid\(datum\.(\w+)\)/.exec(one.transform?.[0]?.filter ?? "")?.[1];
-    return one.mark?.type !== "area" && name !== "label" && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
-  };
+  const isThere = (one) => one.mark?.type !== "area" && one.encoding?.text?.field !== "name" && one.data?.values?.length !== 0;
   const layer = spec.layer?.map((one) => (one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
   return layer ? { ...spec, layer: layer.filter(isThere) } : spec;
 }
@@ -106,7 +103,7 @@ function putField(name, value) {
 async function restore(chart) {
   let state = {};
   try { state = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(stateName(chart))) ?? {}; } catch { /* somebody else's */ }
-  for (const [name] of chart.held.legend) if (state.off?.includes?.(name) && !chart.hidden.has(name)) switchSeries([chart], name);
+  for (const [name] of chart.held.legend) if (state.off?.includes?.(name) && !chart.hidden.has(name)) switchSeries([chart], name, true);
   for (const { axis, signal } of zoomAxes(chart.spec)) {
     if (state[axis]?.length === 2 && state[axis].every(Number.isFinite)) chart.view.signal(signal, state[axis]);
   }
@@ -210,13 +207,18 @@ function addLegend(chart, gallery) {
   if (gallery && !before) gallery.before(keys); else if (!gallery) chart.figure.append(keys);
 }
 const legendOf = (chart) => chart.figure.closest(".gallery.one-legend")?.previousElementSibling ?? chart.figure.querySelector(".legend");
-const isOff = (chart) => chart.held.legend.length > 0 && chart.held.legend.every(([name]) => chart.hidden.has(name));
-function switchSeries(charts, name) {
-  const toggle = [...legendOf(charts[0]).children].find((one) => one.dataset.series === name), off = toggle.getAttribute("aria-pressed") === "true";
+// Whether nothing is left of a chart, or of the lines in it: of nothing there is no scale.
+function isOff(chart) {
+  const lines = layersOf(chart.held.spec).flatMap((one) => one.data?.values ?? []).map((row) => row.series).filter((name) => name !== undefined);
+  const names = lines.length ? lines : chart.held.legend.map(([name]) => name);
+  return names.length > 0 && names.every((name) => chart.hidden.has(name));
+}
+function switchSeries(charts, name, off = !charts.some((chart) => chart.hidden.has(name))) {
+  const toggle = [...legendOf(charts[0]).children].find((one) => one.dataset.series === name);
   toggle.setAttribute("aria-pressed", String(!off));
   for (const chart of charts.filter((one) => one.held.legend.some(([series]) => series === name))) {
     chart.hidden[off ? "add" : "delete"](name);
-    // Of nothing there is no scale: the chart stays as it is and is not seen.
+    // The chart stays as it is and is not seen.
     chart.place.classList.toggle("is-off", isOff(chart));
     if (!isOff(chart)) chart.view.signal("hidden", [...chart.hidden]).runAsync().then(() => recount(chart));
     keepState(chart);

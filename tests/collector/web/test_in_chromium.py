@@ -123,12 +123,16 @@ def test_a_click_on_a_heading_sorts_by_the_number(tab):
 
 
 def test_csv_holds_what_the_table_shows(tab, tmp_path):
-    """Row for row, figure for figure."""
+    """Figure for figure, and every board of a row of several."""
     page = tab("compare?precision=fp32")
     file = page.download("document.querySelector('.exports a').click()", tmp_path)
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
-    cells = page.run(f"{VISIBLE_ROWS}.map(one => [one.dataset.device, Number(one.cells[2].dataset.value)])")
-    assert [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows] == [tuple(pair) for pair in cells]
+    page.run("document.querySelectorAll('#table tr.boards details').forEach(one => { one.open = true; })")
+    cells = page.run(
+        f"{VISIBLE_ROWS}.filter(one => one.dataset.device).map(one => [one.dataset.device, Number(one.cells[2].dataset.value)])"
+    )
+    exported = [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows]
+    assert exported == sorted(map(tuple, cells), key=lambda pair: [row["device"] for row in rows].index(pair[0]))
 
 
 def test_pictures_are_written_and_stand_alone(tab, tmp_path):
@@ -143,7 +147,7 @@ def test_pictures_are_written_and_stand_alone(tab, tmp_path):
     assert "var(" not in text
     assert drawing.name == "edgemeter-compare-1.svg"
     words = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
-    legend = page.run("[...document.querySelector('figure.chart-figure .legend').children].map(one => one.textContent.slice(2))")
+    legend = page.run("[...document.querySelector('#front > .legend').children].map(one => one.textContent.slice(2))")
     title = page.run("document.querySelector('figcaption').textContent")
     assert {title[:20]} <= {word[:20] for word in words if word}
     assert set(legend) <= words
@@ -200,13 +204,25 @@ def test_the_file_narrows_as_the_server_does(tab, report):
     served = tab(f"compare?{picks}")
     narrowed = tab(f"{report}#/compare?{picks}")
     narrowed.until(SHOWN_IN_FILE)
-    devices = narrowed.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
-    assert devices == served.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
-    assert len(devices) == 24
+    texts = f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.cells[0].textContent.slice(1))"
+    assert narrowed.run(texts) == served.run(texts)
+    assert len(served.run(texts)) == 1
     assert narrowed.run("document.querySelector('[name=precision]').value") == "int8"
     served.drawn(), narrowed.drawn()
     marks = "drawn[0].rows.map(row => row.case).sort()"
     assert narrowed.run(marks) == served.run(marks)
+
+
+def test_a_board_that_is_picked_in_the_file_stands_for_itself(tab, report):
+    """Its row and its mark, not those of its type; a board of another type is not shown."""
+    picks = "precision=int8&device=simulated-pi5-03"
+    served, narrowed = tab(f"compare?{picks}"), tab(f"{report}#/compare?{picks}")
+    narrowed.until(SHOWN_IN_FILE)
+    assert [row for row in narrowed.run(SHOWN) if "server" not in row] == ["simulated-pi5-03 int8"]
+    served.drawn(), narrowed.drawn()
+    marks = "drawn[0].rows.map(row => [row.case, row.cost]).sort()"
+    assert narrowed.run(marks) == served.run(marks)
+    assert narrowed.complaints() == []
 
 
 def test_the_file_writes_its_figures(tab, report, tmp_path):
