@@ -105,11 +105,12 @@ def _dot(series: str, run: RunRecord) -> dict[str, Plain]:
 
 def _budgets(context: ViewContext, comparison: Comparison) -> Markup:
     cases_shown = [row.case for row in comparison.rows]
+    names_of_cases = dict(zip(map(id, cases_shown), case_names(cases_shown), strict=True))
     pictures = []
     for case in [case for case in cases_shown if case.energy][:BUDGETS]:
         # Only where the newest has none the others are read.
         candidates = (run for runs in (case.runs[-1:], case.runs) for run in reversed(runs))
         newest = next(run for run in candidates if not_measured(run, "energy") is None and run.energy)
-        heading = f"{case.key.device}: {case.key.precision} on {case.key.runtime}, newest run with an energy"
+        heading = f"{case.key.device} · {names_of_cases[id(case)]}: newest run with an energy"
         pictures.append(element("div", None, element("h3", None, heading), energy_budget(context, newest)))
     return part("gallery", pictures) if pictures else note(f"No energy: {listed(names(case.energy_reason or '' for case in cases_shown))}.")
