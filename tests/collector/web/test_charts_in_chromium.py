@@ -83,6 +83,8 @@ def test_axe_finds_nothing_serious_in_any_view(tab, address, dark):
     page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
     page.run(axe_script())
     assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+    regions = page.run("axe.run(document, {runOnly: ['region', 'landmark-unique', 'landmark-one-main']})")
+    assert [violation["id"] for violation in regions["violations"]] == []
     assert page.complaints() == []
 
 

@@ -456,3 +456,25 @@ def test_devices_of_two_fleets_that_have_one_name_are_two_series():
         document = json.loads(re.search(r'class="chart-data">(.*?)</script>', text)[1])
         names = {row[document["columns"].index("series")] for row in document["rows"]}
         assert len(names) == 3
+
+
+def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy():
+    """Before the baseline and before the healthy ones by name; the figures are of the case that most of them ran."""
+    day_ns = 86_400 * 10**9
+    hot = (record_conditions.Condition(when="during", throttled_now=True),)
+    newest_ns = time.time_ns() - day_ns
+    runs = [
+        make_reference(id="reference", started_at_ns=newest_ns),
+        *(make_run(name, id=name, p50_ms=10.0 + n, started_at_ns=newest_ns) for n, name in enumerate(("alpha", "beta"))),
+        make_run("hot", id="hot", p50_ms=13.0, started_at_ns=newest_ns, conditions=hot),
+        make_run("quiet", id="quiet", p50_ms=14.0, started_at_ns=newest_ns - 20 * day_ns),
+        make_run("alpha", id="other case", precision="int8", p50_ms=1.0, started_at_ns=newest_ns),
+    ]
+    with served(runs) as server:
+        text = ask(server, "/overview")[2].decode()
+        rows = list(csv.DictReader(io.StringIO(ask(server, "/overview?format=csv")[2].decode())))
+    assert [row["device"] for row in rows] == ["quiet", "hot", "server-1", "alpha", "beta"]
+    assert [row["condition"] for row in rows] == ["silent", "throttled", "", "", ""]
+    assert [float(row["latency_p50_ms"]) for row in rows] == [14.0, 13.0, 2.0, 10.0, 11.0]
+    assert {float(row["energy_gross_mj"]) for row in rows} == {62.5}
+    assert "of tiny-detector, fp32 on onnx, which most devices ran" in text
