@@ -20,7 +20,7 @@ from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, c
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
 from edgemeter.collector.web.run import energy_budget
-from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, section
+from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, folded_note, note, section
 
 FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
@@ -58,7 +58,13 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     styles = table.styles
     few = f"Below, {SAMPLED} of {len(model_cases)} cases are drawn, of every type of board the first; pick a device or a board for others."
     parts = [
-        section("cases", "All cases", table.page(request), note(HOW_TO_READ), *([note(few)] if len(model_cases) > SAMPLED else [])),
+        section(
+            "cases",
+            "All cases",
+            table.page(request),
+            folded_note("How to read the table", HOW_TO_READ),
+            *([note(few)] if len(model_cases) > SAMPLED else []),
+        ),
         section("runs", "From run to run", _over_runs(context, comparison)),
         section(
             "queries",

@@ -72,6 +72,7 @@ async function drawChart(figure, picked = {}) {
   const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
   const spec = { ...(rows.length === every.length && !picked.device ? held.spec : fitted(held.spec, rows)), data: { values: rows } };
   if (spec.datasets?.marks) spec.datasets = { marks: rows };
+  if (spec.datasets && innerWidth <= 640) spec.height = 240;
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
   if (!rows.length) {
     // A scale of nothing has no ends.

@@ -18,7 +18,7 @@ from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_
 from edgemeter.collector.web.context import ViewContext, baselines, compare
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.view import FileLinks, View, ViewRequest, chart_gallery, folded_section, note, section
+from edgemeter.collector.web.view import FileLinks, View, ViewRequest, chart_gallery, folded_note, folded_section, note, section
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.spread import Spread
@@ -55,9 +55,9 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     found_cautions = cautions(comparison)
     parts = [
         *([element("p", {"class": "caution"}, " ".join(found_cautions))] if found_cautions else []),
-        section("front", "Latency and energy against accuracy", gallery, note(FRONT_NOTE)),
+        section("front", "Latency and energy against accuracy", gallery, folded_note("How to read the marks", FRONT_NOTE)),
         section("matrix", "Where each model is fast", _heat_maps(context, comparison)),
-        section("table", "All cases", table.page(request), note(HOW_TO_READ), note(METHOD)),
+        section("table", "All cases", table.page(request), folded_note("How to read the table", HOW_TO_READ, METHOD)),
         verdict_section(comparison),
         left_out,
     ]
@@ -85,16 +85,16 @@ def _heat_maps(context: ViewContext, comparison: Comparison) -> Markup:
             continue
         values = [_cell(name, column, members) for (name, column), members in sorted(cells.items())]
         title = f"Latency p50, ms{'' if provenance == 'measured' else f', {provenance}'}"
-        text = (
-            "A cell is the median over the devices of the type, below it the lowest and highest; it is of the fastest case of each device."
-            if by_board
-            else "A cell is the fastest case, below it its 95% interval. No cell: never measured, or nothing to compare it with."
-        )
         numbers = [number for cell in values if isinstance(number := cell["value"], float)]
         spec = heat_map("p50, ms", numbers, len({name for name, _ in cells}))
         columns = len({column for _, column in cells})
-        charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text, kind="wide" if columns > WIDE_FROM else "")))
-    return part("gallery", charts) if charts else note("Of fewer than two cells there is no matrix.")
+        charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), kind="wide" if columns > WIDE_FROM else "")))
+    text = (
+        "A cell is the median over the devices of the type, below it the lowest and highest; it is of the fastest case of each device."
+        if by_board
+        else "A cell is the fastest case, below it its 95% interval. No cell: never measured, or nothing to compare it with."
+    )
+    return join([part("gallery", charts), note(text)]) if charts else note("Of fewer than two cells there is no matrix.")
 
 
 def _cell(name: str, column: str, members: Sequence[ComparisonRow]) -> dict[str, str | float | None]:

@@ -212,6 +212,11 @@ def verdict_cell(state: str) -> Markup:
     return element("span", {"class": None if state == "valid" else "doubt"}, state)
 
 
+def folded_note(summary: str, *texts: str) -> Markup:
+    """Return remarks that are closed until they are asked for."""
+    return element("details", {"class": "part"}, element("summary", {"class": "note"}, summary), *(note(text) for text in texts))
+
+
 def note(*text: str) -> Markup:
     """Return a remark below a figure."""
     return element("p", {"class": "note"}, *text)

@@ -138,7 +138,8 @@ def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
     for address in ("compare", "model"):
         page = tab(address)
         page.drawn()
-        click = "for (const one of document.querySelectorAll('.legend button')) { one.click(); await new Promise(done => setTimeout(done, 200)); }"
+        wait = "await new Promise(done => setTimeout(done, 200))"
+        click = f"for (const one of document.querySelectorAll('.legend button')) {{ one.click(); {wait}; }}"
         page.run(f"(async () => {{ {click} {click} }})()")
         assert page.run("drawn.every(chart => chart.hidden.size === 0)")
         assert page.complaints() == []
@@ -180,7 +181,7 @@ def test_one_legend_switches_a_series_in_every_front(tab):
 def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(browser, tmp_path):
     """In the file's export and in a chart's; a negative number stays one."""
     file = tmp_path / "report.html"
-    with indexed([make_run(device="=1+1", id="-2+3"), make_reference()]) as index:
+    with indexed([make_run(precision="=1+1", id="-2+3"), make_reference(precision="=1+1")]) as index:
         file.write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")
     (tmp_path / "out").mkdir()
     page = browser.open(f"{file.as_uri()}#/compare?baseline=reference")
