@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 import click
@@ -9,6 +10,8 @@ import msgspec
 
 JOINT = " | "
 Plain = str | int | float | bool | list[str] | None
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def json_document(content: object) -> str:
@@ -22,15 +25,22 @@ def print_json(content: object) -> None:
 
 
 def csv_document(header: Sequence[str], rows: Iterable[Iterable[Plain]]) -> str:
-    """Return rows as CSV: absent is empty, a boolean `true` or `false`, a list joined by ` | `."""
+    """Return rows as CSV, each cell as `csv_cell` writes it."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(header)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows(map(csv_cell, row) for row in rows)
     return text.getvalue()
 
 
-def _cell(value: Plain) -> Plain:
+def csv_cell(value: Plain) -> Plain:
+    """Return a value as CSV holds it: absent is empty, a boolean `true` or `false`, a list joined by ` | `.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe; a number stays a number, also one that is written as text.
+    Source: OWASP, CSV injection. The page's script (`csvOf` in `web/page.js`) does the same.
+    """
     if isinstance(value, bool):
         return str(value).lower()
-    return JOINT.join(value) if isinstance(value, list) else value
+    text = JOINT.join(value) if isinstance(value, list) else value
+    is_formula = isinstance(text, str) and text.startswith(_FORMULA_STARTS) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text

@@ -17,11 +17,11 @@ from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup, element, join, raw, render, text_of
 from edgemeter.collector.web.queries import CaseFilter, count_cases
-from edgemeter.collector.web.side_by_side import CASES_SHOWN
 from edgemeter.collector.web.site import STYLE_SHEET, FormChoices, board_page, content, held_exports, script, show
 from edgemeter.collector.web.view import ROUTES, ViewRequest, address, read_address
 

@@ -23,7 +23,7 @@ MARK_PX, COUNT_PX, PADDING_PX = (12, 12), (26, 13), 12
 NAMED = 6
 _OF_A_MARK = (
     "case", "series", "cost", "cost_low", "cost_high", "accuracy", "accuracy_low", "accuracy_high", "standing", "verdict", "is_hollow",
-    "label", "anchor",
+    "label", "anchor", "boards",
 )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def against_accuracy(
     """
     x = parts.amount("cost", cost_title, [row["cost"] for row in rows])
     y = parts.channel("accuracy", title=accuracy_title, scale={"zero": False, "padding": PADDING_PX})
-    ends = "95%, of several cases from the lowest to the highest end"
+    ends = "95%, of several boards or cases from lowest to highest"
     tips = [
         parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER), parts.tip("cost_interval", ends),
         parts.tip("accuracy", accuracy_title, ".4~f"),
@@ -64,8 +64,8 @@ def against_accuracy(
         "mark": {"type": "line", "interpolate": "step-after", "opacity": 0.6, "strokeWidth": 1.5},
         "encoding": {**at, **of_series},
     }  # fmt: skip
-    across = parts.rule({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour})
-    upward = parts.rule({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour})
+    across = parts.rule({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour}, "cost")
+    upward = parts.rule({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour}, "accuracy")
     shape = parts.channel(
         "series", "nominal", legend=legend, scale={"domain": [style[0] for style in styles], "range": [style[2] for style in styles]}
     )
@@ -79,9 +79,9 @@ def against_accuracy(
         "params": [parts.zoom(["x", "y"])],
     }  # fmt: skip
     names = {
-        "transform": [{"filter": "isValid(datum.label)"}],
+        "transform": [{"calculate": "datum.label || ''", "as": "name"}],
         "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
-        "encoding": {**at, "text": {"field": "label"}},
+        "encoding": {**at, "text": {"field": "name"}},
     }
     numbers = {
         "mark": {"type": "text", "dy": -14, "fontWeight": 600},
@@ -154,9 +154,10 @@ def _cover(first: Place, other: Place, have_numbers: bool) -> bool:  # noqa: FBT
 
 
 def _mark(group: Sequence[Row]) -> dict[str, Any]:
-    first = group[0]
+    first, boards = group[0], sum(row.get("boards", 1) for row in group)
+    count = f"×{boards}" if boards > 1 else ""  # noqa: RUF001 - the sign of times
     if len(group) == 1:
-        return {**first, "count": ""}
+        return {**first, "count": count}
     remainder = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
     series = {row["series"] for row in group}
     ends = {
@@ -164,7 +165,7 @@ def _mark(group: Sequence[Row]) -> dict[str, Any]:
         for name, choose in (("cost_low", min), ("cost_high", max), ("accuracy_low", min), ("accuracy_high", max))
     }
     return {
-        **first, **ends, "count": f"×{len(group)}",  # noqa: RUF001 - the sign of times
+        **first, **ends, "count": count, "boards": boards,
         "case": f"{len(group)} cases: {'; '.join(str(row['case']) for row in group[:NAMED])}{remainder}",
         "series": first["series"] if len(series) == 1 else SEVERAL,
         "cost": median(row["cost"] for row in group), "accuracy": median(row["accuracy"] for row in group),

@@ -234,7 +234,9 @@ def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
     tips = [parts.tip("device"), parts.tip("value", unit, parts.NUMBER), parts.tip("interval")]
     highlight = {"condition": {"test": "datum.is_own", "value": "var(--s1)"}, "value": "var(--soft)"}
     size = {"condition": {"test": "datum.is_own", "value": 130}, "value": 40}
-    bar = parts.rule({"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": {"value": 30}, "color": highlight})
+    bar = parts.rule(
+        {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": {"value": 30}, "color": highlight}, "value"
+    )
     dots = {
         "mark": {"type": "point", "filled": True, "opacity": 0.75},
         "encoding": {"x": x, "y": {"value": 30}, "color": highlight, "size": size, "tooltip": tips},

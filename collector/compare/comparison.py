@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, energies_rank, judge_case, ratios, withheld
 from edgemeter.collector.compare.pairing import PRECISION_BITS, NearestCase, References, nearest
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
-from edgemeter.collector.runs.cases import group_cases, grouped, named
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, group_cases, grouped, named
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 
 # What a case shares with those that its accuracy is held against: whatever its load, they are the same model on inputs of one size.
@@ -96,7 +96,8 @@ MARKS = {
 class ComparisonRow:
     """One case with its reference; the reference of a reference case is itself. `not_ranked` is why its speed is not ranked, else None.
 
-    Of thousands of rows most are never shown: what is said of a row is worked out when it is asked for.
+    `boards` are the rows that a row of several boards stands for (`boards.py`), empty for one of a single board. Of thousands of rows most
+    are never shown: what is said of a row is worked out when it is asked for.
     """
 
     case: CaseSummary
@@ -104,6 +105,7 @@ class ComparisonRow:
     choice: str
     not_ranked: str | None
     matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
+    boards: tuple["ComparisonRow", ...] = ()
 
     @cached_property
     def ratios(self) -> Ratios:
@@ -152,6 +154,11 @@ class ComparisonRow:
     def is_reference(self) -> bool:
         """Whether this is a case of the reference."""
         return self.case is self.reference
+
+    @property
+    def board(self) -> str:
+        """The board type."""
+        return self.case.newest.environment.board or UNKNOWN_BOARD
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from edgemeter.agent.base.documents import csv_cell
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.energy_provenance import energy_provenance
@@ -80,10 +81,9 @@ def write_csv(runs: Iterable[RunRecord], columns: Sequence[RunColumn], file: Tex
     """Write the runs to a text file that was opened with `newline=""`; return their number."""
     writer = csv.writer(file)
     writer.writerow([column.name for column in columns])
-    values = [_mapped(column.value, lambda value: str(value).lower()) if column.kind == "boolean" else column.value for column in columns]
     written = 0
     for run in runs:
-        writer.writerow([value(run) for value in values])
+        writer.writerow([csv_cell(column.value(run)) for column in columns])
         written += 1
     return written
 

@@ -216,10 +216,11 @@ def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, 
     """Return a name for each case, alike only where all `fields` are: `yolov8n fp32 on onnx, pi-1, 4 threads` beside one of 1 thread."""
     by_name = grouped((called(key), key) for key in dict.fromkeys(keys))
     parts = [FIELD[name].text for name in fields]
-    return {key: ", ".join([name, *_apart(key, alike, parts)]) for name, alike in by_name.items() for key in alike}
+    return {key: ", ".join([name, *apart(key, alike, parts)]) for name, alike in by_name.items() for key in alike}
 
 
-def _apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:
+def apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:
+    """Return of the `parts` of a case what tells it from the others that have its name."""
     distinguishing: list[str] = []
     remaining = [other for other in alike if other != key]
     for part in parts:

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain, metric_name
+from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import front, specs
@@ -18,12 +21,14 @@ from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, co
 from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
-from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.series_style import SeriesStyles, board_of, numbered_style
-from edgemeter.collector.show.wording import case_names, runtime_name, short_names
+from edgemeter.collector.runs.cases import grouped, names_of
+from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
+from edgemeter.collector.show.wording import case_names, listed, names, short_names
 
 # Steps of one cumulative line; of many lines each gets fewer, so that a page of many cases stays small.
 STEPS, STEPS_IN_ALL = 120, 3000
+# So many devices are named where something is missing.
+NAMED = 8
 # With more points than this none carries its name but those of the front, and of those as many as fit.
 ALL_LABELLED = 10
 MS_PER_NS = 1e-6
@@ -34,10 +39,12 @@ NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
 MARK_REACH = 0.02
 FRONT_NOTE = (
     "Up and left is better. Lines: what nothing of the same series beats; shaded: where that line may lie by the 95% intervals."
-    " Hollow: integer precision, or suspect. The star is the reference."
-    " A mark with a number stands for as many cases, which would overlap, in the colour of the text where they are of several series."
-    " Its interval reaches from the lowest to the highest end of theirs. Zoom in or open the table for each."
+    " Hollow: integer precision, or suspect. The star is the reference. A mark with a number stands for as many boards of one type at their"
+    " median, or for cases that would overlap, in the colour of the text where they are of several series; its bar reaches from the lowest"
+    " to the highest. Zoom in or open the table for each."
 )
+# The standing of a board that is drawn with the others of its type.
+OF_SEVERAL = "a board of several"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +55,26 @@ class Charts:
     notes: tuple[str, ...] = ()
 
 
-def latency_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
-    """Return latency against accuracy, a chart for each task, set of data, scenario and metric."""
+def latency_front(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
+    """Return latency against accuracy, a chart for each task, set of data, scenario and metric.
+
+    With `with_boards` the table behind it also holds each board of a row of several, which a page shows where one of them was picked.
+    """
     drawn_rows = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
     charts = []
     for rows in _facets(drawn_rows, lambda case: case.key.provenance):
         provenance = rows[0].case.key.provenance
         title = _facet_title(rows) + ("" if provenance == "measured" else f", {provenance}")
-        charts.append(_front(comparison, rows, styles, latency_cost, LATENCY_TITLE, title))
+        charts.append(_front(rows, styles, _Axis(LATENCY_TITLE, "latency_p50_ms", latency_cost), title, with_boards=with_boards))
     return Charts(tuple(charts), tuple(_missing(comparison, drawn_rows, "accuracy", lambda case: case.accuracy_reason)))
 
 
-def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
-    """Return energy against accuracy, a chart for each class of energies: different scopes, or replayed ones, share no axis."""
+def energy_front(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
+    """Return energy against accuracy as `latency_front` does, a chart for each class of energies: different scopes share no axis."""
     having = [row for row in comparison.rows if row.case.energy]
+    across = _Axis(ENERGY_TITLE, "energy_gross_mj", energy_cost)
     charts = [
-        _front(comparison, rows, styles, energy_cost, ENERGY_TITLE, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}")
+        _front(rows, styles, across, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}", with_boards=with_boards)
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
         if not all(row.is_reference for row in rows)
     ]
@@ -154,16 +165,19 @@ def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
     return Charts(tuple(charts))
 
 
-def anchor(comparison: Comparison, row: ComparisonRow) -> str:
+def anchor(row: ComparisonRow) -> str:
     """Return the fragment under which a page has `row`."""
-    return f"case-{next(index for index, row_of_case in enumerate(comparison.rows, start=1) if row_of_case is row)}"
+    identity = row.case.key, [board.case.key.device for board in row.boards]
+    return f"case-{sha256(msgspec.json.encode(identity)).hexdigest()[:12]}"
 
 
 def facts(row: ComparisonRow) -> dict[str, str | float | None]:
-    """Return what a script may narrow a chart or a table to, as `data-...` attributes."""
+    """Return what a script may narrow a chart or a table to, as `data-...` attributes; a row of several boards has no device."""
     names = ("fleet", "device", "model", "runtime", "precision")
-    attributes = {f"data-{name}": getattr(row.case.key, name) for name in names}
-    return attributes | {"data-board": board_of(row), "data-kept": "" if row.is_reference else None}
+    attributes: dict[str, str | float | None] = {f"data-{name}": getattr(row.case.key, name) for name in names}
+    if row.boards:
+        attributes["data-device"] = None
+    return attributes | {"data-board": row.board, "data-kept": "" if row.is_reference else None}
 
 
 def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) -> list[list[ComparisonRow]]:
@@ -217,33 +231,73 @@ def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tup
     return statuses, bands, fronts
 
 
-def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: SeriesStyles, cost: Cost, cost_title: str, title: str) -> Chart:
-    points = [point for row in rows if (point := front_point(row.case, cost))]
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """The cost axis of a front: its title, the figure by its name in the table of figures, and what reads it of a case."""
+
+    title: str
+    figure: str
+    cost: Cost
+
+
+def _front(rows: Sequence[ComparisonRow], styles: SeriesStyles, across: _Axis, title: str, *, with_boards: bool) -> Chart:
+    points = [point for row in rows if (point := front_point(row.case, across.cost))]
     ranked = [None if row.not_ranked is not None or row.is_reference else styles.series(row) for row in rows]
     statuses, bands, fronts = fronts_of(points, ranked)
-    cases = [row.case for row in rows]
-    names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
-    bounds = [bounds_of(point) for point in points]
+    bounds = [bounds_of(point) | _of_boards(row, across.figure) for row, point in zip(rows, points, strict=True)]
     optimal = {index for index, status in statuses.items() if status != "dominated"}
-    labels = _labels(bounds, names, optimal if len(rows) > ALL_LABELLED else None)
-    metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
+    labels = _labels(bounds, _label_texts(rows), optimal if len(rows) > ALL_LABELLED else None)
+    boards = [(board, row) for row in rows if with_boards for board in row.boards]
+    called = names_of((row.case.key for row in (*rows, *(board for board, _ in boards))), _called)
     values = [
-        {
-            "case": f"{row.case.key.device}, {row.case.key.model}, {row.case.key.precision} on {runtime_name(row.case)}",
-            "series": "reference" if row.is_reference else styles.series(row),
-            **bounds[index],
+        _mark(row, styles, called)
+        | bounds[index]
+        | {
             "standing": "the reference" if row.is_reference else statuses.get(index, f"not ranked: {row.not_ranked}"),
-            "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[index],
-            "anchor": anchor(comparison, row),
-            **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
+            "label": labels[index], "boards": max(1, len(row.boards)), "of": None,
         }
         for index, row in enumerate(rows)
     ]  # fmt: skip
+    values_of_boards = [
+        _mark(board, styles, called) | bounds_of(point) | {"standing": OF_SEVERAL, "label": None, "boards": 1, "of": anchor(row)}
+        for board, row in boards
+        if (point := front_point(board.case, across.cost))
+    ]
     present = {("reference" if row.is_reference else styles.series(row)): styles.of(row) for row in rows}
     ordered = sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
     legend = tuple((name, style.paint, style.shape) for name, style in ordered)
-    spec = front.against_accuracy(cost_title, metric, legend, values, bands, fronts)
-    return Chart(f"{cost_title.partition(',')[0]} against {metric}: {title}", spec, rows_table(values), FRONT_NOTE, legend)
+    metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
+    spec = front.against_accuracy(across.title, metric, legend, values, bands, fronts)
+    chart_title = f"{across.title.partition(',')[0]} against {metric}: {title}"
+    return Chart(chart_title, spec, rows_table([*values, *values_of_boards]), legend=legend)
+
+
+def _mark(row: ComparisonRow, styles: SeriesStyles, called: Mapping[CaseKey, str]) -> dict[str, Any]:
+    return {
+        "case": called[row.case.key], "series": "reference" if row.is_reference else styles.series(row),
+        "verdict": _verdict(row), "is_hollow": "int" in row.case.key.precision, "anchor": anchor(row),
+        **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
+    }  # fmt: skip
+
+
+def _verdict(row: ComparisonRow) -> str:
+    case = row.case
+    return f"{case.suspect} of {len(row.boards)} boards suspect" if 0 < case.suspect < len(row.boards) else case.verdict
+
+
+def _called(key: CaseKey) -> str:
+    return f"{key.device}, {key.model}, {key.precision} on {key.runtime} {key.runtime_version}"
+
+
+def _label_texts(rows: Sequence[ComparisonRow]) -> list[str]:
+    cases = [row.case for row in rows]
+    return case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
+
+
+def _of_boards(row: ComparisonRow, figure: str) -> dict[str, float | None]:
+    """Return the ends of the bar of several boards: the lowest and the highest of them."""
+    spread = row.case.spreads.get(figure)
+    return {"cost_low": spread.low, "cost_high": spread.high} if row.boards and spread else {}
 
 
 def bounds_of(point: FrontPoint) -> dict[str, float | None]:
@@ -314,6 +368,7 @@ def _memory_steps(case: CaseSummary) -> dict[str, float]:
 
 def _missing(comparison: Comparison, rows: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
-    absent = [row.case for row in comparison.rows if not any(row is drawn_row for drawn_row in rows)]
+    drawn = set(map(id, rows))
+    absent = [row.case for row in comparison.rows if id(row) not in drawn]
     devices_by_reason = grouped((reason(case) or "too few queries for a median", case.key.device) for case in absent)
-    return [f"No {word} of {', '.join(sorted(set(devices)))}: {text}." for text, devices in devices_by_reason.items()]
+    return [f"No {word} of {listed(names(devices), NAMED)}: {text}." for text, devices in devices_by_reason.items()]

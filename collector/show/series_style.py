@@ -1,10 +1,10 @@
 """Series styles: the colour and the shape of a series in all charts of a page, distinguishable without colour too."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgemeter.collector.compare.comparison import ComparisonRow
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD
 
 # The style sheet holds as many colours (after Okabe and Ito, and darker or lighter where the paper asks for it).
 COLOURS = 7
@@ -42,12 +42,17 @@ class SeriesStyles:
     by_device: bool
     names: tuple[str, ...]
     by_board: bool = False
+    # Names that devices of several fleets have.
+    shared_names: frozenset[str] = frozenset()
 
     def series(self, row: ComparisonRow) -> str:
         """Return the name of the series that `row` belongs to."""
         if self.by_board:
-            return board_of(row)
-        return row.case.key.device if self.by_device else row.case.key.runtime
+            return row.board
+        key = row.case.key
+        if not self.by_device:
+            return key.runtime
+        return f"{key.device}, fleet {key.fleet}" if key.device in self.shared_names else key.device
 
     def of(self, row: ComparisonRow) -> SeriesStyle:
         """Return the style of `row`."""
@@ -56,16 +61,11 @@ class SeriesStyles:
 
 def assign_styles(rows: Sequence[ComparisonRow], most_devices: int | None = None) -> SeriesStyles:
     """Return a style for each series of the page, the same in every chart; of more devices than `most_devices` their board types."""
-    device_keys = [row.case.key for row in rows if not row.is_reference]
-    devices = {(key.fleet, key.device) for key in device_keys}
-    boards = {board_of(row) for row in rows if not row.is_reference}
+    device_rows = [row for row in rows if not row.is_reference]
+    devices = {row.case.device for row in device_rows}
+    boards = {row.board for row in device_rows}
     if most_devices is not None and len(devices) > most_devices and len(boards) < len(devices):
         return SeriesStyles(by_device=True, names=tuple(sorted(boards)), by_board=True)
-    by_device = len({key.device for key in device_keys}) > 1
-    names = sorted({key.device if by_device else key.runtime for key in device_keys})
-    return SeriesStyles(by_device, tuple(names))
-
-
-def board_of(row: ComparisonRow) -> str:
-    """Return the board type of a row."""
-    return row.case.newest.environment.board or UNKNOWN_BOARD
+    names = Counter(device for _, device in devices)
+    styles = SeriesStyles(len(devices) > 1, (), shared_names=frozenset(name for name, count in names.items() if count > 1))
+    return replace(styles, names=tuple(sorted({styles.series(row) for row in device_rows})))

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.case_identity import FIELDS
+from edgemeter.agent.contract.case_identity import FIELD, FIELDS
 from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.cases import apart, grouped
 
 
 @dataclass(slots=True)
@@ -56,11 +57,15 @@ def level_text(case: CaseSummary) -> str:
 
 
 def case_names(cases: Sequence[CaseSummary]) -> list[str]:
-    """Return a short name for each case: precision and runtime, and of the rest only what distinguishes cases of one device."""
+    """Return a short name for each case: precision and runtime, and of the rest, such as its role, what tells cases of one device apart."""
     models = [case.key.model for case in cases]
     parts = [*([models] if len(set(models)) > 1 else []), [case.key.precision for case in cases], [case.key.runtime for case in cases]]
     owners = [f"{case.key.fleet} {case.key.device} {case.key.role}" for case in cases]
-    return [" · ".join(texts) for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)]
+    short = [" · ".join(texts) for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)]
+    # One device may be the reference too, and devices of two fleets may have one name: where nothing else tells their cases apart.
+    alike = grouped(((case.key.device, name), case.key) for case, name in zip(cases, short, strict=True))
+    told = {key: apart(key, keys, [FIELD["role"].text, FIELD["fleet"].text]) for keys in alike.values() for key in keys}
+    return [" · ".join([name, *told[case.key]]) for case, name in zip(cases, short, strict=True)]
 
 
 def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[str]]) -> list[list[str]]:

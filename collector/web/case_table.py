@@ -1,54 +1,167 @@
-"""The table of a comparison: a row for each case, grouped by what may be compared, the baseline first."""
+"""The table of a comparison: a row for each case, grouped by what may be compared, the baseline first; equal boards are one row."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import JOINT
 from edgemeter.agent.contract.figures import Figure, in_view, with_part
 from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.compare.boards import fold_boards, spread_of, worst_board
 from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.judgement import within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show.compare_table import OF_THE_KIND
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, board_of
+from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, assign_styles
 from edgemeter.collector.show.wording import accuracy_name, case_names, level_text, runtime_name
-from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.view import Links, ViewColumn, grid, link, plain_table, with_small
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.markup import NOTHING, Attributes, Markup, element, join, part
+from edgemeter.collector.web.view import (
+    Links,
+    ViewColumn,
+    ViewRequest,
+    folded_section,
+    folding_grid,
+    link,
+    note,
+    page_of,
+    pages_text,
+    plain_table,
+    with_small,
+)
+
+# Cases of one page of the table, and boards of a type that are listed, the slowest first: people read no more.
+CASES_SHOWN, BOARDS_LISTED = 100, 100
+# So many boards that deviate are named in a row.
+NAMED = 3
+# So many suspect cases are listed with their reasons.
+SUSPECT_LISTED = 50
+# With more devices than this a colour denotes a board type.
+DEVICES_IN_COLOUR = 7
+HOW_TO_READ = (
+    "Medians over runs; below them the range over runs. Equal boards of one type are one row: the median of their figures, below it the"
+    " range over boards; open it for each. A ratio above 1 takes longer, or more, than the baseline."
+)
 
 
-def table_of(comparison: Comparison, styles: SeriesStyles, links: Links) -> tuple[Markup, ViewTable]:
-    """Return the cases as markup, grouped by what may be compared, and in plain form."""
-    called = dict(zip((id(row) for row in comparison.rows), case_names([row.case for row in comparison.rows]), strict=True))
-    columns = _columns(comparison, styles, links, called)
-    parts = []
-    for rows in comparable(comparison.rows):
-        model = rows[0].case.key.model
-        task = rows[0].case.newest
-        group = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}"
-        heading = element("h3", None, link(links.to("model", model=model), model), element("small", None, group))
-        markup, _ = grid(model, columns, rows, lambda row: {"id": anchor(comparison, row), "class": _classes(row), **facts(row)})
-        parts.append(element("div", {"data-model": model}, heading, markup))
-    return join(parts), plain_table("comparison", columns, comparison.rows)
+@dataclass(frozen=True, slots=True)
+class CaseTable:
+    """The table of a comparison: every case in `rows`, those of boards of one type as one in `folded`; `outlying` are devices that deviate.
+
+    What is shown has pages; what is exported is every case.
+    """
+
+    rows: Comparison
+    folded: Comparison
+    styles: SeriesStyles
+    links: Links
+    outlying: Mapping[tuple[str, str], str]
+
+    def page(self, request: ViewRequest) -> Markup:
+        """Return the page of cases that was picked, grouped by what may be compared, and the way to the others."""
+        pages = _pages(self.folded.rows)
+        number = page_of(request, len(pages), 1)
+        columns = self._columns()
+        parts: list[Markup] = []
+        for rows in comparable(pages[number]):
+            model = rows[0].case.key.model
+            task = rows[0].case.newest
+            group = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}"
+            heading = element("h3", None, link(self.links.to("model", model=model), model), element("small", None, group))
+            lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
+            boards = {id(board) for row in rows for board in row.boards}
+            groups = lines if boards else [rows]
+            markup = folding_grid(model, columns, groups, lambda row, boards=boards: self._attributes(row, is_board=id(row) in boards))
+            parts.append(element("div", {"data-model": model}, heading, markup))
+        pages_of_cases = pages_text(request, number, len(pages), 1, self.links, "Pages of cases")
+        return join([pages_of_cases, *parts, *_not_listed(pages[number])])
+
+    def plain(self) -> ViewTable:
+        """Return every case in plain form."""
+        return plain_table("comparison", self._columns(), self.rows.rows)
+
+    def _attributes(self, row: ComparisonRow, *, is_board: bool) -> Attributes:
+        classes = [*(["boards"] if row.boards else []), *(["board"] if is_board else []), *_classes(row)]
+        return {"id": anchor(row), "class": " ".join(classes) or None, **facts(row)}
+
+    def _columns(self) -> list[ViewColumn[ComparisonRow]]:
+        cases = case_names([row.case for row in self.rows.rows])
+        called = dict(zip(map(id, self.rows.rows), cases, strict=True))
+
+        def name(row: ComparisonRow) -> str:
+            # Boards of a type have one name: they are equal in all that tells cases of one device apart.
+            return called[id(row.boards[0] if row.boards else row)]
+
+        return [
+            ViewColumn("device", "Device", lambda row: row.case.key.device, self._device, is_text=True),
+            ViewColumn("case", "Case", name, lambda row: _name(row, name(row), self.links), is_text=True),
+            *(ViewColumn(field, field, attrgetter(f"case.key.{field}"), is_shown=False) for field in _OF_KEY),
+            ViewColumn("board", "Board", lambda row: row.board, is_shown=False),
+            *(column for entry in in_view("cases") for column in _figure(entry, self.rows)),
+            ViewColumn("runs", "Runs", lambda row: sum(len(board.case.runs) for board in row.boards or (row,))),
+            ViewColumn("level_since", "", lambda row: row.case.segment.words if row.case.segment else None, is_shown=False),
+            ViewColumn("earlier_runs", "", lambda row: row.case.segment.earlier if row.case.segment else 0, is_shown=False),
+            ViewColumn("provenance", "Provenance", lambda row: row.case.key.provenance, is_shown=False),
+            ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
+            ViewColumn("baseline", "", lambda row: row.reference.key.device, is_shown=False),
+            ViewColumn("baseline_choice", "", lambda row: row.choice, is_shown=False),
+            ViewColumn("marks", "", lambda row: JOINT.join(row.marks), is_shown=False),
+            ViewColumn("not_ranked_reason", "", lambda row: row.not_ranked, is_shown=False),
+        ]
+
+    def _device(self, row: ComparisonRow) -> Markup:
+        key = row.case.key
+        # The mark of the series, as large as a letter.
+        style = self.styles.of(row)
+        mark = element("span", {"class": f"key {style.colour}", "aria-hidden": "true"}, GLYPHS[style.shape])
+        if row.boards:
+            summary = element("summary", None, mark, key.device)
+            return join([element("details", None, summary), element("small", None, f"fleet {key.fleet}"), *self._deviating(row)])
+        name = link(self.links.to("device", fleet=key.fleet, device=key.device), key.device)
+        text = self.outlying.get(row.case.device)
+        doubt = [element("small", {"class": "doubt"}, text)] if text else []
+        return join([mark, name, element("small", None, "baseline" if row.is_reference else row.board), *doubt])
+
+    def _deviating(self, row: ComparisonRow) -> list[Markup]:
+        """Return the boards of a row that deviate from the others of their type."""
+        boards = [link(f"#{anchor(board)}", board.case.key.device) for board in row.boards if board.case.device in self.outlying]
+        more = f" and {len(boards) - NAMED}" if len(boards) > NAMED else ""
+        return [element("small", {"class": "doubt"}, "deviates: ", *_between(boards[:NAMED]), more)] if boards else []
 
 
-def _columns(comparison: Comparison, styles: SeriesStyles, links: Links, called: dict[int, str]) -> list[ViewColumn[ComparisonRow]]:
-    return [
-        ViewColumn("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, styles, links), is_text=True),
-        ViewColumn("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
-        *(ViewColumn(name, name, attrgetter(f"case.key.{name}"), is_shown=False) for name in _OF_KEY),
-        ViewColumn("board", "Board", board_of, is_shown=False),
-        *(column for entry in in_view("cases") for column in _figure(entry, comparison)),
-        ViewColumn("runs", "Runs", lambda row: len(row.case.runs)),
-        ViewColumn("level_since", "", lambda row: row.case.segment.words if row.case.segment else None, is_shown=False),
-        ViewColumn("earlier_runs", "", lambda row: row.case.segment.earlier if row.case.segment else 0, is_shown=False),
-        ViewColumn("provenance", "Provenance", lambda row: row.case.key.provenance, is_shown=False),
-        ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, _verdict, is_text=True),
-        ViewColumn("baseline", "", lambda row: row.reference.key.device, is_shown=False),
-        ViewColumn("baseline_choice", "", lambda row: row.choice, is_shown=False),
-        ViewColumn("marks", "", lambda row: JOINT.join(row.marks), is_shown=False),
-        ViewColumn("not_ranked_reason", "", lambda row: row.not_ranked, is_shown=False),
-    ]
+def case_table(context: ViewContext, comparison: Comparison) -> CaseTable:
+    """Return the table of a comparison."""
+    folded = fold_boards(comparison)
+    # Where boards are one row, a colour is a board type.
+    most_devices = 0 if len(folded.rows) < len(comparison.rows) else DEVICES_IN_COLOUR
+    outlying = {(device.fleet, device.device): device.text for device in context.events.outlying}
+    return CaseTable(comparison, folded, assign_styles(comparison.rows, most_devices), context.links, outlying)
+
+
+def _between(links: Sequence[Markup]) -> list[Markup | str]:
+    return [part for entry in links for part in (", ", entry)][1:]
+
+
+def _pages(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
+    """Return the rows page by page; the boards of a type are on one page."""
+    pages: list[list[ComparisonRow]] = [[]]
+    count = 0
+    for row in rows:
+        if count >= CASES_SHOWN:
+            pages.append([])
+            count = 0
+        pages[-1].append(row)
+        count += max(1, len(row.boards))
+    return pages
+
+
+def _not_listed(rows: Sequence[ComparisonRow]) -> list[Markup]:
+    if all(len(row.boards) <= BOARDS_LISTED for row in rows):
+        return []
+    return [note(f"Of a type with more than {BOARDS_LISTED} boards the slowest are listed; CSV and JSON hold every one.")]
 
 
 # Fields of the case that the plain table has.
@@ -75,7 +188,7 @@ def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
         return row.case.spreads.get(entry.name)
 
     return [
-        ViewColumn(entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(figure(row))),
+        ViewColumn(entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(row, entry.name)),
         ViewColumn(with_part(entry.column, "_min"), "", lambda row: spread.low if (spread := figure(row)) else None, is_shown=False),
         ViewColumn(with_part(entry.column, "_max"), "", lambda row: spread.high if (spread := figure(row)) else None, is_shown=False),
     ]
@@ -105,14 +218,6 @@ def _gross_energy(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
         ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
         ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.values.get("energy"), is_shown=False),
     ]
-
-
-def _device(row: ComparisonRow, styles: SeriesStyles, links: Links) -> Markup:
-    name = link(links.to("device", fleet=row.case.key.fleet, device=row.case.key.device), row.case.key.device)
-    # The mark of the series, as large as a letter.
-    style = styles.of(row)
-    mark = element("span", {"class": f"key {style.colour}", "aria-hidden": "true"}, GLYPHS[style.shape])
-    return join([mark, name, element("small", None, "baseline" if row.is_reference else board_of(row))])
 
 
 def _name(row: ComparisonRow, name: str, links: Links) -> Markup:
@@ -160,15 +265,25 @@ def _none(reason: str, word: str = "none") -> Markup:
 
 def _verdict(row: ComparisonRow) -> Markup:
     case, provenance = row.case, row.case.key.provenance
-    verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {len(case.runs)} suspect") if case.suspect else "valid"
+    members = f"{len(row.boards)} boards" if row.boards else len(case.runs)
+    verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {members} suspect") if case.suspect else "valid"
     return with_small(verdict, "" if provenance == "measured" else provenance)
 
 
-def _spread_cell(spread: Spread | None) -> Markup:
-    if spread is None:
+def _spread_cell(row: ComparisonRow, figure: str) -> Markup:
+    if (spread := row.case.spreads.get(figure)) is None:
         return join([figures.typeset(figures.ABSENT)])
     median, span = figures.significant(spread.median), figures.span(spread.low, spread.high)
-    return with_small(median, "" if span == median else span)
+    return join([with_small(median, "" if span == median else span), _worst(row, figure) if figure == "latency_p50_ms" else ""])
+
+
+def _worst(row: ComparisonRow, figure: str) -> Markup:
+    """Return the board of several that is worst by a figure; nothing for a single board."""
+    board = worst_board(row, figure)
+    spread = spread_of(board.case, figure) if board else None
+    if board is None or spread is None:
+        return NOTHING
+    return element("small", {"title": f"the worst of {len(row.boards)} boards"}, f"worst: {board.case.key.device}")
 
 
 def _accuracy(row: ComparisonRow) -> Markup:
@@ -186,30 +301,32 @@ def _gross(row: ComparisonRow) -> Markup:
     gross = figures.with_uncertainty(row.case.gross_mj.median, row.case.gross_u_mj) if row.case.gross_mj else figures.ABSENT
     ratio = None if row.is_reference else row.ratios.values.get("energy")
     ratio_text = "" if ratio is None else f", {figures.typeset(figures.times(ratio))}"
-    return join([with_small(gross, f"{energy.ranks_as}{ratio_text}"), _state(row, "energy")])
+    between = figures.span(row.case.gross_mj.low, row.case.gross_mj.high) if row.boards and row.case.gross_mj else ""
+    small = [element("small", None, text) for text in (between, f"{energy.ranks_as}{ratio_text}") if text]
+    return join([gross, *small, _worst(row, "energy_gross_mj"), _state(row, "energy")])
 
 
-def _classes(row: ComparisonRow) -> str | None:
-    return " ".join([*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]) or None
+def _classes(row: ComparisonRow) -> list[str]:
+    return [*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]
 
 
-def verdicts(comparison: Comparison) -> Markup:
+def verdict_section(comparison: Comparison) -> Markup:
     """Return the suspect cases with their reasons, and what the marks of the rows mean."""
+    suspect = [row for row in comparison.rows if row.case.suspect]
     lines = [
         join(
             [
-                link(
-                    f"#{anchor(comparison, row)}",
-                    f"{row.case.key.model}, {row.case.key.precision} on {row.case.key.runtime}, {row.case.key.device}",
-                ),
+                link(f"#{anchor(row)}", f"{row.case.key.model}, {row.case.key.precision} on {row.case.key.runtime}, {row.case.key.device}"),
                 element("ul", None, *(element("li", None, reason) for reason in row.case.verdict_reasons)),
             ]
         )
-        for row in comparison.rows
-        if row.case.suspect
+        for row in suspect[:SUSPECT_LISTED]
     ]
-    for mark in MARKS:
-        count = sum(mark in row.marks for row in comparison.rows)
-        if count and mark not in {"reference", "suspect"}:
-            lines.append(join([element("b", None, mark), f" ({figures.count(count, 'case')}): {MARKS[mark]}"]))
-    return part("reasons", lines) if lines else element("p", None, "No run shown violates a measurement rule.")
+    if len(suspect) > SUSPECT_LISTED:
+        lines.append(join([f"{len(suspect) - SUSPECT_LISTED} more cases are suspect: CSV and JSON name them."]))
+    counts = Counter(mark for row in comparison.rows for mark in row.marks)
+    marks = [mark for mark in MARKS if counts[mark] and mark not in {"reference", "suspect"}]
+    lines += [join([element("b", None, mark), f" ({figures.count(counts[mark], 'case')}): {MARKS[mark]}"]) for mark in marks]
+    summary = f"{figures.count(len(suspect), 'case')} suspect; {figures.count(len(marks), 'mark')} explained"
+    content = part("reasons", lines) if lines else element("p", None, "No run shown violates a measurement rule.")
+    return folded_section("verdicts", "Verdict and evidence", summary, content)

@@ -19,7 +19,7 @@ from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
-from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD
+from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD, names_of
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
@@ -116,6 +116,7 @@ def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: st
     if board == UNKNOWN_BOARD:
         return note("The device does not report its board type, so it cannot be compared with others of that type.")
     strips, alone, largest_group = [], [], 0
+    called = names_of((case.key for case in device_cases), lambda key: f"{key.model}, {key.precision} on {key.runtime}")
     for case in device_cases:
         alike = replace(case_filter, device=None, fleet=None, board=board, model=case.key.model, precision=case.key.precision)
         peer_cases = [
@@ -132,7 +133,7 @@ def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: st
             # Energies of other meters are not drawn in one strip.
             same = [peer for peer in peers.values() if entry.group != "energy" or _meter(peer) == _meter(mine)]
             spreads = [(peer.key.device, other) for peer in same if (other := peer.spreads.get(entry.name))]
-            name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {entry.title}"
+            name = f"{called[case.key]}: {entry.title}"
             if spreads:
                 strips.append(_strip(context, name, (case.key.device, spread), spreads, entry.unit))
             else:

@@ -13,14 +13,14 @@ from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped, not_measured
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import conclusions
-from edgemeter.collector.show.series_style import assign_styles, numbered_style
+from edgemeter.collector.show.series_style import numbered_style
 from edgemeter.collector.show.wording import case_names, listed, names
-from edgemeter.collector.web.case_table import table_of, verdicts
+from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
 from edgemeter.collector.web.run import energy_budget
-from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, section
+from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, folded_note, note, section
 
 FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
@@ -38,11 +38,16 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
     picked = {"baseline": baseline}
-    drawn_cases = _of_every_board(model_cases)
-    comparison = compare(context, drawn_cases, case_filter, baseline)
-    if not comparison.rows:
+    every_case = compare(context, model_cases, case_filter, baseline)
+    if not every_case.rows:
         text = f"No case of it can be compared with {baseline}: pick another baseline."
         return View(str(case_filter.model), note(text), filters=FILTERS, picked=picked)
+    table = case_table(context, every_case)
+    drawn_cases = _of_every_board(model_cases)
+    drawn_keys = {case.key for case in drawn_cases}
+    drawn_rows = [row for row in every_case.rows if row.case.key in drawn_keys]
+    references = {id(row.reference) for row in drawn_rows}
+    comparison = replace(every_case, rows=tuple(row for row in every_case.rows if row.case.key in drawn_keys or id(row.case) in references))
     baseline_cases = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)[:SAMPLED]
     numbers = {case.key: case.number for case in (*drawn_cases, *baseline_cases)}
 
@@ -50,11 +55,16 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         run = sampled(context, numbers[case.key]) if case.key in numbers else None
         return [run] if run else []
 
-    styles = assign_styles(comparison.rows)
-    table, plain = table_of(comparison, styles, context.links)
-    few = f"{SAMPLED} of {len(model_cases)} cases are drawn, of every type of board the first; pick a device or a board for others."
+    styles = table.styles
+    few = f"Below, {SAMPLED} of {len(model_cases)} cases are drawn, of every type of board the first; pick a device or a board for others."
     parts = [
-        section("cases", "The cases drawn", table, *([note(few)] if len(model_cases) > SAMPLED else [])),
+        section(
+            "cases",
+            "All cases",
+            table.page(request),
+            folded_note("How to read the table", HOW_TO_READ),
+            *([note(few)] if len(model_cases) > SAMPLED else []),
+        ),
         section("runs", "From run to run", _over_runs(context, comparison)),
         section(
             "queries",
@@ -64,9 +74,9 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         ),
         section("energy", "Energy, term by term", _budgets(context, comparison)),
         section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(comparison, styles)])),
-        section("verdicts", "Verdict and evidence", verdicts(comparison)),
+        verdict_section(every_case),
     ]
-    return View(str(case_filter.model), join(parts), " ".join(conclusions(comparison)), (plain,), FILTERS, picked)
+    return View(str(case_filter.model), join(parts), " ".join(conclusions(every_case)), (table.plain(),), FILTERS, picked)
 
 
 def _of_every_board(model_cases: Sequence[IndexedCase]) -> list[IndexedCase]:
@@ -101,11 +111,12 @@ def _dot(series: str, run: RunRecord) -> dict[str, Plain]:
 
 def _budgets(context: ViewContext, comparison: Comparison) -> Markup:
     cases_shown = [row.case for row in comparison.rows]
+    names_of_cases = dict(zip(map(id, cases_shown), case_names(cases_shown), strict=True))
     pictures = []
     for case in [case for case in cases_shown if case.energy][:BUDGETS]:
         # Only where the newest has none the others are read.
         candidates = (run for runs in (case.runs[-1:], case.runs) for run in reversed(runs))
         newest = next(run for run in candidates if not_measured(run, "energy") is None and run.energy)
-        heading = f"{case.key.device}: {case.key.precision} on {case.key.runtime}, newest run with an energy"
+        heading = f"{case.key.device} · {names_of_cases[id(case)]}: newest run with an energy"
         pictures.append(element("div", None, element("h3", None, heading), energy_budget(context, newest)))
     return part("gallery", pictures) if pictures else note(f"No energy: {listed(names(case.energy_reason or '' for case in cases_shown))}.")

@@ -15,12 +15,12 @@ from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
+from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
 from edgemeter.collector.web.series import DEFAULT_FIGURE
-from edgemeter.collector.web.side_by_side import CASES_SHOWN
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 

@@ -11,11 +11,14 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.case_identity import like_with_like
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.plausible_health import plausible_health
 from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
+from edgemeter.collector.compare.spread import median_of
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.wording import listed
@@ -23,7 +26,7 @@ from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import OutlyingDevice
 from edgemeter.collector.web.markup import NOTHING, Attributes, Markup, element, join, part, render
-from edgemeter.collector.web.queries import CaseFilter, cases, p50_by_day
+from edgemeter.collector.web.queries import CaseFilter, cases, p50_by_day, summaries
 from edgemeter.collector.web.series import findings_list
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
 
@@ -52,6 +55,20 @@ class _DeviceLine:
     models: tuple[str, ...]
     is_silent: bool
     health: Health | None
+    # How it differs from the others of its type; empty where it does not.
+    outlying: tuple[str, ...]
+
+    @property
+    def condition(self) -> str:
+        """What is wrong with it, the worst first; empty where nothing is."""
+        words = {"silent": self.is_silent or self.state == "lost", "deviates": bool(self.outlying), "throttled": self.throttled > 0}
+        return ", ".join(word for word, is_so in words.items() if is_so)
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, bool, str, str]:
+        """The sort key: what is silent, what deviates and what was throttled lead, then the baseline."""
+        words = self.condition
+        return "silent" not in words, "deviates" not in words, "throttled" not in words, self.role != "reference", self.fleet, self.device
 
 
 def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
@@ -66,11 +83,11 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         )
     newest_ns = max(case.newest_ns for case in indexed_cases)
     present = {(device.fleet, device.device): device for device in context.source.devices()}
-    lines = _devices(indexed_cases, present, newest_ns)
+    lines = _devices(indexed_cases, present, newest_ns, context.events.outlying)
     covered, coverage_table = coverage(indexed_cases, context.links, newest_ns)
-    devices, device_table = _device_table(lines, context.links)
+    devices, device_table = _device_table(lines, context.links, _common_case(context, indexed_cases, lines, case_filter))
     findings = findings_list(context, request.fields)
-    first = _needing_attention(lines, context.events.outlying, context.links)
+    first = _needing_attention(lines, context.links)
     lately = _spark_lines(context, indexed_cases, newest_ns)
     open_alerts = [alert for alert in context.events.alerts() if alert.closed_ns is None]
     titles = [join([element("b", None, alert.firing.severity), f": {alert.firing.title}"]) for alert in open_alerts[-ALERTS_SHOWN:][::-1]]
@@ -142,8 +159,14 @@ def _lead(indexed_cases: Sequence[IndexedCase], newest_ns: int) -> str:
     )
 
 
-def _devices(indexed_cases: Sequence[IndexedCase], present: Mapping[tuple[str, str], DevicePresence], newest_ns: int) -> list[_DeviceLine]:
+def _devices(
+    indexed_cases: Sequence[IndexedCase],
+    present: Mapping[tuple[str, str], DevicePresence],
+    newest_ns: int,
+    outlying: Sequence[OutlyingDevice],
+) -> list[_DeviceLine]:
     lines, now_ns = [], time.time_ns()
+    differing = grouped(((outlier.fleet, outlier.device), outlier.text) for outlier in outlying)
     for (fleet, device), members in grouped(((case.key.fleet, case.key.device), case) for case in indexed_cases).items():
         newest = max(members, key=lambda case: case.newest_ns)
         presence = present.get((fleet, device))
@@ -166,9 +189,43 @@ def _devices(indexed_cases: Sequence[IndexedCase], present: Mapping[tuple[str, s
                 models=tuple(sorted({case.key.model for case in members})),
                 is_silent=not is_revoked and newest_ns - newest.newest_ns > SILENT_DAYS * NS_PER_DAY,
                 health=plausible_health(presence.health, now_ns)[0] if presence and presence.health else None,
+                outlying=tuple(differing.get((fleet, device), ())),
             )
         )
-    return sorted(lines, key=lambda line: (line.role != "reference", line.fleet, line.device))
+    return sorted(lines, key=attrgetter("rank"))
+
+
+@dataclass(frozen=True, slots=True)
+class _CommonCase:
+    """The case that most devices ran, in words, and its figures by fleet and device."""
+
+    name: str
+    summaries: Mapping[tuple[str, str], CaseSummary]
+
+    def value(self, line: _DeviceLine, figure: str) -> float | None:
+        """Return the median of a figure on a device, None where it did not run the case."""
+        case = self.summaries.get((line.fleet, line.device))
+        return median_of(case.spreads.get(figure)) if case else None
+
+    def energy(self, line: _DeviceLine) -> Markup | str:
+        """Return the gross energy on a device with its class: others rank with their own only."""
+        case = self.summaries.get((line.fleet, line.device))
+        if case is None or case.energy is None or case.gross_mj is None:
+            return figures.typeset(figures.ABSENT)
+        return with_small(figures.with_uncertainty(case.gross_mj.median, case.gross_u_mj), str(case.energy.ranks_as))
+
+
+def _common_case(
+    context: ViewContext, indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], case_filter: CaseFilter
+) -> _CommonCase:
+    """Return the case that most devices ran, with its figures on those that are listed."""
+    alike = grouped((like_with_like(case.key), case) for case in indexed_cases if case.usable)
+    most = max(alike.values(), key=lambda members: len({(case.key.fleet, case.key.device) for case in members}), default=[])
+    listed_devices = {(line.fleet, line.device) for line in lines[:DEVICES_SHOWN]}
+    shown_cases = [case for case in most if (case.key.fleet, case.key.device) in listed_devices]
+    key = most[0].key if most else None
+    name = f"{key.model}, {key.precision} on {key.runtime}" if key else "no case"
+    return _CommonCase(name, {case.device: case for case in summaries(context.connection, shown_cases, case_filter)})
 
 
 def _cards(indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns: int) -> Markup:
@@ -188,10 +245,10 @@ def _cards(indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], n
     return part("cards", [{"heading": heading, "figure": figure, "lines": lines} for heading, figure, *lines in cards])
 
 
-def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[OutlyingDevice], links: Links) -> Markup | None:
+def _needing_attention(lines: Sequence[_DeviceLine], links: Links) -> Markup | None:
     alarming = []
     for line in lines:
-        reasons = [outlier.text for outlier in outlying if (outlier.fleet, outlier.device) == (line.fleet, line.device)]
+        reasons = [*line.outlying]
         if line.state == "lost":
             reasons.append("its connection was lost")
         if line.is_silent:
@@ -208,7 +265,7 @@ def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[Outlying
     return part("reasons", alarming) if alarming else None
 
 
-def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, ViewTable]:
+def _device_table(lines: Sequence[_DeviceLine], links: Links, common: _CommonCase) -> tuple[Markup, ViewTable]:
     # Only connected agents report their state and health.
     now_ns, has_health, has_state = time.time_ns(), any(line.health for line in lines), any(line.state for line in lines)
 
@@ -217,7 +274,14 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
 
     def name(line: _DeviceLine) -> Markup:
         device = link(links.to("device", fleet=line.fleet, device=line.device), line.device)
-        return with_small(device, f"{line.fleet}, reference" if line.role == "reference" else line.fleet)
+        text = with_small(device, f"{line.fleet}, reference" if line.role == "reference" else line.fleet)
+        return join([text, element("small", {"class": "doubt"}, line.condition)]) if line.condition else text
+
+    def p50_ms(line: _DeviceLine) -> float | None:
+        return common.value(line, "latency_p50_ms")
+
+    def gross_mj(line: _DeviceLine) -> float | None:
+        return common.value(line, "energy_gross_mj")
 
     columns: list[ViewColumn[_DeviceLine]] = [
         ViewColumn("device", "Device", lambda line: line.device, name, is_text=True),
@@ -225,6 +289,9 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
         ViewColumn("board", "Board", lambda line: line.board, is_text=True),
         ViewColumn("role", "", lambda line: line.role, is_shown=False),
         ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True, is_shown=has_state),
+        ViewColumn("condition", "", lambda line: line.condition or None, is_shown=False),
+        ViewColumn("latency_p50_ms", "p50 ms", p50_ms, explanation=common.name),
+        ViewColumn("energy_gross_mj", "Gross mJ", gross_mj, common.energy, common.name),
         ViewColumn("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
         *(ViewColumn(count, count.capitalize(), attrgetter(count)) for count in ("runs", "suspect", "invalid")),
         ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
@@ -244,7 +311,9 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
         return {"data-fleet": line.fleet, "data-device": line.device, "data-board": line.board, "data-at": str(line.last_ns)}
 
     markup, table = grid("devices", columns, shown_lines, facts)
-    remarks = [note(f"{len(lines) - DEVICES_SHOWN} more devices: pick a fleet or a board.")] if len(lines) > DEVICES_SHOWN else []
+    remarks = [note(f"Latency and energy are of {common.name}, which most devices ran. Silent, deviating and throttled ones come first.")]
+    if len(lines) > DEVICES_SHOWN:
+        remarks.append(note(f"{len(lines) - DEVICES_SHOWN} more devices: pick a fleet or a board."))
     return join([markup, *remarks]), table
 
 

@@ -27,7 +27,9 @@ function save(name, parts, type) {
 }
 function csvOf(columns, rows) {
   const cell = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
+    // As `csv_cell` in `agent/base/documents.py` writes it: a spreadsheet runs no text as a formula.
+    const isFormula = typeof value === "string" && /^[=+\-@\t\r]/.test(value) && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(value);
+    const text = value === null || value === undefined ? "" : `${isFormula ? "'" : ""}${value}`;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
@@ -52,10 +54,7 @@ function fitted(spec, rows) {
     best[row.series] = row.accuracy;
     steps.push({ series: row.series, cost: row.cost, accuracy: row.accuracy });
   }
-  const isThere = (one) => {
-    const name = /isValid\(datum\.(\w+)\)/.exec(one.transform?.[0]?.filter ?? "")?.[1];
-    return one.mark?.type !== "area" && name !== "label" && (!name || rows.some((row) => row[name] !== null)) && one.data?.values?.length !== 0;
-  };
+  const isThere = (one) => one.mark?.type !== "area" && one.encoding?.text?.field !== "name" && one.data?.values?.length !== 0;
   const layer = spec.layer?.map((one) => (one.data?.values?.[0]?.accuracy === undefined ? one : { ...one, data: { values: steps } }));
   return layer ? { ...spec, layer: layer.filter(isThere) } : spec;
 }
@@ -67,11 +66,20 @@ function embed(place, spec, more = {}) {
 async function drawChart(figure, picked = {}) {
   const held = JSON.parse(figure.querySelector("script.chart-data").textContent);
   const place = figure.querySelector(".chart"), title = figure.querySelector("figcaption").textContent;
-  const every = held.rows.map((row) => Object.fromEntries(held.columns.map((name, index) => [name, row[index]])));
+  const all = held.rows.map((row) => Object.fromEntries(held.columns.map((name, index) => [name, row[index]])));
+  // Boards of one type are one mark, until one of them was picked.
+  const every = all.filter((row) => row.of === undefined || (picked.device ? row.boards === 1 : row.of === null));
   const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
-  const spec = { ...(rows.length === every.length ? held.spec : fitted(held.spec, rows)), data: { values: rows } };
+  const spec = { ...(rows.length === every.length && !picked.device ? held.spec : fitted(held.spec, rows)), data: { values: rows } };
   if (spec.datasets?.marks) spec.datasets = { marks: rows };
+  if (spec.datasets && innerWidth <= 640) spec.height = 240;
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
+  if (!rows.length) {
+    // A scale of nothing has no ends.
+    place.textContent = "Nothing of this was picked.";
+    figure.classList.add("is-drawn");
+    return;
+  }
   drawn.push(chart);
   addTools(chart);
   // Here the legend is made of buttons; a picture has its own.
@@ -96,7 +104,7 @@ function putField(name, value) {
 async function restore(chart) {
   let state = {};
   try { state = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(stateName(chart))) ?? {}; } catch { /* somebody else's */ }
-  for (const toggle of chart.figure.querySelectorAll(".legend button")) if (state.off?.includes?.(toggle.dataset.series)) toggle.click();
+  for (const [name] of chart.held.legend) if (state.off?.includes?.(name) && !chart.hidden.has(name)) switchSeries([chart], name, true);
   for (const { axis, signal } of zoomAxes(chart.spec)) {
     if (state[axis]?.length === 2 && state[axis].every(Number.isFinite)) chart.view.signal(signal, state[axis]);
   }
@@ -105,8 +113,8 @@ async function restore(chart) {
 }
 // Marks that would cover each other as they are drawn now are one, with their number and one interval, as in `charts/front.py`.
 async function recount(chart) {
-  if (!chart.spec.datasets?.marks) return;
-  const shown = shownRows(chart).map((row) => ({ ...row, count: "" }));
+  if (!chart.spec.datasets?.marks || isOff(chart)) return;
+  const shown = shownRows(chart).map((row) => ({ ...row, count: row.boards > 1 ? `×${row.boards}` : "" }));
   // A scale spans what is shown before marks are where it has them. Vega marks what it is given as its own.
   await chart.view.data("marks", shown.map((row) => ({ ...row }))).runAsync();
   const [x, y] = ["x", "y"].map((axis) => chart.view.scale(axis));
@@ -138,8 +146,9 @@ function markOf(rows, middle) {
   };
   const every = (name) => [...new Set(rows.map((row) => row[name]))];
   const more = rows.length > 6 ? ` and ${rows.length - 6} more` : "";
+  const boards = rows.reduce((sum, row) => sum + row.boards, 0);
   return {
-    ...rows[0], label: null, count: `×${rows.length}`,
+    ...rows[0], label: null, boards, count: `×${boards}`,
     case: `${rows.length} cases: ${rows.slice(0, 6).map((row) => row.case).join("; ")}${more}`,
     series: every("series").length > 1 ? "several series" : rows[0].series,
     cost: middle(rows, "cost"), cost_low: end("cost_low", Math.min), cost_high: end("cost_high", Math.max),
@@ -164,7 +173,13 @@ function keepState(chart) {
 function follow(datum) {
   const found = datum.run && placeOf(datum.run);
   if (found) location.assign(found);
-  else if (datum.anchor) document.getElementById(datum.anchor)?.scrollIntoView({ block: "center" });
+  else if (datum.anchor) reveal(document.getElementById(datum.anchor))?.scrollIntoView({ block: "center" });
+}
+// A board is within the row of its type.
+function reveal(target) {
+  const boards = target?.matches?.("tr.board") && target.parentElement.querySelector("details");
+  if (boards) boards.open = true;
+  return target;
 }
 function zoomed(chart, factor, shift = 0) {
   for (const { axis, signal, isLog } of zoomAxes(chart.spec)) {
@@ -176,28 +191,45 @@ function zoomed(chart, factor, shift = 0) {
   }
   return chart.view.runAsync();
 }
+// Charts that share a legend have it above them, with the series of all of them.
+function addLegend(chart, gallery) {
+  const before = gallery?.previousElementSibling?.matches(".legend") && gallery.previousElementSibling;
+  const keys = before || make("div", { class: "legend", role: "group", "aria-label": gallery ? "Series of these charts" : `Series of ${chart.title}` });
+  for (const [name, colour, shape] of chart.held.legend) {
+    if ([...keys.children].some((toggle) => toggle.dataset.series === name)) continue;
+    const key = make("span", { class: "key", "aria-hidden": "true" }, GLYPHS[shape] ?? "●");
+    key.style.color = colour;
+    const toggle = button("", null, () => switchSeries(gallery ? drawn.filter((other) => gallery.contains(other.figure)) : [chart], name));
+    toggle.dataset.series = name;
+    toggle.append(key, ` ${name}`);
+    toggle.setAttribute("aria-pressed", "true");
+    keys.append(toggle);
+  }
+  if (gallery && !before) gallery.before(keys); else if (!gallery) chart.figure.append(keys);
+}
+const legendOf = (chart) => chart.figure.closest(".gallery.one-legend")?.previousElementSibling ?? chart.figure.querySelector(".legend");
+// Whether nothing is left of a chart, or of the lines in it: of nothing there is no scale.
+function isOff(chart) {
+  const lines = layersOf(chart.held.spec).flatMap((one) => one.data?.values ?? []).map((row) => row.series).filter((name) => name !== undefined);
+  const names = lines.length ? lines : chart.held.legend.map(([name]) => name);
+  return names.length > 0 && names.every((name) => chart.hidden.has(name));
+}
+function switchSeries(charts, name, off = !charts.some((chart) => chart.hidden.has(name))) {
+  const toggle = [...legendOf(charts[0]).children].find((one) => one.dataset.series === name);
+  toggle.setAttribute("aria-pressed", String(!off));
+  for (const chart of charts.filter((one) => one.held.legend.some(([series]) => series === name))) {
+    chart.hidden[off ? "add" : "delete"](name);
+    // The chart stays as it is and is not seen.
+    chart.place.classList.toggle("is-off", isOff(chart));
+    if (!isOff(chart)) chart.view.signal("hidden", [...chart.hidden]).runAsync().then(() => recount(chart));
+    keepState(chart);
+  }
+}
 function addTools(chart) {
   const { figure, held: { legend }, title } = chart;
   const bar = make("div", { class: "figure-tools" });
-  if (legend.length > 1) {
-    const keys = make("div", { class: "legend", role: "group", "aria-label": `Series of ${title}` });
-    for (const [name, colour, shape] of legend) {
-      const key = make("span", { class: "key", "aria-hidden": "true" }, GLYPHS[shape] ?? "●");
-      key.style.color = colour;
-      const toggle = button("", null, () => {
-        const off = !chart.hidden.has(name);
-        chart.hidden[off ? "add" : "delete"](name);
-        toggle.setAttribute("aria-pressed", String(!off));
-        chart.view.signal("hidden", [...chart.hidden]).runAsync().then(() => recount(chart));
-        keepState(chart);
-      });
-      toggle.dataset.series = name;
-      toggle.append(key, ` ${name}`);
-      toggle.setAttribute("aria-pressed", "true");
-      keys.append(toggle);
-    }
-    figure.append(keys);
-  }
+  const gallery = figure.closest(".gallery.one-legend");
+  if (legend.length > 1 || gallery) addLegend(chart, gallery);
   if (zoomAxes(chart.spec).length) {
     bar.append(
       button("+", `Zoom in: ${title}`, () => zoomed(chart, 0.5)), button("−", `Zoom out: ${title}`, () => zoomed(chart, 2)),
@@ -302,16 +334,19 @@ function makeSortable(within) {
         const rising = head.getAttribute("aria-sort") !== "ascending";
         head.parentElement.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", rising ? "ascending" : "descending");
-        const body = table.tBodies[0], isText = head.classList.contains("text");
-        const value = (row) => row.cells[column].dataset.value ?? null;
-        const order = (one, other) => isText
-          ? one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true })
-          : Number(value(one)) - Number(value(other));
+        const isText = head.classList.contains("text"), value = (row) => row.cells[column].dataset.value ?? null;
         // What is absent stands last, however it is sorted.
-        body.append(...[...body.rows].sort((one, other) => {
-          if (!isText && (value(one) === null || value(other) === null)) return (value(one) === null) - (value(other) === null);
-          return (rising ? 1 : -1) * order(one, other);
-        }));
+        const order = (one, other) => {
+          if (isText) return (rising ? 1 : -1) * one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true });
+          if (value(one) === null || value(other) === null) return (value(one) === null) - (value(other) === null);
+          return (rising ? 1 : -1) * (Number(value(one)) - Number(value(other)));
+        };
+        // The boards of a type stay below its row.
+        for (const body of table.tBodies) {
+          const [first, ...others] = body.rows;
+          if (first?.matches(".boards")) body.append(...others.sort(order)); else body.append(...[...body.rows].sort(order));
+        }
+        table.append(...[...table.tBodies].sort((one, other) => order(one.rows[0], other.rows[0])));
       });
       if (head.textContent.trim()) head.replaceChildren(sort);
     });
@@ -334,7 +369,14 @@ function narrow(within, picked) {
     one.toggleAttribute("hidden", off);
   });
   within.querySelectorAll("table.grid").forEach((table) => {
-    const rows = [...table.tBodies[0].rows];
+    for (const body of table.tBodies) {
+      const [first, ...boards] = body.rows;
+      if (!first?.matches(".boards")) continue;
+      // A board that was picked stands for itself.
+      first.toggleAttribute("hidden", Boolean(picked.device) || first.hasAttribute("hidden"));
+      if (picked.device && boards.some((row) => !row.hasAttribute("hidden"))) first.querySelector("details").open = true;
+    }
+    const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
     table.parentElement.toggleAttribute("hidden", rows.length > 0 && rows.every((row) => row.hasAttribute("hidden")));
   });
 }
@@ -396,8 +438,11 @@ async function route() {
   scrollTo(0, 0);
 }
 
-function narrowed(within, picked, fields = picked) {
+function fillForm(within, fields) {
   within.querySelectorAll("form.filters [name]").forEach((field) => { if (fields[field.name]) field.value = fields[field.name]; });
+}
+function narrowed(within, picked, fields = picked) {
+  fillForm(within, fields);
   narrow(within, picked);
   return dress(within, picked);
 }
@@ -520,13 +565,22 @@ addEventListener("keydown", (event) => {
 });
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.('a[href^="#"]');
-  if (!isFile || !link || link.getAttribute("href").startsWith("#/")) return;
+  if (!link || link.getAttribute("href").startsWith("#/")) return;
+  reveal(document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1))));
+  if (!isFile) return;
   // Inside a file the address after # is the view's: a place within it is scrolled to.
   event.preventDefault();
   const target = document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
   if (target) { target.scrollIntoView(); target.focus?.({ preventScroll: true }); }
 });
 addEventListener("resize", cueWideTables);
+// A browser that goes back keeps what was picked before it left: the form shows what the address asks for.
+if (!isFile) {
+  addEventListener("pageshow", () => {
+    document.querySelectorAll("form.filters").forEach((form) => form.reset());
+    if (isBoard) fillForm(document, Object.fromEntries(new URLSearchParams(location.search)));
+  });
+}
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 if (isFile) { addEventListener("hashchange", route); route(); }
 else if (isBoard) narrowed(document, Object.fromEntries(new URLSearchParams(location.search)));

@@ -172,8 +172,12 @@ class _PageHandler(HttpHandler):
 
     def answer(self) -> None:
         """Answer a request."""
-        parts = urlsplit(self.path)
-        request = read_address(f"{parts.path.strip('/')}?{parts.query}")
+        try:
+            parts = urlsplit(self.path)
+            request = read_address(f"{parts.path.strip('/')}?{parts.query}")
+        except (ConfigError, ValueError) as error:
+            self._send(PageResponse(400, "text/plain; charset=utf-8", f"{error}\n".encode()))
+            return
         if refused := self._refusal(request):
             self._send(refused)
         elif request.view == LIVE:

@@ -11,26 +11,23 @@ from edgemeter.collector.charts.specs import heat_map
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show import comparison_charts
+from edgemeter.collector.show.comparison_charts import FRONT_NOTE, energy_front, latency_front
 from edgemeter.collector.show.conclusions import cautions, conclusions, title
-from edgemeter.collector.show.series_style import assign_styles, board_of
 from edgemeter.collector.show.wording import listed, names
-from edgemeter.collector.web.case_table import table_of, verdicts
+from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.context import ViewContext, baselines, compare
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, page_of, pages_text, section
+from edgemeter.collector.web.view import FileLinks, View, ViewRequest, chart_gallery, folded_note, folded_section, note, section
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.spread import Spread
 
 FILTERS = ("baseline", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
-# A page is read by people: more cases than these are on several.
-CASES_SHOWN = 100
-# With more devices than this a colour denotes a board type.
-DEVICES_IN_COLOUR = 7
 # Of more devices than this a column of the heat map is a board type.
 COLUMNS = 10
+# A heat map of more columns is as wide as the page.
+WIDE_FROM = 4
 NAMED, REASONS_SHOWN, RUNS_NAMED = 3, 40, 8
 METHOD = (
     "Latency is the runtime's call alone; pre- and post-processing are timed separately. A percentile that too few queries support is not"
@@ -46,37 +43,29 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
     picked = {"baseline": baseline}
-    page = page_of(request, count, CASES_SHOWN)
-    shown_cases = cases(context.connection, case_filter, limit=CASES_SHOWN, offset=page * CASES_SHOWN)
-    comparison = compare(context, shown_cases, case_filter, baseline)
-    pages = pages_text(request, page, count, CASES_SHOWN, context.links)
-    left_out = _left_out(comparison, shown_cases)
+    every_case = cases(context.connection, case_filter)
+    comparison = compare(context, every_case, case_filter, baseline)
+    left_out = _left_out(comparison, every_case)
     if not comparison.rows:
-        body = join([pages, section("left-out", "Left out", left_out)])
-        return View(f"No case matches the baseline {baseline}", body, filters=FILTERS, picked=picked)
-    styles = assign_styles(comparison.rows, most_devices=DEVICES_IN_COLOUR)
-    table, plain = table_of(comparison, styles, context.links)
-    fronts = [comparison_charts.latency_front(comparison, styles), comparison_charts.energy_front(comparison, styles)]
+        return View(f"No case matches the baseline {baseline}", left_out, filters=FILTERS, picked=picked)
+    table = case_table(context, comparison)
+    with_boards = isinstance(context.links, FileLinks)
+    fronts = [make(table.folded, table.styles, with_boards=with_boards) for make in (latency_front, energy_front)]
+    gallery = chart_gallery(context.sheet, fronts, has_one_legend=True)
+    found_cautions = cautions(comparison)
     parts = [
-        *([element("p", {"class": "caution"}, " ".join(found_cautions))] if (found_cautions := cautions(comparison)) else []),
-        pages,
-        section("front", "Latency and energy against accuracy", chart_gallery(context.sheet, fronts)),
+        *([element("p", {"class": "caution"}, " ".join(found_cautions))] if found_cautions else []),
+        section("front", "Latency and energy against accuracy", gallery, folded_note("How to read the marks", FRONT_NOTE)),
         section("matrix", "Where each model is fast", _heat_maps(context, comparison)),
-        section(
-            "table",
-            "All cases",
-            table,
-            note("Medians over runs; below them the range over runs. A ratio above 1 takes longer, or more, than the baseline."),
-            note(METHOD),
-        ),
-        section("verdicts", "Verdict and evidence", verdicts(comparison)),
-        section("left-out", "Left out", left_out),
+        section("table", "All cases", table.page(request), folded_note("How to read the table", HOW_TO_READ, METHOD)),
+        verdict_section(comparison),
+        left_out,
     ]
     # What was replayed or simulated does not share the headline of what was measured, unless nothing was.
     measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
     has_measured = any(not row.is_reference for row in measured)
     lead = " ".join(conclusions(replace(comparison, rows=measured) if has_measured else comparison))
-    return View(_title(comparison), join(parts), lead, (plain,), FILTERS, picked)
+    return View(_title(comparison), join(parts), lead, (table.plain(),), FILTERS, picked)
 
 
 def _heat_maps(context: ViewContext, comparison: Comparison) -> Markup:
@@ -91,26 +80,27 @@ def _heat_maps(context: ViewContext, comparison: Comparison) -> Markup:
             key = row.case.key
             if key.provenance == provenance and row.case.p50_ms:
                 name = f"{key.model}, {key.precision}" + ("" if key.scenario == "single_stream" else f", {key.scenario}")
-                cells.setdefault((name, board_of(row) if by_board else key.device), []).append(row)
+                cells.setdefault((name, row.board if by_board else key.device), []).append(row)
         if len(cells) < 2:
             continue
         values = [_cell(name, column, members) for (name, column), members in sorted(cells.items())]
         title = f"Latency p50, ms{'' if provenance == 'measured' else f', {provenance}'}"
-        text = (
-            "A cell is the median over the devices of the type, below it the lowest and highest; it is of the fastest case of each device."
-            if by_board
-            else "A cell is the fastest case, below it its 95% interval. No cell: never measured, or nothing to compare it with."
-        )
         numbers = [number for cell in values if isinstance(number := cell["value"], float)]
         spec = heat_map("p50, ms", numbers, len({name for name, _ in cells}))
-        charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text, kind="wide")))
-    return part("gallery", charts) if charts else note("Of fewer than two cells there is no matrix.")
+        columns = len({column for _, column in cells})
+        charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), kind="wide" if columns > WIDE_FROM else "")))
+    text = (
+        "A cell is the median over the devices of the type, below it the lowest and highest; it is of the fastest case of each device."
+        if by_board
+        else "A cell is the fastest case, below it its 95% interval. No cell: never measured, or nothing to compare it with."
+    )
+    return join([part("gallery", charts), note(text)]) if charts else note("Of fewer than two cells there is no matrix.")
 
 
 def _cell(name: str, column: str, members: Sequence[ComparisonRow]) -> dict[str, str | float | None]:
-    fastest: dict[str, Spread] = {}
+    fastest: dict[tuple[str, str], Spread] = {}
     for row in members:
-        spread, device = row.case.p50_ms, row.case.key.device
+        spread, device = row.case.p50_ms, row.case.device
         if spread and (device not in fastest or spread.median < fastest[device].median):
             fastest[device] = spread
     spreads = list(fastest.values())
@@ -147,4 +137,5 @@ def _left_out(comparison: Comparison, shown_cases: Sequence[IndexedCase]) -> Mar
         for reason, runs in reasons[:REASONS_SHOWN]
     ]
     remark = note(f"{len(reasons) - REASONS_SHOWN} more reasons: edgemeter collector compare.") if len(reasons) > REASONS_SHOWN else ""
-    return join([part("counted", lines), remark]) if lines else element("p", None, "Nothing was left out.")
+    summary = f"{figures.count(sum(map(len, runs_by_reason.values())), 'run')} for {figures.count(len(reasons), 'reason')}"
+    return folded_section("left-out", "Left out", summary if lines else "nothing", part("counted", lines) if lines else "", remark)

@@ -8,13 +8,14 @@ from urllib.parse import parse_qsl, urlencode
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ChartSheet, ViewTable
 from edgemeter.collector.show.comparison_charts import Charts
 from edgemeter.collector.web.markup import Attributes, Markup, element, join, part, render
 
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
-LONGEST_FIELD, LONGEST_NUMBER = 300, 9
+LONGEST_FIELD, LONGEST_NUMBER, MOST_FIELDS = 300, 9, 40
 # What is done to a chart over time, below such charts.
 BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
 
@@ -55,9 +56,11 @@ def address(view: str, fields: Mapping[str, str]) -> str:
 
 
 def read_address(text: str) -> ViewRequest:
-    """Return the request in an address (without its leading slash)."""
+    """Return the request in an address (without its leading slash); raises ConfigError for more than `MOST_FIELDS` fields."""
     view, _, query = text.partition("?")
-    return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query, max_num_fields=40) if value})
+    if query.count("&") >= MOST_FIELDS:
+        raise ConfigError(f"the address has {query.count('&') + 1} fields: leave all but {MOST_FIELDS} away")
+    return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query) if value})
 
 
 def page_of(request: ViewRequest, count: int, size: int) -> int:
@@ -67,15 +70,15 @@ def page_of(request: ViewRequest, count: int, size: int) -> int:
     return min(max(number, 1), max(1, -(-count // size))) - 1
 
 
-def pages_text(request: ViewRequest, page: int, count: int, size: int, links: "Links") -> Markup:
-    """Return what of more cases than a page holds this is, and the way to the others."""
+def pages_text(request: ViewRequest, page: int, count: int, size: int, links: "Links", what: str = "Cases") -> Markup:
+    """Return what of more cases (`what`) than a page holds this is, and the way to the others."""
     if count <= size:
         return join([])
     first, last = page * size + 1, min(count, (page + 1) * size)
     fields = {name: value for name, value in request.fields.items() if name != "page"}
     before = [" ", link(links.to(request.view, **fields, page=str(page) if page > 1 else ""), "Previous")] if page else []
     after = [" ", link(links.to(request.view, **fields, page=str(page + 2)), "Next")] if last < count else []
-    text = f"Cases {first:,} to {last:,} of {count:,}; pick a model, a board or a device for less."
+    text = f"{what} {first:,} to {last:,} of {count:,}; pick a model, a board or a device for less."
     return element("p", {"class": "caution pages"}, text, *before, *after)
 
 
@@ -163,9 +166,16 @@ def grid(
     name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item], attributes: Callable[[Item], Attributes] = lambda _: {}
 ) -> tuple[Markup, ViewTable]:
     """Return the table as markup and in plain form."""
+    return folding_grid(name, columns, [items], attributes), plain_table(name, columns, items)
+
+
+def folding_grid(
+    name: str, columns: Sequence[ViewColumn[Item]], groups: Sequence[Sequence[Item]], attributes: Callable[[Item], Attributes]
+) -> Markup:
+    """Return a table of groups of rows as markup; of a group whose first row holds a `details` the others show while that is open."""
     shown_columns = [column for column in columns if column.is_shown]
-    lines = [(attributes(item), [_cell_of(column, item) for column in shown_columns]) for item in items]
-    return render("grid.html", name=name, columns=shown_columns, lines=lines), plain_table(name, columns, items)
+    bodies = [[(attributes(item), [_cell_of(column, item) for column in shown_columns]) for item in items] for items in groups]
+    return render("grid.html", name=name, columns=shown_columns, bodies=bodies)
 
 
 def plain_table(name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item]) -> ViewTable:
@@ -179,10 +189,17 @@ def section(identity: str, heading: str, *content: str) -> Markup:
     return part("section", identity, heading, join(content))
 
 
-def chart_gallery(sheet: ChartSheet, groups: Sequence[Charts]) -> Markup:
-    """Return charts side by side, and below them what they do not show."""
+def folded_section(identity: str, heading: str, summary: str, *content: str) -> Markup:
+    """Return a part of a view that is closed until it is asked for: its heading and a summary."""
+    line = element("summary", None, element("h2", None, heading), " ", element("small", None, summary))
+    return element("section", {"id": identity}, element("details", {"class": "part"}, line, *content))
+
+
+def chart_gallery(sheet: ChartSheet, groups: Sequence[Charts], *, has_one_legend: bool = False) -> Markup:
+    """Return charts side by side, of which several may share one legend, and below them what they do not show."""
     pictures = [sheet.draw(chart) for group in groups for chart in group.charts]
-    return join([part("gallery", pictures) if pictures else "", *(note(text) for group in groups for text in group.notes)])
+    gallery = part("gallery", pictures, "one-legend" if has_one_legend else "") if pictures else ""
+    return join([gallery, *(note(text) for group in groups for text in group.notes)])
 
 
 def with_small(text: str, small: str) -> Markup:
@@ -193,6 +210,11 @@ def with_small(text: str, small: str) -> Markup:
 def verdict_cell(state: str) -> Markup:
     """Return a verdict, marked where it is not `valid`."""
     return element("span", {"class": None if state == "valid" else "doubt"}, state)
+
+
+def folded_note(summary: str, *texts: str) -> Markup:
+    """Return remarks that are closed until they are asked for."""
+    return element("details", {"class": "part"}, element("summary", {"class": "note"}, summary), *(note(text) for text in texts))
 
 
 def note(*text: str) -> Markup:

@@ -15,8 +15,9 @@ from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.axe import axe_script, serious
+from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_environment, make_record
 from tests.fixtures.served_page import served
 
 pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.one_worker("page-charts")]
@@ -31,6 +32,8 @@ VIEWS = (
     "alerts",
 )
 FIRST = "document.querySelector('figure.chart-figure.is-drawn')"
+# One for all charts of the comparison.
+LEGEND = "document.querySelector('#front > .legend')"
 PLOT = f"{FIRST}.querySelector('.chart svg')"
 TOOL = f"[...{FIRST}.querySelectorAll('.figure-tools button')].find(one => one.textContent === '{{}}')"
 VISIBLE = "[...document.querySelectorAll('#runs tr[data-at]')].filter(one => one.offsetParent !== null)"
@@ -80,6 +83,8 @@ def test_axe_finds_nothing_serious_in_any_view(tab, address, dark):
     page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
     page.run(axe_script())
     assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+    regions = page.run("axe.run(document, {runOnly: ['region', 'landmark-unique', 'landmark-one-main']})")
+    assert [violation["id"] for violation in regions["violations"]] == []
     assert page.complaints() == []
 
 
@@ -131,7 +136,7 @@ def test_a_legend_hides_a_series_and_brings_it_back(tab):
     """The marks and the line of the series go; the button says so to a screen reader."""
     page = tab("compare")
     marks = f"{PLOT}.querySelectorAll('.mark-symbol path').length"
-    key = f"{FIRST}.querySelector('.legend button')"
+    key = f"{LEGEND}.querySelector('button')"
     before = page.run(marks)
     page.click(key)
     page.until(f"{marks} < {before}")
@@ -143,8 +148,8 @@ def test_a_legend_hides_a_series_and_brings_it_back(tab):
 def test_zoom_and_hidden_series_are_in_the_permalink(tab):
     """Opened again, the chart shows the same; and no field is left once all is shown again."""
     page = tab("compare")
-    name = page.run(f"{FIRST}.querySelector('.legend button').dataset.series")
-    page.run(f"{FIRST}.querySelector('.legend button').click()")
+    name = page.run(f"{LEGEND}.querySelector('button').dataset.series")
+    page.run(f"{LEGEND}.querySelector('button').click()")
     page.run("void zoomed(drawn[0], 0.5)")
     page.until("location.search.includes('c1=') && location.search.includes('x')")
     page.until(f"JSON.parse(new URLSearchParams(location.search).get('c1')).x && {DOMAIN}.length === 2")
@@ -152,26 +157,31 @@ def test_zoom_and_hidden_series_are_in_the_permalink(tab):
     reopened = tab(address)
     assert reopened.run(DOMAIN) == pytest.approx(domain)
     assert reopened.run("[...drawn[0].hidden]") == [name]
-    assert reopened.run(f"{FIRST}.querySelector('.legend button').getAttribute('aria-pressed')") == "false"
+    assert reopened.run(f"{LEGEND}.querySelector('button').getAttribute('aria-pressed')") == "false"
     reopened.run("void zoomed(drawn[0], null)")
-    reopened.run(f"{FIRST}.querySelector('.legend button').click()")
+    reopened.run(f"{LEGEND}.querySelector('button').click()")
     reopened.until("!location.search.includes('c1=')")
     assert reopened.complaints() == []
 
 
-def test_covering_marks_are_one_as_they_are_drawn(tab):
-    """Narrowed to one type of board its marks are one; zoomed in they are more, and each has one interval at most each way."""
-    page = tab("compare?board=simulated+Raspberry+Pi+5&precision=fp32")
+def test_covering_marks_are_one_as_they_are_drawn(browser):
+    """Boards of different types, a little apart: zoomed in they are more marks, and each has one interval at most each way."""
+    boards = [make_environment(board=f"board {number}") for number in range(12)]
+    runs = [make_run(f"b-{n}", p50_ms=10 + 0.01 * n, environment=board, id=f"run-{n}") for n, board in enumerate(boards)]
     counts = "drawn[0].view.data('marks').map(one => Number(one.count.slice(1) || 1))"
-    before, rows = page.run(counts), page.run("drawn[0].rows.length")
-    assert max(before) > 4
-    assert sum(before) == rows
-    assert page.run(f"{PLOT}.querySelectorAll('.mark-symbol.role-mark path').length") == len(before)
-    assert page.run(f"{PLOT}.querySelectorAll('.mark-rule.role-mark line').length") <= 2 * len(before)
-    page.run("void zoomed(drawn[0], 0.2)")
-    page.until(f"Math.max(0, ...{counts}) < {max(before)}")
-    assert sum(page.run(counts)) == rows
-    assert page.complaints() == []
+    with served((make_reference(), *runs)) as server:
+        page = browser.open(f"{server.url}compare")
+        page.drawn()
+        before, rows = page.run(counts), page.run("drawn[0].rows.length")
+        assert max(before) > 4
+        assert sum(before) == rows
+        assert page.run(f"{PLOT}.querySelectorAll('.mark-symbol.role-mark path').length") == len(before)
+        assert page.run(f"{PLOT}.querySelectorAll('.mark-rule.role-mark line').length") <= 2 * len(before)
+        page.run("void zoomed(drawn[0], 0.05, 1)")
+        page.until(f"Math.max(0, ...{counts}) < {max(before)}")
+        assert sum(page.run(counts)) == rows
+        assert page.complaints() == []
+        page.close()
 
 
 def test_no_mark_of_a_front_covers_another(tab):
@@ -183,10 +193,10 @@ def test_no_mark_of_a_front_covers_another(tab):
           && one.top < other.bottom - 2 && other.top < one.bottom - 2)).length;
     }).reduce((one, other) => one + other)"""
     assert page.run(covering) == 0
-    for key in range(page.run(f"{FIRST}.querySelectorAll('.legend button').length")):
+    for key in range(page.run(f"{LEGEND}.querySelectorAll('button').length")):
         for hidden in (1, 0):
-            page.run(f"{FIRST}.querySelectorAll('.legend button')[{key}].click()")
-            visible_rows = "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).length"
+            page.run(f"{LEGEND}.querySelectorAll('button')[{key}].click()")
+            visible_rows = "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).reduce((sum, row) => sum + row.boards, 0)"
             page.until(f"drawn[0].view.data('marks').reduce((sum, one) => sum + Number(one.count.slice(1) || 1), 0) === {visible_rows}")
             assert page.run("drawn[0].hidden.size") == hidden
             assert page.run(covering) == 0
@@ -277,16 +287,16 @@ def test_a_chart_is_worked_by_the_keyboard_from_its_legend_to_its_tools(tab):
     """Tab goes from one button to the next, Enter presses it: a series that is hidden, a zoom, the table behind."""
     page = tab("compare")
     before = page.run(DOMAIN)
-    page.run(f"{FIRST}.querySelector('button').focus()")
+    page.run(f"{LEGEND}.querySelector('button').focus()")
     names = []
-    while page.run(f"{FIRST}.contains(document.activeElement)") and len(names) < 30:
+    while page.run(f"{LEGEND}.contains(document.activeElement) || {FIRST}.contains(document.activeElement)") and len(names) < 30:
         names.append(page.run("document.activeElement.textContent.trim()"))
         if names[-1] in {names[0], "+", "Table"}:
             page.press("Enter")
         page.press("Tab")
     assert {"+", "Whole", "SVG", "PNG", "CSV", "Table"} <= set(names)
     page.until(f"{DOMAIN}[0] > {before[0]}")
-    assert page.run(f"{FIRST}.querySelectorAll('.legend [aria-pressed=false]').length") == 1
+    assert page.run(f"{LEGEND}.querySelectorAll('[aria-pressed=false]').length") == 1
     assert page.run(f"{FIRST}.querySelectorAll('.behind tbody tr').length") > 0
     assert page.complaints() == []
 

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import re
 import struct
 import time
 import zlib
@@ -100,6 +101,106 @@ def test_picking_a_filter_changes_the_address_and_the_address_brings_the_view_ba
     assert reopened.run("document.querySelector('[name=precision]').value") == "int8"
 
 
+def test_going_back_shows_what_the_address_asks_for(tab):
+    """The form does not keep the pick that led away."""
+    page = tab("compare")
+    page.run(PICK.format("days", "7"))
+    page.until("location.search.includes('days=7') && document.readyState === 'complete'")
+    assert page.run("document.querySelector('[name=days]').value") == "7"
+    page.run("void history.back()")
+    page.until("location.search === '' && document.readyState === 'complete'")
+    page.until("document.querySelector('[name=days]').value === ''")
+    page.run("void history.forward()")
+    page.until("location.search.includes('days=7') && document.readyState === 'complete'")
+    page.until("document.querySelector('[name=days]').value === '7'")
+
+
+def test_filters_and_exports_stand_in_landmarks(tab):
+    """A screen reader jumps to them, and each has a name."""
+    page = tab("compare")
+    landmark = "main, nav, body > header, body > footer, section[aria-label], [role=search][aria-label]"
+    for place in ("form.filters", ".exports", ".period", ".live", "h1"):
+        assert page.run(f"document.querySelector('{place}').closest('{landmark}') !== null"), place
+
+
+@pytest.mark.parametrize("view", ["", "compare", "model", "trend", "device", "jobs", "alerts"])
+def test_the_console_of_an_empty_ledger_stays_silent(browser, tmp_path, view):
+    """There is nothing to draw, and nothing to complain about."""
+    with served(fill(tmp_path / "empty.sqlite", [])) as server:
+        page = browser.open(server.url + view)
+        page.drawn()
+        assert page.complaints() == []
+        page.close()
+
+
+def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
+    """One after the other goes and comes back, on every chart of a model and on the front: the console stays silent."""
+    for address in ("compare", "model"):
+        page = tab(address)
+        page.drawn()
+        wait = "await new Promise(done => setTimeout(done, 200))"
+        click = f"for (const one of document.querySelectorAll('.legend button')) {{ one.click(); {wait}; }}"
+        page.run(f"(async () => {{ {click} {click} }})()")
+        assert page.run("drawn.every(chart => chart.hidden.size === 0)")
+        assert page.complaints() == []
+
+
+def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab):
+    """Enter opens and closes; sorted by any column, a board stands below its type; a link to a board opens its type."""
+    page = tab("compare?precision=fp32")
+    boards = "[...document.querySelectorAll('#table tr.board')].filter(one => one.offsetParent !== null).length"
+    assert page.run(boards) == 0
+    page.run("document.querySelector('#table tr.boards summary').focus()")
+    page.press("Enter")
+    assert page.run(boards) == 15
+    page.run("document.querySelectorAll('#table thead button')[2].click()")
+    page.run("document.querySelectorAll('#table thead button')[2].click()")
+    of_boards = "[...document.querySelectorAll('#table tbody')].filter(one => one.querySelector('.boards'))"
+    assert page.run(f"{of_boards}.every(one => one.rows[0].className.includes('boards') && one.rows.length > 15 - 1)")
+    values = page.run(f"{of_boards}.map(one => [...one.rows].slice(1).map(row => Number(row.cells[2].dataset.value)))")
+    assert all(of_type == sorted(of_type, reverse=True) for of_type in values)
+    page.run("document.querySelector('#table tr.boards summary').focus()")
+    page.run("document.querySelectorAll('#table tr.boards details').forEach(one => { one.open = false; })")
+    assert page.run(boards) == 0
+    page.run("reveal(document.querySelector('#table tr.board'))")
+    assert page.run(boards) > 0
+    assert page.complaints() == []
+
+
+def test_one_legend_switches_a_series_in_every_front(tab):
+    """It stands above them, and none stands under a chart."""
+    page = tab("compare")
+    page.drawn()
+    assert page.run("document.querySelectorAll('#front figure .legend').length") == 0
+    page.run("document.querySelector('#front > .legend button').click()")
+    name = page.run("document.querySelector('#front > .legend button').dataset.series")
+    fronts = "drawn.filter(chart => chart.spec.datasets)"
+    assert page.run(f"{fronts}.map(chart => [...chart.hidden])") == [[name], [name]]
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(browser, tmp_path):
+    """In the file's export and in a chart's; a negative number stays one."""
+    file = tmp_path / "report.html"
+    with indexed([make_run(precision="=1+1", id="-2+3"), make_reference(precision="=1+1")]) as index:
+        file.write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")
+    (tmp_path / "out").mkdir()
+    page = browser.open(f"{file.as_uri()}#/compare?baseline=reference")
+    page.until(SHOWN_IN_FILE)
+    exported = page.download("document.querySelector('[data-export=csv]').click()", tmp_path / "out").read_text()
+    assert "'=1+1," in exported
+    assert not re.search(r"(^|,)=", exported, re.MULTILINE)
+    assert page.run("csvOf(['a', 'b'], [[-1.5, '-1.5'], ['@x', '+ y']])") == "a,b\r\n-1.5,-1.5\r\n'@x,'+ y\r\n"
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_comparison_of_a_fleet_is_read_without_much_scrolling(tab, width):
+    """40 boards, of which 24 and 15 are alike: at most 4,000 px."""
+    page = tab("compare", width=width)
+    page.drawn()
+    assert page.run("document.documentElement.scrollHeight") <= 4000
+
+
 def test_another_baseline_gives_other_ratios(tab):
     """Against itself a board has no ratio; against the server it takes about nine times as long."""
     row = "#table tr[data-device=simulated-pi5-01][data-precision=fp32] td"
@@ -123,12 +224,16 @@ def test_a_click_on_a_heading_sorts_by_the_number(tab):
 
 
 def test_csv_holds_what_the_table_shows(tab, tmp_path):
-    """Row for row, figure for figure."""
+    """Figure for figure, and every board of a row of several."""
     page = tab("compare?precision=fp32")
     file = page.download("document.querySelector('.exports a').click()", tmp_path)
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
-    cells = page.run(f"{VISIBLE_ROWS}.map(one => [one.dataset.device, Number(one.cells[2].dataset.value)])")
-    assert [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows] == [tuple(pair) for pair in cells]
+    page.run("document.querySelectorAll('#table tr.boards details').forEach(one => { one.open = true; })")
+    cells = page.run(
+        f"{VISIBLE_ROWS}.filter(one => one.dataset.device).map(one => [one.dataset.device, Number(one.cells[2].dataset.value)])"
+    )
+    exported = [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows]
+    assert exported == sorted(map(tuple, cells), key=lambda pair: [row["device"] for row in rows].index(pair[0]))
 
 
 def test_pictures_are_written_and_stand_alone(tab, tmp_path):
@@ -143,7 +248,7 @@ def test_pictures_are_written_and_stand_alone(tab, tmp_path):
     assert "var(" not in text
     assert drawing.name == "edgemeter-compare-1.svg"
     words = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
-    legend = page.run("[...document.querySelector('figure.chart-figure .legend').children].map(one => one.textContent.slice(2))")
+    legend = page.run("[...document.querySelector('#front > .legend').children].map(one => one.textContent.slice(2))")
     title = page.run("document.querySelector('figcaption').textContent")
     assert {title[:20]} <= {word[:20] for word in words if word}
     assert set(legend) <= words
@@ -200,13 +305,25 @@ def test_the_file_narrows_as_the_server_does(tab, report):
     served = tab(f"compare?{picks}")
     narrowed = tab(f"{report}#/compare?{picks}")
     narrowed.until(SHOWN_IN_FILE)
-    devices = narrowed.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
-    assert devices == served.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
-    assert len(devices) == 24
+    texts = f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.cells[0].textContent.slice(1))"
+    assert narrowed.run(texts) == served.run(texts)
+    assert len(served.run(texts)) == 1
     assert narrowed.run("document.querySelector('[name=precision]').value") == "int8"
     served.drawn(), narrowed.drawn()
     marks = "drawn[0].rows.map(row => row.case).sort()"
     assert narrowed.run(marks) == served.run(marks)
+
+
+def test_a_board_that_is_picked_in_the_file_stands_for_itself(tab, report):
+    """Its row and its mark, not those of its type; a board of another type is not shown."""
+    picks = "precision=int8&device=simulated-pi5-03"
+    served, narrowed = tab(f"compare?{picks}"), tab(f"{report}#/compare?{picks}")
+    narrowed.until(SHOWN_IN_FILE)
+    assert [row for row in narrowed.run(SHOWN) if "server" not in row] == ["simulated-pi5-03 int8"]
+    served.drawn(), narrowed.drawn()
+    marks = "drawn[0].rows.map(row => [row.case, row.cost]).sort()"
+    assert narrowed.run(marks) == served.run(marks)
+    assert narrowed.complaints() == []
 
 
 def test_the_file_writes_its_figures(tab, report, tmp_path):

@@ -348,3 +348,133 @@ def test_a_case_whose_newest_run_lost_its_meter_has_the_energy_of_the_earlier_ru
     assert row["energy_gross_u_mj"] == first.energy.gross_u_mj
     assert row["energy_scope"] == first.energy.scope
     assert row["energy_gross_ratio"] == pytest.approx(1.0)
+
+
+def test_an_address_of_too_many_fields_is_answered_in_one_line(fleet_page, capfd):
+    """500 of them: 400, and no traceback on the server."""
+    status, headers, body = ask(fleet_page, "/compare?" + "&".join(f"f{number}=1" for number in range(500)))
+    assert (status, body.count(b"\n")) == (400, 1)
+    assert headers["Content-Type"].startswith("text/plain")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def sixty_devices():
+    """Return two cases each of 60 boards of as many types, the last by name the fastest and the slowest, and their reference."""
+    runs = [make_reference(), make_reference(precision="int8", id="reference-int8")]
+    for n in range(60):
+        board = make_environment(board=f"board {n:02}")
+        p50_ms = {58: 3.0, 59: 99.0}.get(n, 10.0)
+        runs += [make_run(f"d-{n:02}", environment=board, precision=p, p50_ms=p50_ms, id=f"{n} {p}") for p in ("fp32", "int8")]
+    return runs
+
+
+@pytest.mark.parametrize("address", ["compare?page=1", "compare?page=2", "model?model=tiny-detector"])
+def test_headline_front_and_export_are_of_every_case(address):
+    """Of 120 cases on two pages: the headline names the nearest and the farthest of all, and CSV and JSON hold each."""
+    with served(sixty_devices()) as server:
+        text = ask(server, f"/{address}")[2].decode()
+        rows = list(csv.DictReader(io.StringIO(ask(server, f"/{address}&format=csv")[2].decode())))
+        document = json.loads(ask(server, f"/{address}&format=json")[2])
+    assert re.search(r"Nearest to the reference, or ahead of it, comes d-58 .*Farthest from it is d-59 ", text)
+    assert len([row for row in rows if row["role"] == "device"]) == 120
+    assert len([row for row in document["tables"]["comparison"] if row["role"] == "device"]) == 120
+    assert "Next" in text or "Previous" in text
+    if address.startswith("compare"):
+        assert "<h1>tiny-detector on 60 devices" in text
+        front = json.loads(re.search(r'<script type="application/json" class="chart-data">(.*?)</script>', text)[1])
+        devices = {row[front["columns"].index("device")] for row in front["rows"]}
+        assert len(devices) == 61
+
+
+def test_every_case_is_on_one_page_of_the_table():
+    """Neither twice nor on none."""
+    with served(sixty_devices()) as server:
+        pages = [ask(server, f"/compare?page={page}")[2].decode() for page in (1, 2)]
+    rows = [row for page in pages for row in re.findall(r'<tr id="(case-\w+)"', page)]
+    assert len(rows) == len(set(rows)) == 122
+
+
+def equal_boards(*others):
+    """Return 24 equal boards, the reference and `others`."""
+    board = make_environment(board="Raspberry Pi 5")
+    runs = [make_run(f"pi-{n:02}", environment=board, p50_ms=10 + n / 100, id=f"pi {n}") for n in range(24)]
+    return [make_reference(environment=make_environment(board="a server")), *runs, *others]
+
+
+def test_equal_boards_are_one_row_and_one_mark():
+    """With their number, their spread and the worst by name; each of them within, and in the export."""
+    with served(equal_boards()) as server:
+        text = ask(server, "/compare")[2].decode()
+        exported = list(csv.DictReader(io.StringIO(ask(server, "/compare?format=csv")[2].decode())))
+    table = text[text.index('id="table"') :]
+    assert table.count('class="boards"') == 1
+    (row,) = re.findall(r'<tr id="case-\w+" class="boards".*?</tr>', table)
+    assert "24 × Raspberry Pi 5" in row  # noqa: RUF001
+    assert "10.0 to 10.2" in row
+    assert "worst: pi-23" in row
+    assert table.count('class="board"') == 24
+    assert len(exported) == 25
+    front = json.loads(re.search(r'<script type="application/json" class="chart-data">(.*?)</script>', text)[1])
+    marks = front["spec"]["datasets"]["marks"]
+    assert [mark["count"] for mark in marks if mark["series"] != "reference"] == ["×24"]  # noqa: RUF001
+    (mark,) = [mark for mark in marks if mark["count"]]
+    assert (mark["cost_low"], mark["cost_high"]) == pytest.approx((10.0, 10.23))
+
+
+def test_the_legend_of_marks_is_on_the_page_once():
+    """Not under each chart."""
+    with served(equal_boards()) as server:
+        assert ask(server, "/compare")[2].decode().count("Up and left is better") == 1
+
+
+def test_one_device_in_two_roles_is_drawn_under_two_names():
+    """A line of each case: the share of queries never falls along it."""
+    both = [make_run("here", role=role, id=role, p50_ms=p50_ms) for role, p50_ms in (("reference", 10.0), ("device", 11.0))]
+    with served(both) as server:
+        text = ask(server, "/model")[2].decode()
+    documents = [json.loads(data) for data in re.findall(r'class="chart-data">(.*?)</script>', text)]
+    by_series = [document for document in documents if "series" in document["columns"]]
+    assert len(by_series) == 4
+    for document in by_series:
+        at = document["columns"].index("series")
+        assert len({row[at] for row in document["rows"]}) == 2
+    shares = next(document for document in documents if "share" in document["columns"])
+    of_series = {}
+    for row in (dict(zip(shares["columns"], row, strict=True)) for row in shares["rows"]):
+        of_series.setdefault(row["series"], []).append(row["share"])
+    assert all(values == sorted(values) for values in of_series.values())
+    headings = re.findall(r"<h3>([^<]*newest run with an energy)", text)
+    assert len(set(headings)) == 2
+
+
+def test_devices_of_two_fleets_that_have_one_name_are_two_series():
+    """On the front, and by name in the charts of the model."""
+    runs = [make_reference(), *(make_run("pi-1", fleet=fleet, id=fleet) for fleet in ("north", "south"))]
+    with served(runs) as server:
+        front, model = (ask(server, path)[2].decode() for path in ("/compare", "/model"))
+    for text in (front, model):
+        document = json.loads(re.search(r'class="chart-data">(.*?)</script>', text)[1])
+        names = {row[document["columns"].index("series")] for row in document["rows"]}
+        assert len(names) == 3
+
+
+def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy():
+    """Before the baseline and before the healthy ones by name; the figures are of the case that most of them ran."""
+    day_ns = 86_400 * 10**9
+    hot = (record_conditions.Condition(when="during", throttled_now=True),)
+    newest_ns = time.time_ns() - day_ns
+    runs = [
+        make_reference(id="reference", started_at_ns=newest_ns),
+        *(make_run(name, id=name, p50_ms=10.0 + n, started_at_ns=newest_ns) for n, name in enumerate(("alpha", "beta"))),
+        make_run("hot", id="hot", p50_ms=13.0, started_at_ns=newest_ns, conditions=hot),
+        make_run("quiet", id="quiet", p50_ms=14.0, started_at_ns=newest_ns - 20 * day_ns),
+        make_run("alpha", id="other case", precision="int8", p50_ms=1.0, started_at_ns=newest_ns),
+    ]
+    with served(runs) as server:
+        text = ask(server, "/overview")[2].decode()
+        rows = list(csv.DictReader(io.StringIO(ask(server, "/overview?format=csv")[2].decode())))
+    assert [row["device"] for row in rows] == ["quiet", "hot", "server-1", "alpha", "beta"]
+    assert [row["condition"] for row in rows] == ["silent", "throttled", "", "", ""]
+    assert [float(row["latency_p50_ms"]) for row in rows] == [14.0, 13.0, 2.0, 10.0, 11.0]
+    assert {float(row["energy_gross_mj"]) for row in rows} == {62.5}
+    assert "of tiny-detector, fp32 on onnx, which most devices ran" in text

@@ -1,0 +1,62 @@
+from statistics import median
+
+import pytest
+
+from edgemeter.agent.contract import record_conditions
+from edgemeter.collector.compare.boards import fold_boards, worst_board
+from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.record_factory import make_energy, make_environment
+
+PI, ORIN = make_environment(board="Raspberry Pi 5"), make_environment(board="Jetson Orin Nano")
+
+
+def boards(number, environment=PI, **changes):
+    """Return a run of each of so many equal boards, each 0.1 ms slower than the one before."""
+    fields = {"environment": environment, **changes}
+    return [make_run(f"pi-{n:02}", id=f"{environment.board} {n}", **({"p50_ms": 10 + n / 10} | fields)) for n in range(number)]
+
+
+def rows_of_several(*runs):
+    """Return the rows that stand for several boards."""
+    return [row for row in fold_boards(compare_runs(*runs, make_reference())).rows if row.boards]
+
+
+def test_equal_boards_are_one_row_with_the_median_and_the_range_over_boards():
+    """Of each board's own median: a board with many runs counts once."""
+    many = [make_run("pi-00", environment=PI, p50_ms=10.0, id=f"more {n}") for n in range(20)]
+    (row,) = rows_of_several(*boards(24), *many)
+    values = [10 + n / 10 for n in range(24)]
+    assert len(row.boards) == row.case.p50_ms.n == 24
+    assert row.case.p50_ms.median == pytest.approx(median(values))
+    assert (row.case.p50_ms.low, row.case.p50_ms.high) == pytest.approx((10.0, 12.3))
+    assert row.ratios.p50 == pytest.approx(median(values) / 2.0)
+    assert row.case.p50_ms.interval.level == "device"
+    assert worst_board(row, "latency_p50_ms").case.key.device == "pi-23"
+
+
+def test_only_what_is_equal_in_everything_but_the_device_is_one_row():
+    """Another type of board, other threads, another precision, another meter and an unknown board are not."""
+    apart = [
+        make_run("a", environment=ORIN, id="a"),
+        make_run("b", environment=PI, threads=4, id="b"),
+        make_run("c", environment=PI, precision="int8", id="c"),
+        make_run("d", environment=PI, energy=make_energy(scope="wall"), id="d"),
+        make_run("e", environment=PI, id="e", **no_energy()),
+        make_run("f", environment=PI, fleet="another", id="f"),
+        *(make_run(f"g{n}", environment=make_environment(board=None), id=f"g{n}") for n in range(4)),
+    ]
+    (row,) = rows_of_several(*boards(5), *apart)
+    assert {board.case.key.device for board in row.boards} == {f"pi-{n:02}" for n in range(5)}
+
+
+def test_two_boards_stay_two_rows_and_so_does_the_baseline():
+    """Of two there is no median that is not half of each; what is compared with is named."""
+    comparison = compare_runs(*boards(2), *(make_reference(device=f"server-{n}", environment=ORIN, id=f"s{n}") for n in range(3)))
+    assert not any(row.boards for row in fold_boards(comparison).rows)
+
+
+def test_a_doubted_board_is_counted_among_those_of_its_row():
+    """One of three: neither all are suspect nor none."""
+    doubted = record_conditions.Verdict(state="suspect", reasons=("throttled: the clock fell",))
+    (row,) = rows_of_several(*boards(2), make_run("hot", environment=PI, id="hot", verdict=doubted))
+    assert (row.case.suspect, row.case.verdict_reasons) == (1, ("throttled: the clock fell",))
