@@ -20,6 +20,7 @@ from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import fitted_table, print_lines, print_text
 from edgemeter.agent.contract.figures import in_view
+from edgemeter.collector.choose.limits import EXAMPLE, OBJECTIVES
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, page_option, stores_option
 from edgemeter.collector.compare import columns, views
 from edgemeter.collector.compare import comparison as comparing
@@ -155,6 +156,14 @@ def is_model(text: str) -> bool:
     metavar="LIMITS",
     help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
 )
+@click.option(
+    "--choose",
+    "limits_text",
+    metavar="LIMITS",
+    help="Choose the case to ship: those that meet all limits with certainty, and one of them; exit 1 if there is none. LIMITS are such as "
+    f"'{EXAMPLE}', or '' for none.",
+)
+@click.option("--by", type=click.Choice(list(OBJECTIVES)), help="With --choose: the figure to choose by. Default: energy, else latency.")
 @page_option("Also write the page as one file that begins with this comparison.")
 @click.option(
     "--models",
@@ -182,6 +191,8 @@ def compare(
     days: DaysCounted,
     form: Format | None,
     fail_on: str | None,
+    limits_text: str | None,
+    by: str | None,
     html: Path | None,
 ) -> None:
     """Compare models, two sets of runs, or every device with a reference.
@@ -192,9 +203,15 @@ def compare(
 
     Example: edgemeter compare before.json after.json --fail-on slower:5%
     """
+    _check_choice(limits_text, by, view)
     if sides or fail_on is not None:
         has_more = bool(reference or stores or html) or view != "table" or form in ("csv", "latex")
         review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, days, has_more=has_more)
+        return
+    if limits_text is not None:
+        from edgemeter.collector.cli.choose import show_choice
+
+        show_choice(limits_text, by, reference, stores, influx_token_file, days, form, html)
         return
     where = chosen_stores(stores)
     if view in ("table", "nearest") and reference is None:
@@ -220,14 +237,14 @@ def compare(
         from edgemeter.collector.web.queries import CaseFilter
 
         write_page(store, html, FileChoice(CaseFilter(level=days), baseline=reference, matters=limits))
-    if view == "nearest":
-        _show_nearest(comparison, form)
-    elif form == "json":
-        click.echo(columns.to_json(comparison))
-    elif form == "csv":
-        click.echo(columns.to_csv(comparison.rows), nl=False)
-    else:
-        _show(comparison, form)
+    _show_nearest(comparison, form) if view == "nearest" else _show(comparison, form)
+
+
+def _check_choice(limits_text: str | None, by: str | None, view: str) -> None:
+    if by is not None and limits_text is None:
+        raise click.UsageError("--by needs --choose: edgemeter compare --choose 'p99<=33ms' --by energy")
+    if limits_text is not None and view != "table":
+        raise click.UsageError("--choose has a view of its own: leave --view away")
 
 
 def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: Format | None, *, is_other: bool) -> None:
@@ -240,6 +257,9 @@ def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: For
 
 
 def _show(comparison: Comparison, form: Format | None) -> None:
+    if form in ("json", "csv"):
+        click.echo(columns.to_json(comparison) if form == "json" else columns.to_csv(comparison.rows), nl=form == "json")
+        return
     console = console_for(form)
     shortest = shortened(comparison)
     read_rests(row.case for row in shortest.rows)
