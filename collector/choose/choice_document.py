@@ -8,7 +8,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import csv_document, json_document
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_text
 from edgemeter.collector.choose.certainty import Certainty, LimitFinding, figure_text
-from edgemeter.collector.choose.choice import ChoiceCandidate, Choice, chosen_by
+from edgemeter.collector.choose.choice import Choice, ChoiceCandidate, chosen_by
 from edgemeter.collector.compare.views import FlatRow, case_row
 
 # The state of a limit in a cell beside its figure.

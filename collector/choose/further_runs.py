@@ -22,7 +22,7 @@ RUNS_A_DAY = 3
 
 @dataclass(frozen=True, slots=True)
 class FurtherRuns:
-    """The plan that would settle a limit of a case: in words, about how many more days (None: unknown, or no number would), and the command."""
+    """The plan that would settle a limit of a case: in words, about how many more days (None: no number would), and the command."""
 
     words: str
     days: int | None

@@ -113,7 +113,9 @@ def _figure_names() -> dict[str, tuple[Figure, str]]:
                 for name in (metric, of_metric.title):
                     names.setdefault(_plain(name), set()).add((index, of_metric.title))
     clear = {name: next(iter(meanings)) for name, meanings in names.items() if len(meanings) == 1}
-    return {name: (LIMITED[index], metric) for name, (index, metric) in clear.items()}
+    by_name = {name: (LIMITED[index], metric) for name, (index, metric) in clear.items()}
+    # A metric is called accuracy, too: of the figure it is one of several.
+    return by_name | {_plain(entry.choice): (entry, "") for entry in LIMITED}
 
 
 _FIGURES = _figure_names()
@@ -152,9 +154,10 @@ def parse_limits(text: str) -> ChoiceLimits:
 
 
 def figure_limit(name: str, value: str) -> FigureLimit:
-    """Return the limit of a figure by its name in options, on the side that is the better one; raises ConfigError as `parse_limits`."""
-    entry = OBJECTIVES[name]
-    return _figure_limit(f"{name}={value}", name, ">=" if entry.better != "lower" else "<=", value)
+    """Return the limit of a figure, or of a metric, on the side that is the better one; raises ConfigError as `parse_limits`."""
+    entry, metric = _FIGURES[_plain(name)]
+    better = _better_of(metric) if metric else entry.better
+    return _figure_limit(f"{name} {value}", name, "<=" if better == "lower" else ">=", value)
 
 
 def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
