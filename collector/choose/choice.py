@@ -93,9 +93,9 @@ class Choice:
 
 
 def choose(
-    summaries: Sequence[CaseSummary], limits: ChoiceLimits, by: str | None = None, is_baseline: Callable[[CaseKey], bool] | None = None
+    summaries: Sequence[CaseSummary], limits: ChoiceLimits, by: str | None = None, references: Sequence[CaseSummary] | None = None
 ) -> Choice:
-    """Return the choice among summarised cases; `by` is a name of `OBJECTIVES`, `is_baseline` is whether a case is what others are held to.
+    """Return the choice among summarised cases; `by` is a name of `OBJECTIVES`, `references` are the cases that a pick is held against.
 
     Where cases are of several tasks, data or scenarios, it is among the kind with the most cases.
 
@@ -106,8 +106,6 @@ def choose(
     if not summaries:
         raise UnavailableError("there is no case to choose among: measure some with `edgemeter run MODEL MODEL`")
     cases, unlike = _alike(selected(summaries, limits.conditions))
-    # What others are held to need not fulfil the conditions itself.
-    references = [case for case in summaries if is_baseline(case.key)] if is_baseline else None
     entry = OBJECTIVES[by] if by else _usual_objective(cases)
     statements = decisions(cases, limits.figures)
     confidence = confidence_of(statements)

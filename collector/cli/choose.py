@@ -29,9 +29,11 @@ def show_choice(
     """Print the choice among the cases of the stores; exit 1 where no case meets the limits with certainty."""
     limits = parse_limits(limits_text)
     summaries = stored_summaries(stores, influx_token_file, days)
-    keys = [case.key for case in summaries]
-    belongs = reference_cases((key.device for key in keys), (key.role for key in keys), reference) if reference else None
-    choice = choose(summaries, limits, by, belongs)
+    references = None
+    if reference is not None:
+        belongs = reference_cases((case.key.device for case in summaries), (case.key.role for case in summaries), reference)
+        references = [case for case in summaries if belongs(case.key)]
+    choice = choose(summaries, limits, by, references)
     if html is not None:
         from edgemeter.collector.cli.report import write_page
         from edgemeter.collector.runs.store import open_store

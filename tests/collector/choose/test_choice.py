@@ -15,23 +15,12 @@ from edgemeter.collector.choose.limits import parse_limits
 from edgemeter.collector.compare.views import gather
 from edgemeter.collector.runs.store import StoreContents
 from tests.benchmarks.choosing import best_left_out, false_limits
+from tests.fixtures.choice_cases import scored, sides
 from tests.fixtures.choice_worlds import World
 from tests.fixtures.comparison_factory import day_by_day, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_environment
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
-
-
-def scored(value, error=0.004):
-    """Return an accuracy over many images with its bounds."""
-    return make_accuracy(value=value, low=value - 1.96 * error, high=value + 1.96 * error, images=5000)
-
-
-def sides(**of_int8):
-    """Return fp32 on onnx and int8 on litert, which is 2.5 times as fast and loses a point, eight runs each."""
-    fp32 = make_side(agent="1", seed=1, accuracy=scored(0.752))
-    int8 = {"factor": 0.4, "energy_factor": 0.5, "accuracy": scored(0.741), "precision": "int8", "runtime": "litert"}
-    return fp32, make_side(agent="1", **({"seed": 2} | int8 | of_int8))
 
 
 def choice_of(text, *runs_of_cases, by=None, on_days=True):
