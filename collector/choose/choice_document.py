@@ -114,7 +114,7 @@ def columns(choice: Choice) -> list[TableColumn]:
     ]
     return [
         TableColumn("", ["ship" if candidate is choice.pick else "" for candidate in candidates], "left"),
-        TableColumn("ChoiceLimits", [candidate.state for candidate in candidates], "left", always=True),
+        TableColumn("Limits", [candidate.state for candidate in candidates], "left", always=True),
         TableColumn("Case", [candidate.name for candidate in candidates], "left", folds=True),
         TableColumn(choice.by.heading, [objective_text(choice, candidate) for candidate in candidates], rank=1),
         *limited,

@@ -1,4 +1,4 @@
-"""ChoiceLimits as people write them, `p99<=33ms, ap>=.74, energy<=60mJ, board=Raspberry Pi 5`, read against the table of figures."""
+"""Limits as people write them, `p99<=33ms, ap>=.74, energy<=60mJ, board=Raspberry Pi 5`, read against the table of figures."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -117,7 +117,7 @@ def test_the_more_is_decided_the_wider_is_each_interval():
     assert width(wide) > width(few)
 
 
-def test_of_cases_that_are_not_told_apart_the_more_accurate_is_shipped():
+def test_of_indistinguishable_cases_the_more_accurate_is_shipped():
     """The best value may be chance: the accuracy decides, and the other is named with the days that would tell them apart."""
     fast = make_side(
         agent="1", seed=2, factor=0.40, energy_factor=0.5, spread=0.03, precision="int8", runtime="litert", accuracy=scored(0.70)
@@ -165,7 +165,7 @@ def test_where_every_case_fails_the_nearest_is_named_and_nothing_is_to_be_measur
     assert choice.next == ()
 
 
-def test_without_a_case_it_says_what_to_do():
+def test_without_a_case_the_error_has_a_remedy():
     """An empty store is no failure of the reader."""
     with pytest.raises(UnavailableError, match="edgemeter run"):
         choose([], parse_limits(""))

@@ -56,7 +56,7 @@ def test_every_figure_is_limited_under_every_name_of_the_table():
             assert parse_limits(limit.text).figures == (limit,)
 
 
-def test_what_is_wrong_says_what_is_right():
+def test_every_error_has_its_correction():
     """An unknown name is corrected, a wrong unit gets the figure's, a wrong sign the right one."""
     for text, words in (
         ("p59<=33ms", "did you mean p99 or p90?"),

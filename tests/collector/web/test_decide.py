@@ -35,7 +35,7 @@ def view_of(address, runs=None):
         return show(context, read_address(address))
 
 
-def test_the_page_says_what_the_terminal_says(tmp_path):
+def test_page_and_terminal_have_the_same_sentence(tmp_path):
     """One sentence, whether by the fields of the form or as limits are written."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*runs_of_days()))
@@ -62,7 +62,7 @@ def test_every_case_is_in_its_part_with_its_reason_as_text():
     assert "edgemeter compare --choose &#x27;latency&lt;=8ms, ap&gt;=0.72&#x27;" in parts["basis"]
 
 
-def test_what_is_wrong_is_said_above_the_form_which_keeps_what_was_written():
+def test_an_error_stands_above_the_form_which_keeps_its_values():
     """The reader mends one field, and need not write the others again."""
     view = view_of("decide?latency=9mJ&energy=60")
     assert "latency p50 is in ms, not in mJ" in view.body
