@@ -84,7 +84,7 @@ class ChoiceLimits:
     @property
     def text(self) -> str:
         """All of it as it is written."""
-        return ", ".join(part.text for part in (*self.figures, *self.conditions))
+        return ", ".join([*(limit.text for limit in self.figures), *(condition.text for condition in self.conditions)])
 
 
 def with_unit(text: str, figure: Figure) -> str:

@@ -112,7 +112,7 @@ def test_an_address_that_is_none_of_a_page_is_refused():
             page_address(text)
 
 
-def test_a_limit_says_how_much_of_it_is_used():
+def test_a_finding_has_the_share_of_its_limit():
     """The figure's share, and that of the worse end of its interval; a figure that is better uses nothing."""
     for change, limit, used in (
         ({"factor": 1.012}, "slower:3%", 0.4),
