@@ -25,8 +25,9 @@ from edgemeter.collector.choose.certainty import (
     is_told_apart,
     value_of,
 )
-from edgemeter.collector.choose.further_runs import FurtherRuns, days_apart, further_runs
+from edgemeter.collector.choose.further_runs import FurtherRuns, further_runs, members_apart
 from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits, selected
+from edgemeter.collector.choose.over_boards import over_boards
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.judgement import ACCURACY, speed_of
 from edgemeter.collector.compare.pairing import PRECISION_BITS, References
@@ -105,7 +106,7 @@ def choose(
     """
     if not summaries:
         raise UnavailableError("there is no case to choose among: measure some with `edgemeter run MODEL MODEL`")
-    cases, unlike = _alike(selected(summaries, limits.conditions))
+    cases, unlike = _alike(over_boards(selected(summaries, limits.conditions)))
     entry = OBJECTIVES[by] if by else _usual_objective(cases)
     statements = decisions(cases, limits.figures)
     confidence = confidence_of(statements)
@@ -208,8 +209,8 @@ def _next(candidates: Sequence[ChoiceCandidate], pick: ChoiceCandidate | None, e
         open_findings = [finding for finding in candidate.findings if finding.state == "may meet"]
         plans = [further_runs(candidate.case, finding, confidence) for finding in open_findings]
         # What takes longest settles the others on the way.
-        steps.append(NextMeasurement(candidate.name, max(plans, key=lambda runs: math.inf if runs.days is None else runs.days)))
-    return sorted(steps, key=lambda step: math.inf if step.further.days is None else step.further.days)
+        steps.append(NextMeasurement(candidate.name, max(plans, key=lambda runs: math.inf if runs.count is None else runs.count)))
+    return sorted(steps, key=lambda step: math.inf if step.further.count is None else step.further.count)
 
 
 def _sentence(
@@ -245,8 +246,8 @@ def _not_told_apart(pick: ChoiceCandidate, rivals: Sequence[ChoiceCandidate], en
     names = nearest.name + (f" and {figures.count(len(rivals) - 1, 'more case')}" if rivals[1:] else "")
     if entry.choice == ACCURACY:
         return f"; in {chosen_by(entry)} not told apart from {names}"
-    days = days_apart(entry, pick.case, nearest.case, confidence)
-    plan = f" ({figures.count(days, 'more day')} of each would)" if days else " (no reasonable number of runs would)"
+    members = members_apart(entry, pick.case, nearest.case, confidence)
+    plan = f" ({members} of each would)" if members else " (no reasonable number of runs would)"
     return f"; in {chosen_by(entry)} not told apart from {names}{plan}"
 
 
@@ -294,7 +295,9 @@ def baseline_of(case: CaseSummary, cases: Sequence[CaseSummary], references: Seq
     """
     if references is None:
         alike = [other for other in cases if other.key.model == case.key.model and _bits(other) > _bits(case)]
-        nearest = [other for other in alike if other.device == case.device] or alike
+        board = case.around.environment["board"]
+        on_board = [other for other in alike if board and other.around.environment["board"] == board]
+        nearest = [other for other in alike if other.device == case.device] or on_board or alike
         references = [other for other in nearest if _bits(other) == max(map(_bits, nearest))]
     paired = References([reference for reference in references if reference is not case]).pair(case)
     return None if isinstance(paired, str) else paired[0]

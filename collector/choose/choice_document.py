@@ -6,7 +6,7 @@ from rich.console import Console
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import csv_document, json_document
-from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_text
+from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, print_lines, print_text
 from edgemeter.collector.choose.certainty import Certainty, LimitFinding, figure_text
 from edgemeter.collector.choose.choice import Choice, ChoiceCandidate, chosen_by
 from edgemeter.collector.compare.views import FlatRow, case_row
@@ -31,7 +31,7 @@ def choice_fields(choice: Choice) -> dict[str, Any]:
         "not_told_apart": [candidate.name for candidate in choice.rivals],
         "candidates": [{**row, "limits": list(map(_finding_row, candidate.findings))} for row, candidate in _rows_of(choice)],
         "next": [
-            {"case": step.name, "what": step.further.words, "days": step.further.days, "command": step.further.command or None}
+            {"case": step.name, "what": step.further.words, "count": step.further.count, "command": step.further.command or None}
             for step in choice.next
         ],
         "statements": choice.statements,
@@ -109,7 +109,7 @@ def columns(choice: Choice) -> list[TableColumn]:
     """Return the candidates as columns: state, case, the figure chosen by, each limit, and what decides."""
     candidates = choice.candidates
     limited = [
-        TableColumn(finding.limit.text, [_limit_cell(candidate.findings[index]) for candidate in candidates], rank=3)
+        TableColumn(finding.limit.text, [_limit_cell(candidate.findings[index]) for candidate in candidates], rank=REDUNDANT)
         for index, finding in enumerate(candidates[0].findings)
     ]
     return [
@@ -118,7 +118,7 @@ def columns(choice: Choice) -> list[TableColumn]:
         TableColumn("Case", [candidate.name for candidate in candidates], "left", folds=True),
         TableColumn(choice.by.heading, [objective_text(choice, candidate) for candidate in candidates], rank=1),
         *limited,
-        TableColumn("Runs", [str(len(candidate.case.run_ids)) for candidate in candidates], rank=2),
+        TableColumn("Runs", [str(len(candidate.case.run_ids)) for candidate in candidates], rank=REDUNDANT),
         *([TableColumn("Decided by", [candidate.reason for candidate in candidates], "left", folds=True)] if _has_reason(choice) else []),
     ]
 

@@ -22,10 +22,10 @@ RUNS_A_DAY = 3
 
 @dataclass(frozen=True, slots=True)
 class FurtherRuns:
-    """The plan that would settle a limit of a case: in words, about how many more days (None: no number would), and the command."""
+    """The plan that would settle a limit of a case: in words, about how many more days or boards (None: no number would), the command."""
 
     words: str
-    days: int | None
+    count: int | None
     command: str = ""
 
 
@@ -38,29 +38,35 @@ def further_runs(case: CaseSummary, finding: LimitFinding, confidence: float) ->
         return _further_images(case, finding)
     if case.suspect:
         return FurtherRuns(f"measure it on {FEWEST} days without what makes its runs suspect", FEWEST, command_of(run, entry))
-    days = further_days(case, entry, _gap(finding.value, finding.limit.value), confidence)
-    if days is None:
+    count = further_members(case, entry, _gap(finding.value, finding.limit.value), confidence)
+    if count is None:
         return FurtherRuns(f"so close to {finding.limit.amount}, no reasonable number of runs would settle it", None)
-    return FurtherRuns(f"measure it on {figures.count(days, 'more day')}", days, command_of(run, entry))
+    return FurtherRuns(f"measure it on {_more(case, entry, count)}", count, command_of(run, entry))
 
 
-def days_apart(entry: Figure, case: CaseSummary, other: CaseSummary, confidence: float) -> int | None:
-    """Return about how many more days of each would tell two cases apart in a figure; None where no reasonable number would."""
+def _more(case: CaseSummary, entry: Figure, count: int) -> str:
+    interval = interval_of(case, entry)
+    return figures.count(count, "more board" if interval and interval.level == "device" else "more day")
+
+
+def members_apart(entry: Figure, case: CaseSummary, other: CaseSummary, confidence: float) -> str:
+    """Return about how many more days or boards of each would tell two cases apart in a figure; empty where no reasonable number would."""
     changed = change(entry, case, other, confidence)
     if entry.choice == ACCURACY or changed is None:
-        return None
+        return ""
     # Both sides scatter: to each goes its share of the distance.
     gap = abs(math.log(changed[0])) / math.sqrt(2)
-    plans = [further_days(side, entry, gap, confidence) for side in (case, other)]
-    return None if None in plans else max(days for days in plans if days is not None)
+    plans = {side.key: further_members(side, entry, gap, confidence) for side in (case, other)}
+    counts = [count for count in plans.values() if count is not None]
+    return _more(case, entry, max(counts)) if len(counts) == len(plans) else ""
 
 
 def _gap(value: float, limit: float) -> float:
     return abs(math.log(value / limit)) if value > 0 and limit > 0 else 0.0
 
 
-def further_days(case: CaseSummary, entry: Figure, gap: float, confidence: float) -> int | None:
-    """Return how many more days of runs carry the bounds over a distance (on logarithms); None where no reasonable number would."""
+def further_members(case: CaseSummary, entry: Figure, gap: float, confidence: float) -> int | None:
+    """Return how many more days of runs, or boards, carry the bounds over a distance (on logarithms); None: no reasonable number."""
     interval, spread = interval_of(case, entry), case.spreads.get(entry.name)
     if interval is None or spread is None:
         days = len({run.started_at_ns // NS_PER_DAY for run in case.runs})

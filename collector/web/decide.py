@@ -158,7 +158,9 @@ def _row_class(choice: Choice, candidate: ChoiceCandidate) -> str | None:
 def _columns(choice: Choice, links: Links) -> list[ViewColumn[ChoiceCandidate]]:
     def name(candidate: ChoiceCandidate) -> Markup:
         key = candidate.case.key
-        reference = links.to("trend", model=key.model, device=key.device, fleet=key.fleet) or links.to("trend", model=key.model)
+        # A case over boards is of no fleet.
+        over_time = links.to("trend", model=key.model, device=key.device, fleet=key.fleet) if key.fleet else None
+        reference = over_time or links.to("trend", model=key.model)
         small = "ship this" if candidate is choice.pick else "not told apart from it" if candidate in choice.rivals else ""
         return with_small(link(reference, candidate.name), small)
 

@@ -81,8 +81,8 @@ def test_where_nothing_is_certain_the_nearest_case_and_the_command_are_named():
         r"Ship none yet: no case meets every limit with certainty; the nearest is int8 on litert \(latency p50 ", choice.sentence
     )
     (step,) = choice.next
-    assert step.further.days
-    assert choice.sentence.endswith(f": measure it on {step.further.days} more day{'s' * (step.further.days > 1)}")
+    assert step.further.count
+    assert choice.sentence.endswith(f": measure it on {step.further.count} more day{'s' * (step.further.count > 1)}")
     assert step.further.command.startswith("edgemeter run ")
     command, *arguments = step.further.command.split()[1:]
     help_text = CliRunner().invoke(cli, [command, "--help"]).output
@@ -96,7 +96,7 @@ def test_as_many_days_as_are_foreseen_make_it_certain():
         seed = int(draw.integers(1 << 30))
         of_case = {"spread": 0.04, "seed": seed, "factor": 0.4, "precision": "int8"}
         before = choice_of("p50<=5.1ms", make_side(agent="1", runs=6, **of_case))
-        if before.pick is None and before.next and (days := before.next[0].further.days):
+        if before.pick is None and before.next and (days := before.next[0].further.count):
             plans += 1
             settled += choice_of("p50<=5.1ms", make_side(agent="1", runs=6 + days, **of_case)).pick is not None
     assert settled >= 12
@@ -147,6 +147,27 @@ def test_only_cases_that_may_stand_in_for_each_other_are_chosen_among():
     orin = make_side(agent="1", seed=5, factor=0.1, energy_factor=0.1, device="orin-1", environment=make_environment(board="NVIDIA Jetson"))
     assert choice_of("", fp32, int8, orin).pick.name.endswith(", orin-1")
     assert choice_of("board=Raspberry Pi 5", fp32, int8, orin).pick.name == "int8 on litert"
+
+
+def test_three_boards_of_a_type_are_chosen_as_one():
+    """What is shipped is a type of board: its interval is over the boards, and holds how far they lie apart; two show no spread."""
+    factors = {"pi-1": 0.9, "pi-2": 1.0, "pi-3": 1.05, "pi-4": 1.1}
+    of_int8 = [sides(device=name, factor=0.4 * factor)[1] for name, factor in factors.items()]
+    choice = choice_of("p50<=20ms", *of_int8)
+    (case,) = choice.candidates
+    assert case.name == "int8 on litert"
+    assert case.case.key.device == "Raspberry Pi 5 Model B Rev 1.0, 4 boards"
+    (finding,) = case.findings
+    assert finding.bounds[0] < 0.9 * 4.8 < 1.1 * 4.8 < finding.bounds[1]
+    assert len(choice_of("p50<=20ms", *of_int8[:2]).candidates) == 2
+    assert [entry.name for entry in choice_of("p50<=20ms, device=pi-2", *of_int8).candidates] == ["int8 on litert"]
+
+
+def test_more_boards_are_asked_for_where_boards_lie_apart():
+    """More days of the same boards would not show the others."""
+    of_int8 = [sides(device=f"pi-{index}", factor=0.4 * factor)[1] for index, factor in enumerate((0.97, 1.0, 1.03))]
+    choice = choice_of("p50<=5.2ms", *of_int8)
+    assert re.search(r"measure it on \d+ more boards?$", choice.sentence)
 
 
 def test_a_case_below_the_accuracy_gate_is_not_shipped_unless_a_limit_allows_it():
