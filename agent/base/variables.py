@@ -59,6 +59,7 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
             "Where results are read from: ledgers, documents, bundles, an InfluxDB", "the ledger in $EDGEMETER_HOME"
         ),
         "EDGEMETER_REFERENCES": Variable("Folder of imported and published figures", "references in $EDGEMETER_HOME"),
+        "EDGEMETER_PAGE_URL": Variable("Address of the page, to which the comment of a review links"),
         "EDGEMETER_GROUP": Variable("Collectors of one group share the messages"),
         "EDGEMETER_METRICS": Variable("Serve /metrics and /healthz at [HOST:]PORT"),
         "EDGEMETER_ALERT_RULES": Variable("Rules of alerts (TOML)", "the built-in rules"),

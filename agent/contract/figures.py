@@ -291,13 +291,13 @@ FIGURES: tuple[Figure, ...] = (
     ),
     _percentile(
         "latency", "p90", title="latency p90", heading="p90 ms", group="latency", key="p90_ms", choice="latency-p90",
-        always=True, rank=2, trends=(TrendRule("latency-p90"),), why_absent=TOO_FEW_QUERIES,
+        always=True, rank=2, trends=(TrendRule("latency-p90"),), why_absent="too few queries for a p90",
         lower="faster", higher="slower", times="times as long",
         views=EVERY_VIEW - {"home", "references"},
     ),
     _percentile(
         "latency", "p99", title="latency p99", heading="p99 ms", group="latency", key="p99_ms", choice="latency-p99",
-        why_absent=TOO_FEW_QUERIES, views=_views("compare influx csv paper matrix"),
+        why_absent="too few queries for a p99", views=_views("compare influx csv paper matrix"),
     ),
     Figure(
         "latency mean", "mean ms", "ms", "latency", "lower", path="latency.mean_ms", choice="latency-mean", views=_views("csv canary"),

@@ -1,7 +1,6 @@
 """The command `edgemeter compare`; `compare BASELINE NEW` reviews a change, `compare --datacenter` is in its own file."""
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,17 +8,17 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.errors import FAILED, ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, matters_option, quiet_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format, console_for
-from edgemeter.agent.base.terminal import fitted_table, print_lines, print_text
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.figures import in_view
+from edgemeter.collector.choose.limits import EXAMPLE, OBJECTIVES
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, page_option, stores_option
 from edgemeter.collector.compare import columns, views
 from edgemeter.collector.compare import comparison as comparing
@@ -37,44 +36,6 @@ from edgemeter.collector.show.compare_table import shortened, show_comparison, s
 # How alike a name and one of the catalogue are that is meant.
 NEARLY = 0.8
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def review_change(
-    sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: DaysCounted, *, has_more: bool
-) -> None:
-    """Print the review of two sides; exit 1 where the gate stays closed, or nothing is compared. `has_more`: options of other modes."""
-    if len(sides) != 2:
-        raise click.UsageError(
-            f"give two sides to compare, not {len(sides)} (each a run's id, a device, a file of runs, or '?model=NAME'): "
-            "edgemeter compare BASELINE NEW --fail-on slower:3%"
-        )
-    if has_more:
-        raise click.UsageError(
-            "BASELINE and NEW take --format table, json or markdown, --fail-on, --matters and --all-days; "
-            "select runs as in 'ledger.sqlite?device=pi-1'"
-        )
-    from edgemeter.collector.review import document, gate
-    from edgemeter.collector.review import review as reviewing
-
-    limits = () if fail_on is None else gate.parse(fail_on)
-    baseline, new = sides
-    contents = reviewing.read_sides(baseline, new)
-    review = reviewing.review((baseline, contents[0]), (new, contents[1]), matters, days)
-    findings = gate.judge(review, limits)
-    if form == "markdown":
-        click.echo(document.to_markdown(review, findings), nl=False)
-    elif form == "json":
-        click.echo(document.to_json(review, findings))
-    else:
-        console = console_for(form)
-        if choice := review.choice:
-            print_text(console, f"{choice.sentence}.", "bold")
-            console.print(fitted_table(document.choice_columns(choice), console.width))
-            print_lines(console, document.choice_notes(choice))
-        for line in document.review_lines(review, findings):
-            click.echo(figures.printable(line))
-    if gate.state_of(findings) != "open" or not (review.pairs or review.choice):
-        sys.exit(FAILED)
 
 
 class CompareCommand(ModalCommand):
@@ -155,6 +116,20 @@ def is_model(text: str) -> bool:
     metavar="LIMITS",
     help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
 )
+@click.option(
+    "--choose",
+    "limits_text",
+    metavar="LIMITS",
+    help="Choose the case to ship: those that meet all limits with certainty, and one of them; exit 1 if there is none. LIMITS are such as "
+    f"'{EXAMPLE}', or '' for none.",
+)
+@click.option(
+    "--page-url",
+    envvar="EDGEMETER_PAGE_URL",
+    metavar="URL",
+    help="With BASELINE NEW --format markdown: the address of the page (`edgemeter collector web`), to which the comment links.",
+)
+@click.option("--by", type=click.Choice(list(OBJECTIVES)), help="With --choose: the figure to choose by. Default: energy, else latency.")
 @page_option("Also write the page as one file that begins with this comparison.")
 @click.option(
     "--models",
@@ -182,6 +157,9 @@ def compare(
     days: DaysCounted,
     form: Format | None,
     fail_on: str | None,
+    limits_text: str | None,
+    by: str | None,
+    page_url: str | None,
     html: Path | None,
 ) -> None:
     """Compare models, two sets of runs, or every device with a reference.
@@ -192,9 +170,18 @@ def compare(
 
     Example: edgemeter compare before.json after.json --fail-on slower:5%
     """
+    _check_choice(limits_text, by, view)
     if sides or fail_on is not None:
-        has_more = bool(reference or stores or html) or view != "table" or form in ("csv", "latex")
-        review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, days, has_more=has_more)
+        has_more = bool(reference or html) or view != "table" or form in ("csv", "latex")
+        from edgemeter.collector.cli.review import ReviewRequest, review_change
+
+        request = ReviewRequest(sides, SmallestDifferences(ratio=matters), fail_on, days, limits_text, by, stores, page_url)
+        review_change(request, form, has_more=has_more)
+        return
+    if limits_text is not None:
+        from edgemeter.collector.cli.choose import show_choice
+
+        show_choice(limits_text, by, reference, stores, influx_token_file, days, form, html)
         return
     where = chosen_stores(stores)
     if view in ("table", "nearest") and reference is None:
@@ -220,14 +207,14 @@ def compare(
         from edgemeter.collector.web.queries import CaseFilter
 
         write_page(store, html, FileChoice(CaseFilter(level=days), baseline=reference, matters=limits))
-    if view == "nearest":
-        _show_nearest(comparison, form)
-    elif form == "json":
-        click.echo(columns.to_json(comparison))
-    elif form == "csv":
-        click.echo(columns.to_csv(comparison.rows), nl=False)
-    else:
-        _show(comparison, form)
+    _show_nearest(comparison, form) if view == "nearest" else _show(comparison, form)
+
+
+def _check_choice(limits_text: str | None, by: str | None, view: str) -> None:
+    if by is not None and limits_text is None:
+        raise click.UsageError("--by needs --choose: edgemeter compare --choose 'p99<=33ms' --by energy")
+    if limits_text is not None and view != "table":
+        raise click.UsageError("--choose has a view of its own: leave --view away")
 
 
 def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: Format | None, *, is_other: bool) -> None:
@@ -240,6 +227,9 @@ def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: For
 
 
 def _show(comparison: Comparison, form: Format | None) -> None:
+    if form in ("json", "csv"):
+        click.echo(columns.to_json(comparison) if form == "json" else columns.to_csv(comparison.rows), nl=form == "json")
+        return
     console = console_for(form)
     shortest = shortened(comparison)
     read_rests(row.case for row in shortest.rows)

@@ -1,6 +1,6 @@
 """The review as Markdown for a pull or merge request (verdict first, worst cases first), as JSON and as plain text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgemeter.agent.base import figures
@@ -10,31 +10,42 @@ from edgemeter.agent.base.tables import markdown
 from edgemeter.agent.base.terminal import TableColumn
 from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
-from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, state_of
+from edgemeter.collector.compare.summary import CaseSummary, summaries_of
+from edgemeter.collector.review.case_history import ReviewSurroundings
+from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, GateLimit, state_of
 from edgemeter.collector.review.review import CaseChoice, Review, ReviewPair, UnpairedCase, case_sentence
+from edgemeter.collector.runs.cases import group_cases, names_of
+from edgemeter.collector.runs.store import StoreContents
 
 MARK = "<!-- edgemeter compare -->"
 # GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
 LONGEST = 60_000
 LEFT_OUT_SHOWN = 50
 FINDINGS_SHOWN = 25
+FIRST_BASELINE = (
+    "The first comparison has none: a push to the default branch stores one (`baseline: stored`), or measure the commit that the change "
+    "branches from on the same board (`baseline: base`)."
+)
+WITHOUT_BASELINE_SHOWN = 100
+NO_PAIR = "No case could be compared: none is on both sides. Measure both sides with the same suite; what each has is listed below."
 WORST_FIRST = ("worse", "both", "not settled", "not judged", "better", "alike")
 NAMES = {"both": "worse in part and better in part"}
 _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
 
 
-def to_markdown(review: Review, findings: Sequence[GateFinding]) -> str:
+def to_markdown(review: Review, findings: Sequence[GateFinding], around: ReviewSurroundings = ReviewSurroundings()) -> str:  # noqa: B008 - frozen
     """Return the comment, at most as long as may be posted; what is cut is counted."""
-    closing = {pair.name: [finding for finding in findings if finding.case == pair.name and finding.is_closing] for pair in review.pairs}
+    of_pair = {pair.name: [finding for finding in findings if finding.case == pair.name] for pair in review.pairs}
+    closing = {name: [finding for finding in of_case if finding.is_closing] for name, of_case in of_pair.items()}
     ordered = sorted(review.pairs, key=lambda pair: (-len(closing[pair.name]), WORST_FIRST.index(worst(pair)), -(pair.ratios.p50 or 0.0)))
-    rows = [_row(pair, closing[pair.name]) for pair in ordered]
+    rows = [_row(pair, of_pair[pair.name], around) for pair in ordered]
     head = [
         MARK,
         f"### Edgemeter: {_headline(review, findings)}",
         "",
-        f"Baseline `{_code(review.baseline)}`, new `{_code(review.new)}`.",
+        f"Baseline `{_code(review.baseline)}`, new `{_code(review.new)}`.{_page_link(around)}",
         "",
+        *([f"**Decision:** {_escaped(around.choice)}.", ""] if around.choice else []),
     ]
     tail = [*_gate(findings), *_left_out(review.left_out), _how(review)]
     table = ["| case | p50 | energy | accuracy | verdict |", "|---|---|---|---|---|"]
@@ -46,8 +57,35 @@ def to_markdown(review: Review, findings: Sequence[GateFinding]) -> str:
             break
         fitting.append(row)
     cut = [f"\n{len(rows) - len(fitting)} more cases do not fit; list all with `--json`."] if len(fitting) < len(rows) else []
-    body = [*table, *fitting, *cut] if rows else _choice_markdown(review.choice) if review.choice else ["No case could be compared."]
+    body = [*table, *fitting, *cut] if rows else _choice_markdown(review.choice) if review.choice else [NO_PAIR]
     return "\n".join([*head, *body, "", *tail]) + "\n"
+
+
+def without_baseline(sides: Sequence[str], why: str, new: StoreContents, limits: Sequence[GateLimit], around: ReviewSurroundings) -> str:
+    """Return the comment where the baseline has no run: why, how it gets some, and the figures of the new side."""
+    cases, refused = group_cases(new.runs)
+    summaries = summaries_of(cases)
+    names = names_of(summary.key for summary in summaries)
+    rows = [
+        f"| {_escaped(names[case.key])} | {_alone(case.p50_ms, 'ms')} | {_alone(case.gross_mj, 'mJ')} "
+        f"| {figures.accuracy(median_of(case.accuracy_value))} | {len(case.runs)} |"
+        for case in summaries[:WITHOUT_BASELINE_SHOWN]
+    ]
+    table = ["The new side:", "", "| case | p50 | energy | accuracy | runs |", "|---|---|---|---|---|", *rows, ""] if rows else []
+    judged = [f"Not judged: {', '.join(f'`{limit.text}`' for limit in limits)}; {IN_DOUBT}.", ""] if limits else []
+    lines = [
+        MARK,
+        "### Edgemeter: **no baseline to compare with**",
+        "",
+        f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.{_page_link(around)}",
+        "",
+        f"{_escaped(why[:1].upper() + why[1:])}. {FIRST_BASELINE}",
+        "",
+        *judged,
+        *table,
+        *_left_out([UnpairedCase(sides[1], entry.run or "unreadable run", entry.reason) for entry in refused]),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def worst(pair: ReviewPair) -> str:
@@ -80,18 +118,39 @@ def _counts(review: Review) -> str:
     return f"{figures.count(len(words), 'case')} compared" + (f": {counts}" if counts else "")
 
 
-def _row(pair: ReviewPair, closing: Sequence[GateFinding]) -> str:
+def _page_link(around: ReviewSurroundings) -> str:
+    return f" [See the runs]({around.link('compare')})." if around.page else ""
+
+
+def _row(pair: ReviewPair, findings: Sequence[GateFinding], around: ReviewSurroundings) -> str:
     case, baseline, judged = pair.case, pair.baseline, pair.judgements
     verdict = worst(pair)
     p50 = _change(baseline.p50_ms, case.p50_ms, "ms", judged["latency"])
     energy = _change(baseline.gross_mj, case.gross_mj, "mJ", judged["energy"])
     verdict_cell = f"**{verdict}**" if verdict in ("worse", "both") else verdict
-    limits = [f"**{'violates' if finding.outcome == 'violated' else 'not judged by'} {finding.limit.text}**" for finding in closing]
-    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([verdict_cell, *limits])]
+    limits = [
+        f"**{'violates' if finding.outcome == 'violated' else 'not judged by'} {finding.limit.text}**"
+        for finding in findings
+        if finding.is_closing
+    ]
+    shares = [f"<sub>{finding.limit.text}: {finding.share_text}</sub>" for finding in findings if finding.share_text]
+    cells = [_name(pair, around), p50, energy, _accuracy(pair), "<br>".join([verdict_cell, *limits, *shares])]
     doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
     notes = [*pair.changed, *levels(pair), *energy_classes(pair)]
     changed = f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else ""
+    if history := around.histories.get(pair.name):
+        changed += f"<br><sub>{history.line} {_escaped(history.words)}</sub>"
     return "| " + " | ".join([cells[0] + doubt + changed, *cells[1:]]) + " |"
+
+
+def _name(pair: ReviewPair, around: ReviewSurroundings) -> str:
+    """Return the name of a case, with links to its runs over time and to the newest run of each side where the page is known."""
+    if not around.page:
+        return _escaped(pair.name)
+    key = pair.case.key
+    over_time = around.link("trend", model=key.model, device=key.device, fleet=key.fleet)
+    sides = [f"[{name}]({around.link('run', id=side.run_ids[-1])})" for name, side in (("baseline", pair.baseline), ("new", pair.case))]
+    return f"[{_escaped(pair.name)}]({over_time})<br><sub>runs: {', '.join(sides)}</sub>"
 
 
 def levels(pair: ReviewPair) -> list[str]:
@@ -129,6 +188,10 @@ def _change(before: Spread | None, after: Spread | None, unit: str, judged: Judg
     return f"{plain}<br>{judged.verdict}: {_share(judged.decision.value)}{interval}"
 
 
+def _alone(spread: Spread | None, unit: str) -> str:
+    return "no figure" if spread is None else f"{figures.significant(spread.median)} {unit}"
+
+
 def _share(ratio: float) -> str:
     text = f"{ratio - 1:+.1%}"
     return "0.0%" if text in ("-0.0%", "+0.0%") else text
@@ -155,7 +218,11 @@ def _gate(findings: Sequence[GateFinding]) -> list[str]:
         counts = ", ".join(
             f"{sum(finding.outcome == outcome for finding in of_limit)} {outcome}" for outcome in ("violated", "kept", "not judged")
         )
-        lines.append(f"- `{limit.text}`: {counts}")
+        used = max((finding for finding in of_limit if finding.used is not None), key=lambda finding: finding.used or 0.0, default=None)
+        largest_share = (
+            f"; the most is {used.share_text.removeprefix('used ')}, by {_escaped(used.case or '')}" if used and len(of_limit) > 1 else ""
+        )
+        lines.append(f"- `{limit.text}`: {counts}{largest_share}")
         listed = sorted((finding for finding in of_limit if finding.outcome != "kept"), key=lambda finding: not finding.is_closing)
         lines += [
             f"  - {finding.outcome}: {_escaped(f'{finding.case}: {finding.words}' if finding.case else finding.words)}"
@@ -188,15 +255,24 @@ def _escaped(text: str) -> str:
     return figures.printable(text).translate(_ESCAPED)
 
 
-def to_json(review: Review, findings: Sequence[GateFinding]) -> str:
+def to_json(review: Review, findings: Sequence[GateFinding], choice: Mapping[str, Any] | None = None) -> str:
     """Return `{"baseline", "new", "pairs": [...], "choice", "limits": [...], "gate", "is_broken", "left_out": [...]}` as text."""
     document = {
         "baseline": review.baseline,
         "new": review.new,
         "pairs": [_pair_document(pair, review.matters) for pair in review.pairs],
         "choice": review.choice,
+        "decision": choice,
         "limits": [
-            {"limit": finding.limit.text, "case": finding.case, "outcome": finding.outcome, "words": finding.words} for finding in findings
+            {
+                "limit": finding.limit.text,
+                "case": finding.case,
+                "outcome": finding.outcome,
+                "words": finding.words,
+                "used": finding.used,
+                "used_at_most": finding.used_at_most,
+            }
+            for finding in findings
         ],
         "gate": state_of(findings) if findings else None,
         "is_broken": state_of(findings) != "open",
@@ -252,7 +328,8 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
         lines += [f"    {text}; --all-days counts them" for text in levels(pair)]
         lines += [f"    {text}" for text in energy_classes(pair)]
     lines += [
-        f"limit {finding.limit.text} {finding.outcome}: {finding.case + ': ' if finding.case else ''}{finding.words}"
+        f"limit {finding.limit.text} {finding.outcome}: {finding.case + ': ' if finding.case else ''}"
+        f"{finding.share_text + ': ' if finding.share_text else ''}{finding.words}"
         for finding in findings
     ]
     lines += [f"gate: {state}"] if (state := state_of(findings)) != "open" else []

@@ -12,8 +12,9 @@ from typing import Literal
 
 from edgemeter.agent.base.decision import decide
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.suggestions import near
-from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, judge_figure, speed_of, why_not_compared
+from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, judge_figure, speed_of, why_not_compared
 from edgemeter.collector.review.review import Review, ReviewPair
 
 LimitOutcome = Literal["kept", "violated", "not judged"]
@@ -37,7 +38,11 @@ class GateLimit:
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """The result of a limit for a case (None: all); `is_closing`: it keeps the gate closed; `why` is the reason where it is not judged."""
+    """The result of a limit for a case (None: all); `is_closing`: it keeps the gate closed; `why` is the reason where it is not judged.
+
+    `used` is the share of the limit by which the figure is worse, 0 where it is no worse, `used_at_most` the same of the worse end of the
+    95% interval; None where there is none.
+    """
 
     limit: GateLimit
     case: str | None
@@ -45,6 +50,16 @@ class GateFinding:
     words: str
     is_closing: bool = False
     why: str = ""
+    used: float | None = None
+    used_at_most: float | None = None
+
+    @property
+    def share_text(self) -> str:
+        """The share in words: `used 40% of the limit (upper bound 95%)`; empty where there is none."""
+        if self.used is None:
+            return ""
+        bound = "no interval" if self.used_at_most is None else f"upper bound {self.used_at_most:.0%}"
+        return f"used {self.used:.0%} of the limit ({bound})"
 
 
 def parse(text: str) -> tuple[GateLimit, ...]:
@@ -108,6 +123,7 @@ def _finding(pair: ReviewPair, limit: GateLimit) -> GateFinding:
     if judged is None:
         why = f"no {figure}: {why_not_compared(figure, pair.case, pair.baseline)}"
         return GateFinding(limit, pair.name, "not judged", why, why=why)
+    used, used_at_most = _shares(judged, limit)
     # Whether the figure itself, chance apart, is worse by more than the limit.
     value = judged.decision.value
     exact = None if value is None else decide(value, (value, value), limit.by, judged.decision.scale)
@@ -118,5 +134,20 @@ def _finding(pair: ReviewPair, limit: GateLimit) -> GateFinding:
         # More runs settle a ratio; the accuracy on these images stays what it is.
         is_closing = is_beyond and (bool(why) or figure == "accuracy")
         words = f"{judged.words}; {IN_DOUBT}" if is_closing else judged.words
-        return GateFinding(limit, pair.name, "not judged", words, is_closing, why or "the differences may be chance: measure more runs")
-    return GateFinding(limit, pair.name, "violated" if is_beyond else "kept", judged.words, is_closing=is_beyond)
+        why = why or "the differences may be chance: measure more runs"
+        return GateFinding(limit, pair.name, "not judged", words, is_closing, why, used, used_at_most)
+    outcome: LimitOutcome = "violated" if is_beyond else "kept"
+    return GateFinding(limit, pair.name, outcome, judged.words, is_beyond, used=used, used_at_most=used_at_most)
+
+
+def _shares(judged: Judgement, limit: GateLimit) -> tuple[float | None, float | None]:
+    """Return the shares of a limit that the figure and the worse end of its interval use; None of a limit of 0, which has no shares."""
+    value, bounds, is_ratio = judged.decision.value, judged.decision.bounds, judged.decision.scale == "ratio"
+    if value is None or limit.by == 0:
+        return None, None
+
+    def share(change: float) -> float:
+        worse = (change if judged.better == "lower" else 1 / change) - 1 if is_ratio else -gain(change, judged.better)
+        return max(0.0, worse) / limit.by
+
+    return share(value), None if bounds is None else max(map(share, bounds))

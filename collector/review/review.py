@@ -77,7 +77,8 @@ class CaseChoice:
 class Review:
     """The pairs in the order of the baseline, and what is left out; `baseline` and `new` are the sides as given on the command line.
 
-    Where no case is on both sides, `choice` is between the only case of each.
+    Where no case is on both sides, `choice` is between the only case of each. `candidates` are the cases of the new side, and those of the
+    baseline that it does not have.
     """
 
     baseline: str
@@ -86,6 +87,7 @@ class Review:
     left_out: tuple[UnpairedCase, ...]
     matters: SmallestDifferences
     choice: CaseChoice | None = None
+    candidates: tuple[CaseSummary, ...] = ()
 
 
 def review(
@@ -123,7 +125,7 @@ def review(
         reason = f"no usable run on the new side: {why}" if why else "not measured on the new side"
         if why or choice is None:
             left_out.append(UnpairedCase(baseline[0], names[summary.key], reason, is_lost=why is not None))
-    return Review(baseline[0], new[0], tuple(pairs), tuple(left_out), matters, choice)
+    return Review(baseline[0], new[0], tuple(pairs), tuple(left_out), matters, choice, (*now, *gone.values()))
 
 
 def _place(baseline: StoreContents, new: StoreContents) -> Callable[[CaseSummary], Hashable]:

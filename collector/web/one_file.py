@@ -31,11 +31,12 @@ METRICS = (DEFAULT_FIGURE, "gross_mj", "accuracy", "throttled_ratio")
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """The content chosen for a file: the cases, how many runs with raw samples, and the first comparison (else the overview)."""
+    """The content chosen for a file: the cases, how many runs with raw samples, and the `first` view or comparison (else the overview)."""
 
     case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
     runs: int = RUNS
     baseline: str | None = None
+    first: ViewRequest | None = None
     matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
 
 
@@ -103,8 +104,10 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     # Of the other baselines the first page.
     pages = min(PAGES, -(-len(indexed_cases) // CASES_SHOWN))
     requests = [
+        *([choice.first] if choice.first else []),
         *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
+        *([] if choice.first else [ViewRequest("decide")]),
         *(ViewRequest("compare", {"baseline": name}) for name in kept_references if name != choice.baseline),
         *(ViewRequest("compare", {"baseline": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
         *(ViewRequest("model", {"model": name}) for name in kept_models),

@@ -12,6 +12,7 @@ from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import ViewContext, baselines
+from edgemeter.collector.web.decide import decide_view
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
@@ -81,6 +82,7 @@ FormChoices: TypeAlias = Mapping[str, Mapping[str, str]]
 VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "overview": overview,
     "compare": compare_view,
+    "decide": decide_view,
     "model": model_view,
     "trend": trend_view,
     "device": device_view,
@@ -135,7 +137,10 @@ def content(
         route=ROUTES[request.view],
         # Without a script the form is sent with its button.
         action=links.to(request.view),
-        fields=[_field(name, current, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.get(name))],
+        fields=[
+            *(_field(name, current, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.get(name))),
+            *view.inputs,
+        ],
         exports=exports,
     )
 
@@ -166,7 +171,8 @@ def _field(name: str, request: ViewRequest, values: Mapping[str, str], labels: M
     picked = request.get(name)
     options = None if len(values) > MOST_CHOICES else _options(name, request, values)
     current = picked or (DEFAULT_FIGURE if name == "metric" and options else "")
-    return {"name": name, "label": labels.get(name, name.capitalize()), "picked": current, "count": f"{len(values):,}", "options": options}
+    hint = f"all {len(values):,}"
+    return {"name": name, "label": labels.get(name, name.capitalize()), "picked": current, "placeholder": hint, "options": options}
 
 
 def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> list[tuple[str, str]]:

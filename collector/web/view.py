@@ -23,6 +23,7 @@ BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
     "compare": ("baseline", "page"),
+    "decide": (),
     "model": ("model",),
     "trend": ("model", "metric"),
     "device": ("fleet", "device"),
@@ -128,8 +129,22 @@ def link(reference: str | None, text: str) -> Markup:
 
 
 @dataclass(frozen=True, slots=True)
+class FormInput:
+    """A field of a view's own in its form: typed, with a hint in `placeholder`, or picked of `options` (value and text)."""
+
+    name: str
+    label: str
+    picked: str
+    placeholder: str = ""
+    options: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class View:
-    """One view; `tables` are its figures (CSV holds the first), `filters` the facets of its form, `picked` what the address leaves open."""
+    """One view; `tables` are its figures (CSV holds the first), `filters` the facets of its form, `inputs` its own fields.
+
+    `picked` is what the address leaves open.
+    """
 
     title: str
     body: Markup
@@ -137,6 +152,7 @@ class View:
     tables: tuple[ViewTable, ...] = ()
     filters: tuple[str, ...] = ()
     picked: Mapping[str, str] = field(default_factory=dict)
+    inputs: tuple[FormInput, ...] = ()
 
     def between(self, first_ns: int, last_ns: int) -> "View":
         """Return the view with the rows of a period only, as its tables show them where a period was picked."""

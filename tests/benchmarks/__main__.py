@@ -56,6 +56,7 @@ PARTS = {
     "latency-worlds": Part("latency_worlds", 600, is_long=True),
     "trend": Part("trend", 600, is_long=True),
     "short-history": Part("short_history", 200, is_long=True),
+    "choose": Part("choosing", 420, is_long=True),
     "soak": Part("soak", 600, is_long=True),
 }
 

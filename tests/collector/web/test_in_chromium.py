@@ -29,6 +29,7 @@ ADDRESSES = (
     "",
     "compare",
     "compare?baseline=simulated-pi5-01&precision=int8",
+    "decide?accuracy=.3&latency=40",
     "model?model=tiny-detector",
     "trend?metric=gross_mj&device=simulated-pi5-07",
     "device?device=simulated-pi5-19",

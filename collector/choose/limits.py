@@ -1,0 +1,209 @@
+"""Limits as people write them, `p99<=33ms, ap>=.74, energy<=60mJ, board=Raspberry Pi 5`, read against the table of figures."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import plain_digits
+from edgemeter.agent.base.metrics import METRICS
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.contract.case_identity import FIELD
+from edgemeter.agent.contract.figures import Figure, in_view, without_unit
+from edgemeter.collector.compare.judgement import ACCURACY, JUDGED
+from edgemeter.collector.compare.summary import CaseSummary
+
+Side = Literal["at most", "at least"]
+EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"
+_TERM = re.compile(r"\s*([A-Za-z][\w .-]*?)\s*(<=|>=|≤|≥|<|>|=)\s*(.*?)\s*")
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*)")
+# Units of a quantity, each as so many of the unit that the table of figures has.
+_SCALES: Mapping[str, Mapping[str, str]] = {
+    "ms": {"ns": "0.000001", "us": "0.001", "µs": "0.001", "ms": "1", "s": "1000"},
+    "mJ": {"uJ": "0.001", "µJ": "0.001", "mJ": "1", "J": "1000", "kJ": "1000000"},
+    "MB": {"B": "0.000001", "KB": "0.001", "MB": "1", "GB": "1000", "KiB": "0.001024", "MiB": "1.048576", "GiB": "1073.741824"},
+    "per s": {"per s": "1", "/s": "1"},
+    "tokens/s": {"tokens/s": "1", "/s": "1"},
+    "": {"": "1", "%": "0.01"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FigureLimit:
+    """A limit of a figure: `value` in its unit of the table; of an accuracy `metric` is what people call it, empty for any."""
+
+    figure: Figure
+    side: Side
+    value: float
+    metric: str = ""
+
+    @property
+    def title(self) -> str:
+        """The figure as people call it: `latency p99`, `AP`."""
+        return self.metric or self.figure.title
+
+    @property
+    def amount(self) -> str:
+        """The value with its unit: `33 ms`."""
+        return with_unit(plain_digits(self.value, 12), self.figure)
+
+    @property
+    def text(self) -> str:
+        """The limit as it is written: `latency-p99<=33ms`."""
+        name = self.metric.lower() or self.figure.choice
+        unit = f" {self.figure.unit}" if " " in self.figure.unit else self.figure.unit
+        return f"{name}{'<=' if self.side == 'at most' else '>='}{plain_digits(self.value, 12)}{unit}"
+
+    def room(self, value: float) -> float:
+        """Return how far a value lies on the right side of the limit, in the figure's unit; negative: beyond it."""
+        return self.value - value if self.side == "at most" else value - self.value
+
+
+@dataclass(frozen=True, slots=True)
+class CaseCondition:
+    """A condition on what a case is: `board=Raspberry Pi 5`."""
+
+    name: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        """The condition as it is written."""
+        return f"{self.name}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceLimits:
+    """The request: limits of figures, and conditions on the cases."""
+
+    figures: tuple[FigureLimit, ...] = ()
+    conditions: tuple[CaseCondition, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it as it is written."""
+        return ", ".join([*(limit.text for limit in self.figures), *(condition.text for condition in self.conditions)])
+
+
+def with_unit(text: str, figure: Figure) -> str:
+    """Return a rounded value with the unit of its figure."""
+    return f"{text} {figure.unit}" if figure.unit else text
+
+
+# What may be limited, and chosen by: what is compared, whose scatter between runs is known.
+LIMITED: tuple[Figure, ...] = (*JUDGED.values(), *(entry for entry in in_view("compare") if entry.choice == ACCURACY))
+OBJECTIVES: Mapping[str, Figure] = {entry.choice: entry for entry in LIMITED}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", "-", name.strip().lower())
+
+
+def _figure_names() -> dict[str, tuple[Figure, str]]:
+    """Return every name of a figure in the table, and of accuracy every metric's; a name of two figures is none."""
+    names: dict[str, set[tuple[int, str]]] = {}
+    for index, entry in enumerate(LIMITED):
+        heading = entry.heading.removesuffix(entry.unit) if entry.unit else entry.heading
+        for name in (entry.choice, entry.column, entry.key, entry.stem, without_unit(entry.key), entry.title, entry.heading, heading):
+            names.setdefault(_plain(name), set()).add((index, ""))
+        if entry.choice == ACCURACY:
+            for metric, of_metric in METRICS.items():
+                for name in (metric, of_metric.title):
+                    names.setdefault(_plain(name), set()).add((index, of_metric.title))
+    clear = {name: next(iter(meanings)) for name, meanings in names.items() if len(meanings) == 1}
+    by_name = {name: (LIMITED[index], metric) for name, (index, metric) in clear.items()}
+    # A metric is called accuracy, too: of the figure it is one of several.
+    return by_name | {_plain(entry.choice): (entry, "") for entry in LIMITED}
+
+
+_FIGURES = _figure_names()
+
+
+def _scope(case: CaseSummary) -> str | None:
+    return case.energy.scope if case.energy else None
+
+
+# What a case is, by the names of conditions: the fields of its identity, and what is known of its surroundings.
+CONDITIONS: Mapping[str, Callable[[CaseSummary], object]] = {
+    "board": lambda case: case.around.environment["board"],
+    **{name.replace("_", "-"): lambda case, name=name: getattr(case.key, name) for name in FIELD},  # type: ignore[misc]
+    "scope": _scope,
+}
+
+
+def parse_limits(text: str) -> ChoiceLimits:
+    """Return the limits in a text; an empty one has none.
+
+    Raises:
+        ConfigError: a name, a sign, a number or a unit is wrong.
+    """
+    figures: list[FigureLimit] = []
+    conditions: list[CaseCondition] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = _TERM.fullmatch(part)
+        if match is None:
+            raise ConfigError(f"{part!r} is no limit: write NAME<=VALUE, NAME>=VALUE or NAME=TEXT, such as {EXAMPLE}")
+        name, sign, value = match.groups()
+        if _plain(name) in CONDITIONS and sign == "=":
+            conditions.append(CaseCondition(_plain(name), value))
+        else:
+            figures.append(_figure_limit(part, name, sign, value))
+    return ChoiceLimits(tuple(figures), tuple(conditions))
+
+
+def figure_limit(name: str, value: str) -> FigureLimit:
+    """Return the limit of a figure, or of a metric, on the side that is the better one; raises ConfigError as `parse_limits`."""
+    entry, metric = _FIGURES[_plain(name)]
+    better = _better_of(metric) if metric else entry.better
+    return _figure_limit(f"{name} {value}", name, "<=" if better == "lower" else ">=", value)
+
+
+def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
+    if _plain(name) not in _FIGURES:
+        raise ConfigError(f"{name!r} in {part!r} is neither a figure nor a property of a case: {near(name, _known_names())}")
+    entry, metric = _FIGURES[_plain(name)]
+    better = _better_of(metric) if metric else entry.better
+    side: Side = "at most" if sign in ("<=", "<", "≤") else "at least"
+    right = {"lower": "<=", "higher": ">="}.get(str(better))
+    if sign == "=" or (right is not None and (right == "<=") != (side == "at most")):
+        raise ConfigError(f"{part!r} has the wrong sign: of {entry.title} write {name}{right or '>='}{text}")
+    return FigureLimit(entry, side, _value(part, entry, text), metric)
+
+
+def _better_of(title: str) -> str:
+    return next(metric.better for metric in METRICS.values() if metric.title == title)
+
+
+def _known_names() -> Iterable[str]:
+    return [*(entry.choice for entry in LIMITED), "p50", "p90", "p99", "ap", "top-1", *CONDITIONS]
+
+
+def _value(part: str, entry: Figure, text: str) -> float:
+    match = _NUMBER.fullmatch(text)
+    units = _SCALES[entry.unit]
+    if match is None:
+        raise ConfigError(f"{part!r} has no number: write one in {entry.unit or 'its own unit, such as .74'}")
+    number, unit = match.groups()
+    # Energies of tokens are in mJ a token.
+    unit = unit.removesuffix("/token") if entry.choice.endswith("-token") else unit
+    if unit and unit not in units:
+        takes = ", ".join(filter(None, units)) or "no unit"
+        raise ConfigError(f"{part!r}: {entry.title} is in {entry.unit or 'no unit, or in %'}, not in {unit}; it takes {takes}")
+    return float(Decimal(number) * Decimal(units[unit or entry.unit]))
+
+
+def selected(summaries: Sequence[CaseSummary], conditions: Sequence[CaseCondition]) -> list[CaseSummary]:
+    """Return the cases that fulfil all conditions; of a board its beginning is enough. Raises ConfigError where a value selects none."""
+    cases = list(summaries)
+    for condition in conditions:
+        texts = [str(value) if (value := CONDITIONS[condition.name](case)) is not None else "" for case in cases]
+        value_text = condition.value.lower()
+        exact = [case for case, text in zip(cases, texts, strict=True) if text.lower() == value_text]
+        begins = [case for case, text in zip(cases, texts, strict=True) if re.match(rf"{re.escape(value_text)}\b", text.lower())]
+        narrowed = exact or begins
+        if not narrowed:
+            raise ConfigError(f"no case has {condition.text}: {near(condition.value, dict.fromkeys(filter(None, texts)))}")
+        cases = narrowed
+    return cases

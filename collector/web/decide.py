@@ -1,0 +1,209 @@
+"""The decision: limits as a form, the cases that meet them with certainty, those that may and those that do not, and the one to ship."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.figures import Figure
+from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.choose.certainty import ORDER, Certainty, LimitFinding, figure_text, value_of
+from edgemeter.collector.choose.choice import Choice, ChoiceCandidate, called, choose, chosen_by
+from edgemeter.collector.choose.choice_document import basis, objective_text, rows_of
+from edgemeter.collector.choose.limits import LIMITED, OBJECTIVES, ChoiceLimits, FigureLimit, figure_limit, parse_limits
+from edgemeter.collector.compare.comparison import reference_cases
+from edgemeter.collector.compare.judgement import ACCURACY
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.web.context import ViewContext, baselines
+from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.queries import CaseFilter, cases, count_cases, summaries
+from edgemeter.collector.web.view import FileLinks, FormInput, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
+
+FILTERS = ("model", "board", "device", "days", "level")
+# The limits that most people set have a field; all others are written.
+USUAL = ("latency", "latency-p99", "ttft", "tokens", "memory", "energy", "energy-output-token", ACCURACY)
+# Among more cases than these nobody chooses, and every interval would be too wide to say anything.
+MOST_CASES = 400
+HEADINGS: Mapping[Certainty, str] = {
+    "meets": "Meet the limits",
+    "may meet": "May meet the limits",
+    "does not meet": "Do not meet the limits",
+}
+METHOD = (
+    "A case meets a limit with certainty if its whole interval lies on the right side, and does not if the whole lies beyond it. Figures"
+    " without an interval, of suspect runs, or of one or two days are never certain."
+)
+
+
+def decide_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
+    """Return the decision by the limits in the address; what is wrong with one is said above the form."""
+    count = count_cases(context.connection, case_filter)
+    if not count:
+        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
+    if count > MOST_CASES:
+        text = f"There are {count:,} cases: pick a model, a board or a device until at most {MOST_CASES} are left to choose among."
+        return View("Decide", note(text), filters=FILTERS)
+    candidates = summaries(context.connection, cases(context.connection, case_filter), case_filter)
+    # A file cannot choose again.
+    is_file = isinstance(context.links, FileLinks)
+    empty = View("Decide", NO_CASE, filters=() if is_file else FILTERS, inputs=() if is_file else _inputs(context, request, candidates))
+    if not candidates:
+        return empty
+    try:
+        limits = limits_of(request.fields, candidates)
+        choice = _choice(context, request, case_filter, candidates, limits)
+    except ConfigError as error:
+        return replace(empty, body=element("p", {"class": "caution", "role": "alert"}, f"{error}."))
+    remark = [note("To choose by other limits serve the ledger: `edgemeter collector web`.")] if is_file else []
+    markup, tables = _body(choice, context.links, request)
+    title = f"Ship {choice.pick.name}" if choice.pick else "Nothing to ship yet" if choice.next else "Nothing to ship"
+    return replace(empty, title=title, lead=f"{choice.sentence}.", body=join([*remark, markup]), tables=tables)
+
+
+NO_CASE = note("No case has a usable run: pick another model, board or device.")
+
+
+def _choice(
+    context: ViewContext, request: ViewRequest, case_filter: CaseFilter, candidates: Sequence[CaseSummary], limits: ChoiceLimits
+) -> Choice:
+    by, baseline = request.get("by"), request.get("baseline")
+    if by and by not in OBJECTIVES:
+        raise ConfigError(f"by={by!r} is no figure to choose by: there are {', '.join(OBJECTIVES)}")
+    if not baseline:
+        return choose(candidates, limits, by or None)
+    # The baseline may be a board that was not picked.
+    wider = case_filter.without("device", "board", "fleet", "precision", "runtime")
+    everything = summaries(context.connection, cases(context.connection, wider), wider)
+    belongs = reference_cases((case.key.device for case in everything), (case.key.role for case in everything), baseline)
+    return choose(candidates, limits, by or None, [case for case in everything if belongs(case.key)])
+
+
+def limits_of(fields: Mapping[str, str], candidates: Sequence[CaseSummary]) -> ChoiceLimits:
+    """Return the limits in an address: a field for each figure, and `where` for conditions; raises ConfigError if one is invalid."""
+    of_fields: list[FigureLimit] = []
+    for name in OBJECTIVES:
+        if text := fields.get(name):
+            metrics = {called(OBJECTIVES[name], case) for case in candidates if case.accuracy} if name == ACCURACY else set()
+            of_fields.append(figure_limit(metrics.pop() if len(metrics) == 1 else name, text))
+    conditions = parse_limits(fields.get("where", ""))
+    return ChoiceLimits((*of_fields, *conditions.figures), conditions.conditions)
+
+
+def fields_of(limits: ChoiceLimits, by: str | None, baseline: str | None) -> dict[str, str]:
+    """Return the fields of the address that shows a choice."""
+    of_figures = {limit.figure.choice: f"{limit.value:.12g}" for limit in limits.figures}
+    conditions = ", ".join(condition.text for condition in limits.conditions)
+    fields = {**of_figures, "where": conditions, "by": by or "", "baseline": baseline or ""}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _inputs(context: ViewContext, request: ViewRequest, candidates: Sequence[CaseSummary]) -> tuple[FormInput, ...]:
+    """Return the fields of the form: a limit for each usual figure, the other limits, what to choose by, and the baseline."""
+    generates = any(case.generates for case in candidates)
+    usual = [entry for entry in LIMITED if entry.choice in USUAL and (generates or not entry.is_text_model_only)]
+    limited = [entry for entry in LIMITED if entry in usual or request.get(entry.choice)]
+    scored = next((case for case in candidates if case.accuracy), None)
+    of_figures = [
+        FormInput(limit.figure.choice, f"{_short(limit)} {_sign(limit)}", request.get(limit.figure.choice), limit.figure.unit)
+        for entry in limited
+        if (limit := figure_limit(called(entry, scored) if entry.choice == ACCURACY and scored else entry.choice, "0"))
+    ]
+    by = [("", "energy, else latency"), *((entry.choice, chosen_by(entry)) for entry in LIMITED if _is_known(entry, candidates))]
+    baseline = [("", "the most precise case"), *((name, name) for name in baselines(context.connection))]
+    return (
+        *of_figures,
+        FormInput("where", "More limits", request.get("where"), "p90<=40ms, scenario=offline"),
+        FormInput("by", "Choose by", request.get("by"), options=tuple(by)),
+        FormInput("baseline", "Held against", request.get("baseline"), options=tuple(baseline)),
+    )
+
+
+def _is_known(entry: Figure, candidates: Sequence[CaseSummary]) -> bool:
+    return any(value_of(case, entry) is not None for case in candidates)
+
+
+def _short(limit: FigureLimit) -> str:
+    return limit.metric or chosen_by(limit.figure).capitalize()
+
+
+def _sign(limit: FigureLimit) -> str:
+    return "≤" if limit.side == "at most" else "≥"
+
+
+def _body(choice: Choice, links: Links, request: ViewRequest) -> tuple[Markup, tuple[ViewTable, ...]]:
+    columns = _columns(choice, links)
+    parts = []
+    for state in reversed(ORDER):
+        members = choice.in_state(state)
+        if members:
+            markup, _ = grid(HEADINGS[state], columns, members, lambda candidate: {"class": _row_class(choice, candidate)})
+            heading = f"{HEADINGS[state]}: {figures.count(len(members), 'case')}"
+            parts.append(section(state.replace(" ", "-"), heading, markup))
+    if choice.next:
+        parts.append(section("next", "Measure next", _next(choice)))
+    limits = choice.limits.text
+    command = " ".join(["edgemeter compare --choose", shlex.quote(limits), *(["--by", request.get("by")] if request.get("by") else [])])
+    parts.append(section("basis", "What this rests on", element("p", None, basis(choice)), note(METHOD), element("pre", None, command)))
+    rows = rows_of(choice)
+    plain = ViewTable("candidates", tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
+    decision = ViewTable("decision", ("sentence", "limits", "by"), ((choice.sentence, limits, choice.by.choice),))
+    return join(parts), (plain, decision)
+
+
+def _row_class(choice: Choice, candidate: ChoiceCandidate) -> str | None:
+    return "pick" if candidate is choice.pick else "out" if candidate.state == "does not meet" else None
+
+
+def _columns(choice: Choice, links: Links) -> list[ViewColumn[ChoiceCandidate]]:
+    def name(candidate: ChoiceCandidate) -> Markup:
+        key = candidate.case.key
+        # A case over boards is of no fleet.
+        over_time = links.to("trend", model=key.model, device=key.device, fleet=key.fleet) if key.fleet else None
+        reference = over_time or links.to("trend", model=key.model)
+        small = "ship this" if candidate is choice.pick else "not told apart from it" if candidate in choice.rivals else ""
+        return with_small(link(reference, candidate.name), small)
+
+    limited = [_limit_column(limit, index) for index, limit in enumerate(choice.limits.figures)]
+    is_limited = any(limit.figure is choice.by for limit in choice.limits.figures)
+    return [
+        ViewColumn("case", "Case", lambda candidate: candidate.name, name, is_text=True),
+        ViewColumn("board", "Board", lambda candidate: candidate.case.around.environment["board"], is_text=True),
+        *([] if is_limited else [_objective_column(choice)]),
+        *limited,
+        ViewColumn("runs", "Runs", lambda candidate: len(candidate.case.run_ids)),
+        ViewColumn("reason", "Decided by", lambda candidate: candidate.reason, is_text=True),
+    ]
+
+
+def _limit_column(limit: FigureLimit, index: int) -> ViewColumn[ChoiceCandidate]:
+    return ViewColumn(
+        limit.text,
+        f"{_short(limit)} {_sign(limit)} {limit.amount}",
+        lambda candidate: candidate.findings[index].value,
+        lambda candidate: _limit_cell(candidate.findings[index]),
+    )
+
+
+def _objective_column(choice: Choice) -> ViewColumn[ChoiceCandidate]:
+    def cell(candidate: ChoiceCandidate) -> Markup:
+        value, _, interval = objective_text(choice, candidate).partition(" (")
+        return with_small(value, interval.removesuffix(")"))
+
+    return ViewColumn(choice.by.choice, choice.by.heading, lambda candidate: candidate.objective, cell)
+
+
+def _limit_cell(finding: LimitFinding) -> Markup:
+    if finding.value is None:
+        return with_small("not measured", finding.state)
+    value, _, interval = figure_text(finding.limit.figure, finding.value, finding.bounds).partition(" (")
+    unit = f" {finding.limit.figure.unit}"
+    return join([with_small(value.removesuffix(unit), interval.removesuffix(")")), element("small", None, finding.state)])
+
+
+def _next(choice: Choice) -> Markup:
+    lines = []
+    for step in choice.next:
+        command = [element("pre", None, step.further.command)] if step.further.command else []
+        lines.append(join([element("b", None, step.name), f": {step.further.words}.", *command]))
+    return part("reasons", lines)

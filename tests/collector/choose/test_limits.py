@@ -1,0 +1,87 @@
+"""ChoiceLimits as people write them: names, signs and units of the table of figures; what is wrong says what is right."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.choose.limits import EXAMPLE, OBJECTIVES, figure_limit, parse_limits, selected
+from edgemeter.collector.compare.views import gather
+from edgemeter.collector.runs.store import StoreContents
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.record_factory import make_environment
+from tests.fixtures.rows import table_row
+
+
+def test_the_example_of_the_help_is_read():
+    """Three figures with their units, an accuracy by its metric, and the board."""
+    limits = parse_limits(EXAMPLE)
+    assert [(limit.figure.choice, limit.side, limit.value, limit.metric) for limit in limits.figures] == [
+        ("latency-p99", "at most", 33.0, ""),
+        ("accuracy", "at least", 0.74, "AP"),
+        ("energy", "at most", 60.0, ""),
+        ("memory", "at most", 500.0, ""),
+    ]
+    assert [condition.text for condition in limits.conditions] == ["board=Raspberry Pi 5"]
+
+
+def test_a_limit_is_read_again_from_its_own_text():
+    """The text of the page and of documents is a text for the command."""
+    limits = parse_limits("p50<.0123 s, top-1>=74%, energy-output-token<=1.5J/token, tokens>=20 tokens/s, memory<=1GiB, runtime=onnx")
+    assert parse_limits(limits.text) == limits
+
+
+def test_units_are_converted_exactly():
+    """No rounding of binary fractions: 0.033 s is 33 ms, not 33.000000000000004."""
+    for text, value in (
+        ("p99<=0.033s", 33.0),
+        ("p99<=33000us", 33.0),
+        ("p99<=33", 33.0),
+        ("energy<=.06J", 60.0),
+        ("energy-output-token<=0.5 J/token", 500.0),
+        ("memory<=0.5GB", 500.0),
+        ("memory<=1GiB", 1073.741824),
+        ("ap>=74%", 0.74),
+        ("throughput>=30/s", 30.0),
+    ):
+        with table_row(text):
+            (limit,) = parse_limits(text).figures
+            assert limit.value == value
+
+
+def test_every_figure_is_limited_under_every_name_of_the_table():
+    """Its name in options, and as a field of the page, where the side is the better one."""
+    for name, entry in OBJECTIVES.items():
+        with table_row(name):
+            limit = figure_limit(name, "5")
+            assert (limit.figure, limit.side) == (entry, "at most" if entry.better == "lower" else "at least")
+            assert parse_limits(limit.text).figures == (limit,)
+
+
+def test_every_error_has_its_correction():
+    """An unknown name is corrected, a wrong unit gets the figure's, a wrong sign the right one."""
+    for text, words in (
+        ("p59<=33ms", "did you mean p99 or p90?"),
+        ("bord=pi", "did you mean board?"),
+        ("p99<=33mJ", "latency p99 is in ms, not in mJ; it takes ns, us, µs, ms, s"),
+        ("energy<=33ms", "energy per inference, gross is in mJ, not in ms"),
+        ("p99>=33ms", "write p99<=33ms"),
+        ("p99=33ms", "write p99<=33ms"),
+        ("wer>=.2", "write wer<=.2"),
+        ("ap<=.2", "write ap>=.2"),
+        ("p99<=fast", "has no number"),
+        ("fast", "write NAME<=VALUE"),
+        ("ap>=.74 ms", "accuracy is in no unit, or in %, not in ms"),
+    ):
+        with table_row(text), pytest.raises(ConfigError) as error:
+            parse_limits(text)
+        assert words in str(error.value), text
+
+
+def test_a_board_is_selected_by_the_beginning_of_its_name():
+    """`Raspberry Pi 5` is every revision of it, not a Raspberry Pi 500; one that is not there is corrected."""
+    boards = ("Raspberry Pi 5 Model B Rev 1.0", "Raspberry Pi 500", "NVIDIA Jetson Orin Nano")
+    runs = [make_run(f"d-{index}", id=str(index), environment=make_environment(board=board)) for index, board in enumerate(boards)]
+    cases = gather(StoreContents(runs)).summaries
+    (case,) = selected(cases, parse_limits("board=raspberry pi 5").conditions)
+    assert case.around.environment["board"] == boards[0]
+    with pytest.raises(ConfigError, match=r"no case has board=Raspbery Pi 4: did you mean"):
+        selected(cases, parse_limits("board=Raspbery Pi 4").conditions)

@@ -1,0 +1,178 @@
+"""What a comment has beside the figures: the past of each case, links to the page, the share of a limit, the decision, and no baseline."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli.main import cli
+from edgemeter.collector.review import gate
+from edgemeter.collector.review.case_history import BLOCKS, SHOWN, histories, page_address, sparkline
+from edgemeter.collector.review.document import MARK
+from edgemeter.collector.review.review import review
+from edgemeter.collector.runs.store import StoreContents
+from tests.fixtures.choice_cases import sides
+from tests.fixtures.comparison_factory import day_by_day, document
+from tests.fixtures.ledgers import fill
+from tests.fixtures.review_runs import make_side
+from tests.fixtures.rows import table_row
+
+DAY_NS = 86_400 * 10**9
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Return a folder without a ledger of this device."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("EDGEMETER_LEDGER", raising=False)
+    return tmp_path
+
+
+def named(runs, prefix):
+    """Return the runs with ids of their own."""
+    return [replace(run, id=f"{prefix}{index}") for index, run in enumerate(runs)]
+
+
+def written(folder, **of_new):
+    """Write both sides of a change of 1.2%; return their paths."""
+    paths = folder / "base.json", folder / "new.json"
+    paths[0].write_bytes(document(*named(make_side(agent="1"), "b")))
+    paths[1].write_bytes(document(*named(make_side(agent="2", seed=2, start=100, **({"factor": 1.012} | of_new)), "n")))
+    return [str(path) for path in paths]
+
+
+def comment(*arguments):
+    """Return the result of the command and its comment."""
+    result = CliRunner().invoke(cli, ["compare", *map(str, arguments), "--format", "markdown"])
+    return result.exit_code, result.output
+
+
+def past(folder):
+    """Return a ledger with twelve earlier days of the case, the last of them a fifth slower."""
+    slow = {11: 1.2}
+    runs = [
+        replace(
+            make_side(agent="0", runs=1, seed=day, factor=slow.get(day, 1.0))[0],
+            id=f"o{day}",
+            session=2,
+            seq=day + 1,
+            started_at_ns=(19_970 + day) * DAY_NS,
+        )
+        for day in range(12)
+    ]
+    return fill(folder / "past.sqlite", runs)
+
+
+def test_blocks_rise_with_the_values_and_small_differences_stay_small():
+    """A case that scatters by a thousandth is a flat line, not a mountain range."""
+    assert sparkline([1, 2, 3, 4, 5, 6, 7, 8]) == BLOCKS
+    assert len(set(sparkline([10.0, 10.01, 9.99, 10.0]))) <= 2
+    assert sparkline([10, 10, 20]) == f"{BLOCKS[0] * 2}{BLOCKS[-1]}"
+    assert sparkline([0.0, 0.0]) == BLOCKS[0] * 2
+
+
+def test_the_past_of_a_case_comes_from_the_ledger_in_blocks_and_in_words(home):
+    """The last runs, the new ones among them; what blocks show is beside them as text."""
+    base, new = written(home)
+    _, text = comment(base, new, "--ledger", past(home))
+    line, words = re.search(rf"<sub>([{BLOCKS}]+) (p50 of the last {SHOWN} runs since [^<]*)</sub>", text).groups()
+    assert len(line) == SHOWN
+    assert re.fullmatch(r"p50 of the last 20 runs since 2024-09-12: 11\.\d to 14\.\d ms, newest 1[12]\.\d ms", words.replace("&#45;", "-"))
+    assert line.count(BLOCKS[-1]) == 1
+    assert line.index(BLOCKS[-1]) == 3
+
+
+def test_without_a_ledger_the_past_is_that_of_both_sides(home):
+    """A comment of two documents needs nothing else."""
+    before, after = named(make_side(agent="1", runs=3), "b"), named(make_side(agent="2", runs=3, start=100), "n")
+    result = review((str(home / "base"), StoreContents(before)), (str(home / "new"), StoreContents(after)))
+    (history,) = histories(result, ()).values()
+    assert len(history.values) == 6
+
+
+def test_the_comment_links_to_the_page_whose_address_is_known(home, monkeypatch):
+    """By the option or the variable: to the case over time, and to the newest run of each side; without one there is no link."""
+    base, new = written(home)
+    assert "](http" not in comment(base, new)[1]
+    _, text = comment(base, new, "--page-url", "https://page.example:8080/edge/")
+    assert "(https://page.example:8080/edge/trend?device=pi-1&fleet=lab&model=tiny-detector)" in text
+    assert "[baseline](https://page.example:8080/edge/run?id=b7), [new](https://page.example:8080/edge/run?id=n7)" in text
+    monkeypatch.setenv("EDGEMETER_PAGE_URL", "http://page.example")
+    assert "[See the runs](http://page.example/compare)" in comment(base, new)[1]
+
+
+def test_an_address_that_is_none_of_a_page_is_refused():
+    """Nothing but a plain address comes into a link."""
+    assert page_address(None) == page_address("") == ""
+    for text in ("javascript:alert(1)", "page.example", "https://", "https://x/)[y](z", "https://x/?token=1", "ftp://x"):
+        with table_row(text), pytest.raises(ConfigError, match=r"write https://HOST"):
+            page_address(text)
+
+
+def test_a_finding_has_the_share_of_its_limit():
+    """The figure's share, and that of the worse end of its interval; a figure that is better uses nothing."""
+    for change, limit, used in (
+        ({"factor": 1.012}, "slower:3%", 0.4),
+        ({"factor": 0.9}, "slower:3%", 0.0),
+        ({"energy_factor": 1.1}, "energy:5%", 2.0),
+        ({"ap": 0.62}, "ap:1", 0.5),
+        ({"factor": 1.25}, "throughput:50%", 0.5),
+    ):
+        with table_row(change, limit):
+            after = make_side(agent="2", seed=2, start=100, spread=0.0001, **change)
+            result = review(("before", StoreContents(make_side(agent="1", spread=0.0001))), ("after", StoreContents(after)))
+            (finding,) = gate.judge(result, gate.parse(limit))
+            assert finding.used == pytest.approx(used, abs=0.02)
+            assert finding.used_at_most >= finding.used
+            assert finding.share_text == f"used {finding.used:.0%} of the limit (upper bound {finding.used_at_most:.0%})"
+
+
+def test_the_share_is_in_the_comment_the_terminal_and_the_document(home):
+    """Where the limit is kept, too: how near it was is what the reader asks next."""
+    base, new = written(home)
+    share = r"used \d+% of the limit \(upper bound \d+%\)"
+    assert re.search(rf"<sub>slower:3%: {share}</sub>", comment(base, new, "--fail-on", "slower:3%")[1])
+    arguments = ["compare", base, new, "--fail-on", "slower:3%"]
+    assert re.search(rf"limit slower:3% kept: .*: {share}: ", CliRunner().invoke(cli, arguments).output)
+    (limit,) = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).output)["limits"]
+    assert 0 < limit["used"] < limit["used_at_most"]
+
+
+def test_a_baseline_without_runs_explains_itself_in_the_comment(home):
+    """Why, how it gets some, what was measured anyway; and the gate stays closed."""
+    _, new = written(home)
+    (home / "empty").mkdir()
+    (home / "none.json").write_bytes(document())
+    for baseline, why in (
+        (home / "empty", "holds no bundle"),
+        (home / "none.json", "has no run to compare"),
+        (home / "gone", "is neither"),
+    ):
+        with table_row(baseline):
+            code, text = comment(baseline, new, "--fail-on", "slower:3%")
+            assert code == 1
+            assert text.startswith(f"{MARK}\n### Edgemeter: **no baseline to compare with**\n")
+            assert "baseline: stored" in text
+            assert "Not judged: `slower:3%`; in doubt a gate stays closed." in text
+            assert re.search(r"\| tiny-detector fp32 on onnx, pi-1 \| 12\.\d ms \| \d+\.\d mJ \| 0\.625 \| 8 \|", text)
+            assert why in text or baseline.name == "gone"
+
+
+def test_the_decision_of_the_terminal_stands_in_the_comment(home):
+    """The same sentence, whatever it is shown in; JSON has all of it."""
+    fp32, int8 = sides()
+    runs = named(day_by_day(fp32, int8), "r")
+    both = [replace(run, id=f"new-{run.id}", started_at_ns=run.started_at_ns + 20 * DAY_NS) for run in runs]
+    (home / "base.json").write_bytes(document(*runs))
+    (home / "new.json").write_bytes(document(*both))
+    limits = ["--choose", "p50<=8ms, ap>=.72"]
+    alone = CliRunner().invoke(cli, ["compare", "--ledger", str(home / "new.json"), *limits, "--json"])
+    sentence = json.loads(alone.output)["sentence"]
+    assert sentence.startswith("Ship int8 on litert: ")
+    pair = [str(home / "base.json"), str(home / "new.json"), *limits]
+    assert f"**Decision:** {sentence}." in comment(*pair)[1]
+    assert sentence in CliRunner().invoke(cli, ["compare", *pair]).output
+    assert json.loads(CliRunner().invoke(cli, ["compare", *pair, "--json"]).output)["decision"]["sentence"] == sentence

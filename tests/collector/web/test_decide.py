@@ -1,0 +1,121 @@
+"""The decision on the page: the same sentence as in the terminal, from a form whose address can be passed on."""
+
+import json
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from edgemeter.agent.cli.main import cli
+from edgemeter.collector.web import one_file
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.one_file import FileChoice
+from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.site import show
+from edgemeter.collector.web.view import ViewRequest, read_address
+from tests.fixtures.axe import axe_script, serious
+from tests.fixtures.choice_cases import sides
+from tests.fixtures.comparison_factory import day_by_day, document
+from tests.fixtures.one_file import opened
+from tests.fixtures.rows import table_row
+from tests.fixtures.served_page import indexed, served, view_context
+
+ADDRESS = "decide?latency=8&accuracy=.72"
+
+
+def runs_of_days(*cases):
+    """Return the runs of cases, each on a day of its own."""
+    return [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*(cases or sides())))]
+
+
+def view_of(address, runs=None):
+    """Return the view that an address shows of these runs."""
+    with view_context(runs or runs_of_days()) as context:
+        return show(context, read_address(address))
+
+
+def test_page_and_terminal_have_the_same_sentence(tmp_path):
+    """One sentence, whether by the fields of the form or as limits are written."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*runs_of_days()))
+    for address, limits in (
+        (ADDRESS, "p50<=8ms, ap>=.72"),
+        ("decide?where=p50<=8ms,+ap>=.72,+runtime=litert", "p50<=8ms, ap>=.72, runtime=litert"),
+        ("decide?latency=1", "p50<=1ms"),
+        ("decide?latency-p99=33", "p99<=33ms"),
+        ("decide", ""),
+    ):
+        with table_row(address):
+            printed = CliRunner().invoke(cli, ["compare", "--ledger", str(path), "--choose", limits, "--json"])
+            assert view_of(address).lead == f"{json.loads(printed.stdout)['sentence']}."
+
+
+def test_every_case_is_in_its_part_with_its_reason_as_text():
+    """Colour is not all that tells them apart."""
+    body = view_of(ADDRESS).body
+    parts = {part.partition('"')[0]: part for part in body.split('<section id="')[1:]}
+    assert "int8 on litert" in parts["meets"]
+    assert "ship this" in parts["meets"]
+    assert "fp32 on onnx" in parts["does-not-meet"]
+    assert "of at most 8 ms" in parts["does-not-meet"]
+    assert "edgemeter compare --choose &#x27;latency&lt;=8ms, ap&gt;=0.72&#x27;" in parts["basis"]
+
+
+def test_an_error_stands_above_the_form_which_keeps_its_values():
+    """The reader mends one field, and need not write the others again."""
+    view = view_of("decide?latency=9mJ&energy=60")
+    assert "latency p50 is in ms, not in mJ" in view.body
+    assert {field.name: field.picked for field in view.inputs if field.picked} == {"latency": "9mJ", "energy": "60"}
+    assert "did you mean" in view_of("decide?where=p59<=3").body
+    assert "is no figure to choose by" in view_of("decide?by=beauty").body
+
+
+def test_a_facet_of_the_form_narrows_the_choice():
+    """What is picked of a board or a device is a condition, too."""
+    assert view_of("decide?precision=fp32").title == "Ship fp32 on onnx"
+    assert view_of("decide?device=pi-9").title == "No run matches"
+
+
+def test_the_figures_are_there_as_json_and_csv():
+    """A row for each case, and the sentence."""
+    with served(runs_of_days()) as server:
+        body = json.loads(urlopen(f"{server.url}{ADDRESS}&format=json").read())  # noqa: S310 - our own server
+    assert [row["state"] for row in body["tables"]["candidates"]] == ["meets", "does not meet"]
+    assert body["tables"]["decision"][0]["sentence"].startswith("Ship int8 on litert: ")
+
+
+def test_a_file_holds_the_decision_that_it_was_made_with():
+    """First the one that was asked for; without one that without limits is among the views."""
+    with indexed(runs_of_days()) as index:
+        first = ViewRequest("decide", {"latency": "8"})
+        page = one_file.whole_page(index, TrendEvents(), FileChoice(CaseFilter(), first=first))
+        assert "<h1>Ship int8 on litert</h1>" in page.partition("<template")[0]
+        assert 'data-address="decide"' in opened(one_file.whole_page(index, TrendEvents(), FileChoice()))
+
+
+@pytest.mark.chromium
+def test_the_form_works_without_a_script(browser):
+    """The button sends it, and the address that comes of it shows the same again."""
+    with served(runs_of_days()) as server:
+        page = browser.open(f"{server.url}decide", has_scripts=False)
+        page.goto(f"{server.url}{ADDRESS}")
+        assert "int8 on litert" in page.run("document.querySelector('#meets').textContent")
+        page.run("document.querySelector('[name=latency]').value = '1'; document.querySelector('form.filters').submit()")
+        page.until("location.search.includes('latency=1&') && document.querySelector('h1').textContent === 'Nothing to ship'")
+        page.close()
+
+
+@pytest.mark.chromium
+@pytest.mark.needs("npm")
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)], ids=["desk", "phone, dark"])
+def test_the_decision_fits_and_axe_finds_nothing_serious(browser, width, dark):
+    """Also where cases are greyed, and where nothing is certain."""
+    with served(runs_of_days()) as server:
+        for address in (ADDRESS, "decide?latency-p99=33", "decide?latency=9mJ"):
+            page = browser.open(f"{server.url}{address}", width=width, dark=dark)
+            assert page.fits()
+            assert page.complaints() == []
+            page.run(axe_script())
+            assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+            page.close()
