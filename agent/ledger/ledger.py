@@ -174,7 +174,7 @@ class Ledger(ABC):
         """Remove one slice of what `retention` does not keep; call again until all is removed."""
 
     @abstractmethod
-    def chunks(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[HeldChunk]:
+    def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
         """Yield the records after `after_row` in the order of commits, as many together as are stored together."""
 
     @abstractmethod
@@ -218,19 +218,19 @@ class Ledger(ABC):
         """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
         return True
 
-    def records(self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None) -> Iterator[HeldRecord]:
-        """Yield the records after `after_row` in the order of commits; without samples unless asked for.
+    def records(self, *, with_samples: bool = False, after_row: int = 0, rows: Sequence[int] | None = None) -> Iterator[HeldRecord]:
+        """Yield the records after `after_row`, or those of the `rows`, in the order of commits; without samples unless asked for.
 
         A record that is not checked yet and turns out to be invalid is left out: it will be quarantined.
         """
-        for chunk in self.chunks(after_row=after_row, limit=limit):
+        for chunk in self.chunks(after_row=after_row) if rows is None else self.chunks_at(rows):
             for row, record in chunk.records():
                 has_surplus = record.samples and not with_samples
                 yield HeldRecord(row, chunk.received_ns, msgspec.structs.replace(record, samples=()) if has_surplus else record)
 
-    def texts(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+    def texts(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes]]:
         """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
-        for chunk in self.chunks(after_row=after_row, limit=limit):
+        for chunk in self.chunks(after_row=after_row):
             for row, payload in chunk.payloads():
                 yield row, chunk.received_ns, payload
 

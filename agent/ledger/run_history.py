@@ -258,7 +258,7 @@ class LedgerRuns:
         return payload
 
     def _entries(self, row: int, *, with_samples: bool = False) -> Iterator[HeldRecord]:
-        return self._ledger.records(with_samples=with_samples, after_row=row - 1, limit=1)
+        return self._ledger.records(with_samples=with_samples, rows=[row])
 
     def _excluded(self, *, with_samples: bool = False) -> Iterator[HeldRecord]:
         for _, _, received_ns, body in self._ledger.query(_EXCLUDED) if self._has_events else ():

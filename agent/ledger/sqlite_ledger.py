@@ -189,18 +189,18 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         """Return the size of the file."""
         return self.path.stat().st_size
 
-    def chunks(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[HeldChunk]:
+    def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
         """See `Ledger`."""
-        return self._chunks("WHERE row > ? ORDER BY row LIMIT ?", after_row, -1 if limit is None else limit)
+        return self._chunks("row > ?", after_row)
 
     def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
         """See `Ledger`."""
-        return self._chunks("WHERE row IN (SELECT value FROM json_each(?)) ORDER BY row", msgspec.json.encode(rows).decode())
+        return self._chunks("row IN (SELECT value FROM json_each(?))", msgspec.json.encode(rows).decode())
 
     def _chunks(self, condition: str, *values: object) -> Iterator[HeldChunk]:
         # Not `self.mapped`: whoever goes on with the iteration must not hold the file.
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            matches = self.connection.execute(f"SELECT row, place, chunk FROM runs {condition}", values)  # noqa: S608 - our own words
+            matches = self.connection.execute(f"SELECT row, place, chunk FROM runs WHERE {condition} ORDER BY row", values)  # noqa: S608 - our own words
             for chunk, rows in itertools.groupby(matches, operator.itemgetter(2)):
                 received_ns, body, is_checked = self.connection.execute(_CHUNK, (chunk, chunk)).fetchone()
                 yield HeldChunk([(row, index) for row, index, _ in rows], received_ns, chunk_text(body), bool(is_checked))

@@ -21,7 +21,7 @@ from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, Run
 from edgemeter.collector.trend.current import SegmentStart, current_case, level_figures, segment_starts
 from edgemeter.collector.trend.history import Points, series_order
 
-BATCH = 500
+BATCH = 2000
 SUMMED_AT_ONCE = 50
 Progress = Callable[[str, int, int], None]
 
@@ -79,12 +79,12 @@ class IndexRefresher:
             with self._writing():
                 (position,) = self._connection.execute("SELECT position FROM place").fetchone()
                 rows = self._source.rows_after(position, BATCH) if position < last else ()
-                self._take(rows)
-                reached = rows[-1] if rows else position
-                self._connection.execute("UPDATE place SET position = ?", (reached,))
-            if reached == position:
+                if rows:
+                    self._take(rows)
+                    self._connection.execute("UPDATE place SET position = ?", (rows[-1],))
+            if not rows:
                 break
-            self._progress("reading runs", reached, last)
+            self._progress("reading runs", rows[-1], last)
             tell()
         if self._connection.execute("SELECT runs FROM place").fetchone()[0] > self._source.count():
             self._drop_removed(_ROWS, (), self._source.rows)
@@ -109,9 +109,10 @@ class IndexRefresher:
         """Empty the index where it is of another ledger or of other code."""
         identity = f"{code_hash()} {self._source.identity()}"
         with self._writing():
-            stored_identity, position = self._connection.execute("SELECT identity, position FROM place").fetchone()
+            query = "SELECT identity, max(position, coalesce((SELECT max(row) FROM measured), 0)) FROM place"
+            stored_identity, reached = self._connection.execute(query).fetchone()
             # What was removed at the end is dropped later; beyond the highest row a backup was restored, and rows are given anew.
-            if stored_identity != identity or position > self._source.highest_row():
+            if stored_identity != identity or reached > self._source.highest_row():
                 empty_index(self._connection, identity)
                 self._known.clear()
 
@@ -287,7 +288,8 @@ class IndexRefresher:
             run = run_of_row(row)
             if run.fingerprint not in fingerprints:
                 fingerprints[run.fingerprint] = msgspec.json.decode(text, type=Fingerprint)
-            points.append((level_figures(run._replace(at_ns=run.started_at_ns)), fingerprints[run.fingerprint]))
+            at_start = run if run.at_ns == run.started_at_ns else run._replace(at_ns=run.started_at_ns)
+            points.append((level_figures(at_start), fingerprints[run.fingerprint]))
         return points
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import msgspec
-
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
@@ -53,15 +51,14 @@ class LedgerSource:
     def read(self, rows: Sequence[int]) -> Iterator[tuple[int, int | None, RunRecord]]:
         """Yield the records of these rows: the row, when it was received (None: unknown), and the record without samples."""
         with open_ledger(self.place, "read") as ledger:
-            for chunk in ledger.chunks_at(rows):
-                for row, record in chunk.records():
-                    yield row, chunk.received_ns, msgspec.structs.replace(record, samples=()) if record.samples else record
+            for entry in ledger.records(rows=rows):
+                yield entry.row, entry.received_ns, entry.record
 
     def one(self, row: int) -> RunRecord:
         """Return the record of a row with its raw samples; raises UnavailableError if it is not there any more."""
         with open_ledger(self.place, "read") as ledger:
-            entry = next(iter(ledger.records(with_samples=True, after_row=row - 1, limit=1)), None)
-        if entry is None or entry.row != row:
+            entry = next(ledger.records(with_samples=True, rows=[row]), None)
+        if entry is None:
             raise UnavailableError(f"row {row} of the ledger {str(self.place)!r} no longer exists: it was deleted because of its age")
         return entry.record
 

@@ -24,7 +24,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import HeldChunk, coalesce
+from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.influx.client import InfluxHttp
@@ -233,14 +233,13 @@ class Reconciler:
         if self._points.known is not None and self._points.known.refresh(self._ledger):
             forget_tags()
         expired, refused = set[int](), set[int]()
-        for first, last in coalesce(sorted({difference.row for difference in differences if difference.row})):
-            for chunk in self._ledger.chunks(after_row=first - 1, limit=last - first + 1):
-                written = [(row, line) for row, lines in self._points.of_chunk(chunk) for line in lines]
-                if self._points.known is not None:
-                    self._points.known.save(self._ledger)
-                for point in self._sink.write([line for _, line in written]):
-                    (expired if point.is_expired else refused).add(written[point.index][0])
-                self._pause()
+        for chunk in self._ledger.chunks_at(sorted({difference.row for difference in differences if difference.row})):
+            written = [(row, line) for row, lines in self._points.of_chunk(chunk) for line in lines]
+            if self._points.known is not None:
+                self._points.known.save(self._ledger)
+            for point in self._sink.write([line for _, line in written]):
+                (expired if point.is_expired else refused).add(written[point.index][0])
+            self._pause()
         return expired, refused
 
 

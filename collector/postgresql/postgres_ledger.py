@@ -173,17 +173,11 @@ WHERE chunk = ?"""
         records = self._delete(before_ns(retention.records_days, now_ns), drained, is_any=is_only_records_left)
         return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
-    def chunks(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[HeldChunk]:
+    def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
         """See `Ledger`."""
-        remaining = limit
-        while remaining is None or remaining > 0:
-            page_rows = PAGE_ROWS if remaining is None else min(PAGE_ROWS, remaining)
-            page = self.query(f"{_PAGE} WHERE row > ? ORDER BY row LIMIT ?", after_row, page_rows)
+        while page := self.query(f"{_PAGE} WHERE row > ? ORDER BY row LIMIT ?", after_row, PAGE_ROWS):
             yield from self._page(page)
-            if len(page) < page_rows:
-                return
             after_row = page[-1][0]
-            remaining = None if remaining is None else remaining - len(page)
 
     def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
         """See `Ledger`."""

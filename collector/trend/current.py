@@ -44,7 +44,10 @@ def current_cases(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
 
 def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
     """Return where the current segment of each case (runs of any verdict, oldest first) begins; None where all runs are of one level."""
-    counted = [[(figures._replace(verdict="valid"), below) for figures, below in points] for points in cases]
+    counted = [
+        [(figures if figures.verdict == "valid" else figures._replace(verdict="valid"), below) for figures, below in points]
+        for points in cases
+    ]
     starts: list[SegmentStart | None] = [None] * len(cases)
     for name in LEVELS:
         metric = METRICS[name]

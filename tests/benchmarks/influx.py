@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -62,7 +63,7 @@ def comparisons() -> Iterator[Comparison]:
 def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison:
     """Return the CPU time of a write by influxdb-client beside the time that the same write takes over a bare connection."""
     with SqliteLedger(ledger, "read") as opened:
-        lines = [line for _, _, text in opened.texts(limit=CLIENT_RECORDS) for line in points.lines(text)]
+        lines = [line for _, _, text in islice(opened.texts(), CLIENT_RECORDS) for line in points.lines(text)]
     parts = [lines[start : start + BATCH_POINTS] for start in range(0, len(lines), BATCH_POINTS)]
     with _influx(folder) as server:
         sink = open_sink(InfluxConfig(server.url, server.token, server.org, server.bucket))

@@ -83,10 +83,11 @@ def test_numbers_coalesce_into_ranges_whatever_repeats():
     assert coalesce([1, 1, 2, 3, 5, 5]) == [(1, 3), (5, 5)]
 
 
-def test_records_are_read_from_a_row_on_and_up_to_a_limit(ledger):
-    """What the drain pages by."""
+def test_records_are_read_from_a_row_on_and_by_their_rows(ledger):
+    """What the drain and the index page by."""
     ledger.commit([arrival(make_record(session=5, seq=seq, model=make_model(name=f"m{seq}"))) for seq in range(1, 6)])
-    assert [record.record.seq for record in ledger.records(after_row=2, limit=2)] == [3, 4]
+    assert [record.record.seq for record in ledger.records(after_row=2)] == [3, 4, 5]
+    assert [record.record.seq for record in ledger.records(rows=[2, 4])] == [2, 4]
     assert ledger.last_row() == 5
 
 
@@ -272,3 +273,17 @@ def test_a_state_that_the_broker_brings_again_is_no_change(ledger):
     for at, (state, session) in enumerate([("online", 2), ("online", 2), ("lost", 2), ("lost", 2), ("online", 3), ("online", 3)]):
         ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state=state, session=session), at)])
         assert ledger.devices()[0].changed_ns == at - at % 2
+
+
+def test_records_are_read_by_their_rows_without_what_is_stored_beside_them(ledger):
+    """Those of one device from chunks that others share; a row that is not there is left out."""
+    records = [make_record(device=f"pi-{seq % 2}", session=5, seq=seq, samples=()) for seq in range(1, 7)]
+    ledger.commit([arrival(record) for record in records[:4]])
+    ledger.commit([arrival(record) for record in records[4:]])
+    rows = [entry.row for entry in ledger.records()]
+    assert ledger.rows_of("pi-1") == rows[::2]
+    assert ledger.rows_of("pi-7") == []
+    assert [ledger.rows_after(rows[1], limit) for limit in (3, 99)] == [rows[2:5], rows[2:]]
+    read = [(row, record) for chunk in ledger.chunks_at([*rows[::2], rows[-1] + 9]) for row, record in chunk.records()]
+    assert read == list(zip(rows[::2], records[::2], strict=True))
+    assert list(ledger.chunks_at([])) == []

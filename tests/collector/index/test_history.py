@@ -326,3 +326,18 @@ def test_of_a_board_without_runs_all_are_read(fleet, decoded):
     with contextlib.closing(LedgerHistory(fleet, device="pi-77")) as history:
         assert {key.device for key in history.series()} == {"pi-1", "pi-2", "pi-5", "pi-9"}
     assert len(decoded) > 200
+
+
+def test_an_index_of_one_board_is_begun_anew_after_a_backup_was_restored(path):
+    """Its rows are given to other runs then."""
+    keep(path, make_days(noisy(100, 10)))
+    with contextlib.closing(sqlite3.connect(path)) as source, contextlib.closing(sqlite3.connect(path.with_name("backup"))) as target:
+        source.backup(target)
+    keep(path, make_days([None] * 10 + noisy(100, 20), seq=10))
+    LedgerHistory(path, device="pi-1").close()
+    for file in (path, *path.parent.glob("ledger.sqlite-*")):
+        file.unlink()
+    path.with_name("backup").rename(path)
+    keep(path, make_days([None] * 10 + noisy(50, 5), seq=10, device="pi-2"))
+    with contextlib.closing(LedgerHistory(path)) as history:
+        assert {key.device: len(history.points(key)) for key in history.series()} == {"pi-1": 10, "pi-2": 5}

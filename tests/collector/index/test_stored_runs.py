@@ -1,0 +1,64 @@
+import contextlib
+
+import pytest
+
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.record_conditions import Condition, Verdict
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.index.index_file import connect_index, pack_record, slim_record, unpack_record
+from edgemeter.collector.index.refresh import IndexRefresher
+from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, WORKED_OUT, stored_run
+from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, figures_of, run_of_row
+from tests.fixtures.comparison_factory import make_run, no_energy
+from tests.fixtures.ledgers import arrival
+from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_energy, make_latency
+
+ESTIMATED = {"latency": "measured", "energy": "estimated", "accuracy": "measured"}
+VARIED = {
+    "usual": {},
+    "digits": {"energy": make_energy(gross_mj=1 / 3, gross_u_mj=0.1 / 7, net_mj=0.1, net_u_mj=0.03)},
+    "other coverage": {"energy": make_energy(gross_mj=71.3, gross_u_mj=1.7, gross_k=2.13, net_mj=30.1, net_u_mj=2.9, net_k=3.18)},
+    "unknown uncertainty": {"energy": make_energy(gross_u_mj=None)},
+    "net not resolvable": {"energy": make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable")},
+    "net below nothing": {"energy": make_energy(net_mj=-3.3, net_u_mj=7.7)},
+    "estimated": {"provenance": ESTIMATED},
+    "no energy": no_energy(),
+    "no median": {"p50_ms": None},
+    "bounds": {"latency": make_latency(p50_ms=0.1, p50_low_ms=0.1 - 1e-17, p50_high_ms=0.3)},
+    "accuracy of nothing": {"accuracy": make_accuracy(value=0.0, low=0.0, high=0.03)},
+    "throttled": {"conditions": (Condition(when="before", temperatures_c={"cpu": 61.5}, throttled_now=True),)},
+    "invalid": {"verdict": Verdict(state="invalid", reasons=("clock: it jumped",))},
+    "clock not synchronised": {"clock_synchronised": False},
+    "clock ahead": {"started_at_ns": STARTED_AT_NS + 900 * NS_PER_DAY},
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_every_figure_of_the_index_is_that_of_the_record_to_the_last_digit(path, name):
+    """Also what SQL works out: bounds, relative uncertainties, the time that counts."""
+    received_ns = STARTED_AT_NS + NS_PER_DAY // 3
+    run = make_run(session=1, seq=1, **VARIED[name])
+    with SqliteLedger(path) as ledger:
+        ledger.commit([arrival(run, received_ns)])
+    with contextlib.closing(connect_index(path.with_name("index"))) as connection:
+        IndexRefresher(connection, LedgerSource(path)).refresh()
+        columns = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
+        (row,) = connection.execute(f"SELECT {columns} FROM runs").fetchall()  # noqa: S608 - our own names
+    assert run_of_row(row)._replace(fingerprint=0) == figures_of(run, received_ns)
+
+
+def test_a_record_is_kept_without_the_figures_that_its_row_has():
+    """Beside the row of another run it takes more."""
+    template = slim_record(make_run(p50_ms=1 / 3))
+    first, second = (make_run(p50_ms=p50_ms, energy=make_energy(gross_mj=5 * p50_ms)) for p50_ms in (1 / 7, 1 / 9))
+    beside_first, beside_second = (stored_run(run, figures_of(run))[1] for run in (first, second))
+    packed = pack_record(slim_record(first), template, beside_first)
+    assert len(packed) + 30 < len(pack_record(slim_record(first), template, beside_second))
+    assert unpack_record(packed, template, beside_first).latency == first.latency
+
+
+def test_no_column_is_stored_that_follows_from_others():
+    """Each figure of a run is stored or worked out, none twice."""
+    assert not set(OF_RUN) & set(WORKED_OUT)
+    assert {*RUN_COLUMNS, *VALUE_COLUMNS} == ({*OF_RUN, *WORKED_OUT} & {*RUN_COLUMNS, *VALUE_COLUMNS}) | set(COMMON)
