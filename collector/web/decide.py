@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.charts.chart import ViewTable
@@ -15,6 +16,7 @@ from edgemeter.collector.choose.limits import LIMITED, OBJECTIVES, ChoiceLimits,
 from edgemeter.collector.compare.comparison import reference_cases
 from edgemeter.collector.compare.judgement import ACCURACY
 from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.web.context import ViewContext, baselines
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases, summaries
@@ -30,6 +32,8 @@ HEADINGS: Mapping[Certainty, str] = {
     "may meet": "May meet the limits",
     "does not meet": "Do not meet the limits",
 }
+# The width of a drawn interval, and what its scale has beside the values, as a share of their range.
+WIDTH, BESIDE = 96, 0.15
 METHOD = (
     "A case meets a limit with certainty if its whole interval lies on the right side, and does not if the whole lies beyond it. Figures"
     " without an interval, of suspect runs, or of one or two days are never certain."
@@ -143,12 +147,22 @@ def _body(choice: Choice, links: Links, request: ViewRequest) -> tuple[Markup, t
     if choice.next:
         parts.append(section("next", "Measure next", _next(choice)))
     limits = choice.limits.text
-    command = " ".join(["edgemeter compare --choose", shlex.quote(limits), *(["--by", request.get("by")] if request.get("by") else [])])
+    command = _command(choice, request)
     parts.append(section("basis", "What this rests on", element("p", None, basis(choice)), note(METHOD), element("pre", None, command)))
     rows = rows_of(choice)
     plain = ViewTable("candidates", tuple(rows[0]), tuple(tuple(row.values()) for row in rows))
     decision = ViewTable("decision", ("sentence", "limits", "by"), ((choice.sentence, limits, choice.by.choice),))
     return join(parts), (plain, decision)
+
+
+def _command(choice: Choice, request: ViewRequest) -> str:
+    """Return the command that chooses the same; a period has no option."""
+    picked = [f"{name}={value}" for name in FACETS if (value := request.get(name))]
+    limits = ", ".join(filter(None, [choice.limits.text, *picked]))
+    options = [(name, request.get(field)) for name, field in (("--by", "by"), ("--reference", "baseline"))]
+    texts = [text for name, value in options if value for text in (name, shlex.quote(value))]
+    all_days = ["--all-days"] if request.get("level") == "all" else []
+    return " ".join(["edgemeter compare --choose", shlex.quote(limits), *texts, *all_days])
 
 
 def _row_class(choice: Choice, candidate: ChoiceCandidate) -> str | None:
@@ -164,24 +178,27 @@ def _columns(choice: Choice, links: Links) -> list[ViewColumn[ChoiceCandidate]]:
         small = "ship this" if candidate is choice.pick else "not told apart from it" if candidate in choice.rivals else ""
         return with_small(link(reference, candidate.name), small)
 
-    limited = [_limit_column(limit, index) for index, limit in enumerate(choice.limits.figures)]
+    limited = [_limit_column(choice, limit, index) for index, limit in enumerate(choice.limits.figures)]
     is_limited = any(limit.figure is choice.by for limit in choice.limits.figures)
     return [
         ViewColumn("case", "Case", lambda candidate: candidate.name, name, is_text=True),
-        ViewColumn("board", "Board", lambda candidate: candidate.case.around.environment["board"], is_text=True),
+        ViewColumn("reason", "Decided by", lambda candidate: candidate.reason, is_text=True),
         *([] if is_limited else [_objective_column(choice)]),
         *limited,
         ViewColumn("runs", "Runs", lambda candidate: len(candidate.case.run_ids)),
-        ViewColumn("reason", "Decided by", lambda candidate: candidate.reason, is_text=True),
+        ViewColumn("board", "Board", lambda candidate: candidate.case.around.environment["board"], is_text=True),
     ]
 
 
-def _limit_column(limit: FigureLimit, index: int) -> ViewColumn[ChoiceCandidate]:
+def _limit_column(choice: Choice, limit: FigureLimit, index: int) -> ViewColumn[ChoiceCandidate]:
+    values = [limit.value, *(value for candidate in choice.candidates if (value := candidate.findings[index].value) is not None)]
+    room = (max(values) - min(values)) * BESIDE or abs(limit.value) * BESIDE or 1.0
+    scale = min(values) - room, max(values) + room
     return ViewColumn(
         limit.text,
         f"{_short(limit)} {_sign(limit)} {limit.amount}",
         lambda candidate: candidate.findings[index].value,
-        lambda candidate: _limit_cell(candidate.findings[index]),
+        lambda candidate: _limit_cell(candidate.findings[index], scale),
     )
 
 
@@ -193,12 +210,30 @@ def _objective_column(choice: Choice) -> ViewColumn[ChoiceCandidate]:
     return ViewColumn(choice.by.choice, choice.by.heading, lambda candidate: candidate.objective, cell)
 
 
-def _limit_cell(finding: LimitFinding) -> Markup:
+def _limit_cell(finding: LimitFinding, scale: Bounds) -> Markup:
     if finding.value is None:
         return with_small("not measured", finding.state)
     value, _, interval = figure_text(finding.limit.figure, finding.value, finding.bounds).partition(" (")
     unit = f" {finding.limit.figure.unit}"
-    return join([with_small(value.removesuffix(unit), interval.removesuffix(")")), element("small", None, finding.state)])
+    words = with_small(value.removesuffix(unit), interval.removesuffix(")"))
+    return join([words, _drawn_interval(finding, finding.value, scale), element("small", None, finding.state)])
+
+
+def _drawn_interval(finding: LimitFinding, value: float, scale: Bounds) -> Markup:
+    """Return the interval and the limit as a line, of what the cell has in words; what lies beyond the column's scale is cut."""
+
+    def x(at: float) -> str:
+        return f"{WIDTH * min(1.0, max(0.0, (at - scale[0]) / (scale[1] - scale[0]))):.1f}"
+
+    low, high = finding.bounds or (value, value)
+    marks = [
+        element("line", {"class": "limit", "x1": x(finding.limit.value), "x2": x(finding.limit.value), "y1": "0", "y2": "12"}),
+        element("line", {"x1": x(low), "x2": x(high), "y1": "6", "y2": "6"}),
+        element("circle", {"cx": x(value), "cy": "6", "r": "3"}),
+    ]
+    return element(
+        "svg", {"class": "interval", "viewBox": f"0 0 {WIDTH} 12", "width": str(WIDTH), "height": "12", "aria-hidden": "true"}, *marks
+    )
 
 
 def _next(choice: Choice) -> Markup:
