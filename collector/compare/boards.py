@@ -10,7 +10,7 @@ from edgemeter.agent.base.run_statistics import FEWEST
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
 from edgemeter.collector.compare.spread import RunPoint, Spread, of_points
-from edgemeter.collector.compare.summary import CaseSummary, CaseSurroundings
+from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, CaseSurroundings
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CurrentSegment, distinct, grouped
 
 _BETTER = {entry.name: entry.better for entry in FIGURES}
@@ -65,7 +65,6 @@ def _summary(cases: Sequence[CaseSummary]) -> CaseSummary:
     names = dict.fromkeys(chain.from_iterable(case.spreads for case in cases))
     spreads = {name: spread for name in names if (spread := _over_boards(cases, name)) is not None}
     u_values = {name: [case.uncertainties.get(name) for case in cases if name in case.spreads] for name in names}
-    accuracy = _over_boards(cases, "accuracy")
     net_states = [case.energy.net_state for case in cases if case.energy]
     unresolved = next((state for state in net_states if state != "resolved"), "resolved")
     return replace(
@@ -75,7 +74,7 @@ def _summary(cases: Sequence[CaseSummary]) -> CaseSummary:
         p50_ms=spreads.get("latency_p50_ms"),
         spreads=spreads,
         uncertainties={name: max(u for u in values if u) for name, values in u_values.items() if all(values)},
-        accuracy=replace(newest.accuracy, value=accuracy) if newest.accuracy and accuracy else None,
+        accuracy=_accuracy_over_boards(cases),
         energy=replace(newest.energy, net_state=unresolved) if newest.energy else None,
         suspect=sum(case.suspect > 0 for case in cases),
         verdict_reasons=tuple(distinct(chain.from_iterable(case.verdict_reasons for case in cases))),
@@ -91,6 +90,16 @@ def _over_boards(cases: Sequence[CaseSummary], name: str) -> Spread | None:
     # Each board counts once; what is known of it rests on its own days and runs.
     days = max((spread.interval.days for _, spread in having if spread.interval), default=1)
     return replace(over, interval=replace(over.interval, days=days, runs=sum(spread.n for _, spread in having)))
+
+
+def _accuracy_over_boards(cases: Sequence[CaseSummary]) -> AccuracySummary | None:
+    """Return the accuracy of the board in the middle, with its bounds, which are over images, and the range over boards."""
+    scored = sorted((case.accuracy for case in cases if case.accuracy), key=lambda accuracy: accuracy.value.median)
+    over = _over_boards(cases, "accuracy")
+    if not scored or over is None:
+        return None
+    middle = scored[len(scored) // 2]
+    return replace(middle, value=replace(over, median=middle.value.median))
 
 
 def _surroundings(around: Sequence[CaseSurroundings]) -> CaseSurroundings:

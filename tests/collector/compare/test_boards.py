@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.boards import fold_boards, worst_board
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
-from tests.fixtures.record_factory import make_energy, make_environment
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment
 
 PI, ORIN = make_environment(board="Raspberry Pi 5"), make_environment(board="Jetson Orin Nano")
 
@@ -47,6 +47,16 @@ def test_only_what_is_equal_in_everything_but_the_device_is_one_row():
     ]
     (row,) = rows_of_several(*boards(5), *apart)
     assert {board.case.key.device for board in row.boards} == {f"pi-{n:02}" for n in range(5)}
+
+
+def test_the_bounds_of_an_accuracy_are_those_of_the_board_in_the_middle():
+    """The newest board scores .04 less: the row has neither its value nor its bounds, and names it as the worst."""
+    right, wrong = (make_accuracy(value=value, low=value - 0.006, high=value + 0.006) for value in (0.74, 0.70))
+    runs = [*boards(4, accuracy=right), make_run("pi-99", id="pi-99", environment=PI, p50_ms=10.5, started_at_ns=2**61, accuracy=wrong)]
+    (row,) = rows_of_several(*runs)
+    accuracy = row.case.accuracy
+    assert (accuracy.value.median, accuracy.value.low, accuracy.low, accuracy.high) == pytest.approx((0.74, 0.70, 0.734, 0.746))
+    assert worst_board(row, "accuracy").case.key.device == "pi-99"
 
 
 def test_two_boards_stay_two_rows_and_so_does_the_baseline():
