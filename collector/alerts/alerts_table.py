@@ -11,30 +11,29 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.figures import ABSENT, count, printable, stamp
 from edgemeter.collector.alerts.check import AlertCheck
 from edgemeter.collector.alerts.lifecycle import Alert, RuleHealth
-from edgemeter.collector.alerts.notices import Notice
 from edgemeter.collector.alerts.outbox import UnsentNotice
 from edgemeter.collector.alerts.waiting import WaitingChannel
 from edgemeter.collector.trend.finding import iso
 
 
-def check_text(result: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
+def check_text(result: AlertCheck, plan: Mapping[str, int]) -> str:
     """Return what a check did (or a dry run would do) as lines."""
     lines = [
         f"{change.event:8} [{change.alert.firing.severity}] {change.alert.firing.title}: {change.alert.firing.text}"
         for change in result.changes
     ]
-    lines += [f"would send {count(len(notices), 'notice')} to {name}" for name, notices in plan.items() if notices]
+    lines += [f"would send {count(notices, 'notice')} to {name}" for name, notices in plan.items()]
     lines += [f"sent {count(delivery.notices, 'notice')} to {delivery.channel}" for delivery in result.sent if delivery.notices]
     return "\n".join(map(printable, lines)) or "no changes"
 
 
-def check_json(result: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
+def check_json(result: AlertCheck, plan: Mapping[str, int]) -> str:
     """Return what a check did as JSON."""
     return json_document(
         {
             "changes": [{"event": change.event, "alert": alert_row(change.alert)} for change in result.changes],
             "sent": [asdict(delivery) for delivery in result.sent],
-            "would_send": {name: len(notices) for name, notices in plan.items() if notices},
+            "would_send": plan,
             "waiting": [asdict(channel) for channel in result.waiting],
         }
     )

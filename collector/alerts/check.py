@@ -1,7 +1,8 @@
 """One check: evaluate the rules, update the alerts and queue what the channels are told, in one transaction; then deliver."""
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from edgemeter.collector.alerts.channels import send_notices
 from edgemeter.collector.alerts.delivery import Sent
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.lifecycle import AlertChange
-from edgemeter.collector.alerts.notices import Notice, notice_of_alert
+from edgemeter.collector.alerts.notices import Notice
 from edgemeter.collector.alerts.rules import AlertRules
 from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
 from edgemeter.collector.index.history import LedgerHistory
@@ -78,12 +79,9 @@ def _begin(statements: Statements, rules: AlertRules, now_ns: int) -> None:
     outbox.update_states(statements, rules, now_ns)
 
 
-def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> dict[str, list[Notice]]:
-    """Return the notices of `changes` for each channel."""
-    plan: dict[str, list[Notice]] = {channel.name: [] for channel in rules.channel}
-    for channel, change in outbox.planned_notices(rules, changes):
-        plan[channel.name].append(notice_of_alert(change.event, change.alert, rules.link))
-    return plan
+def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> Mapping[str, int]:
+    """Return how many notices of `changes` each channel would be sent."""
+    return Counter(channel.name for channel, _ in outbox.planned_notices(rules, changes))
 
 
 def send_test(rules: AlertRules, name: str) -> None:
