@@ -33,15 +33,15 @@ def compress(*pieces: bytes) -> bytes:
     return b"".join([*map(packing.compress, pieces), packing.flush()])
 
 
-def compress_beside(text: bytes, beside: bytes) -> bytes:
-    """Return `text` compressed without what it has in common with `beside`, of which the last 8 kB count; without header and checksum."""
-    packing = _codec.compressobj(_LEVEL, _codec.DEFLATED, _RAW, _LITTLE_MEMORY, _codec.Z_DEFAULT_STRATEGY, beside)
+def compress_beside(text: bytes, dictionary: bytes) -> bytes:
+    """Return `text` compressed without what it shares with `dictionary`, of which the last 8 kB count, without header and checksum."""
+    packing = _codec.compressobj(_LEVEL, _codec.DEFLATED, _RAW, _LITTLE_MEMORY, _codec.Z_DEFAULT_STRATEGY, dictionary)
     return packing.compress(text) + packing.flush()
 
 
-def expand_beside(packed: bytes, beside: bytes) -> bytes:
+def expand_beside(packed: bytes, dictionary: bytes) -> bytes:
     """Return what `compress_beside` compressed beside the same."""
-    return zlib.decompressobj(_RAW, beside).decompress(packed)
+    return zlib.decompressobj(_RAW, dictionary).decompress(packed)
 
 
 def expand(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:

@@ -163,13 +163,13 @@ def reader(path: str) -> Callable[[RunRecord], Any]:
     """Return what reads `energy.gross_mj` of a run; None where a part on the way is None, and of an empty path."""
     if not path:
         return lambda _: None
-    first, *others = map(attrgetter, path.split("."))
-    if not others:
+    first, *deeper = map(attrgetter, path.split("."))
+    if not deeper:
         return first
 
     def value(run: RunRecord) -> Any:
         part: Any = first(run)
-        for read in others:
+        for read in deeper:
             if part is None:
                 return None
             part = read(part)

@@ -277,11 +277,11 @@ def slim_record(record: RunRecord) -> bytes:
     return _encode(msgspec.structs.replace(record, **_LEFT_AWAY))
 
 
-def pack_record(text: bytes, template: bytes, beside: Sequence[Any]) -> bytes:
+def pack_record(text: bytes, template: bytes, own_values: Sequence[Any]) -> bytes:
     """Return `text` compressed against `template` and the values of `BESIDE_BODY` in its row."""
-    return deflate.compress_beside(text, template + _encode(beside))
+    return deflate.compress_beside(text, template + _encode(own_values))
 
 
-def unpack_record(body: bytes, template: bytes, beside: Sequence[Any]) -> RunRecord:
+def unpack_record(body: bytes, template: bytes, own_values: Sequence[Any]) -> RunRecord:
     """Return the record that `pack_record` compressed."""
-    return _decode(deflate.expand_beside(body, template + _encode(beside)))
+    return _decode(deflate.expand_beside(body, template + _encode(own_values)))

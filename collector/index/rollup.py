@@ -52,7 +52,9 @@ class RolledUp:
         """Return the runs that cannot be compared, oldest first."""
         query = f"SELECT body, text, reason, {BESIDE_BODY} {_UNUSABLE.format('JOIN bodies USING (row) JOIN templates USING (template)')}"
         with contextlib.closing(connect_index(self.path)) as connection:
-            return [RefusedRun(unpack_record(body, text, beside), reason) for body, text, reason, *beside in connection.execute(query)]
+            return [
+                RefusedRun(unpack_record(body, text, own_values), reason) for body, text, reason, *own_values in connection.execute(query)
+            ]
 
 
 def rolled_up(

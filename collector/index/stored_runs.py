@@ -44,8 +44,8 @@ WORKED_OUT = {"at_ns": "coalesce(own_at_ns, started_at_ns)"} | {
 def stored_run(run: RunRecord, figures: RunFigures) -> tuple[tuple[object, ...], tuple[object, ...]]:
     """Return the values of `OF_RUN` from `own_at_ns` on, and those of `BESIDE_BODY`."""
     values = [*_picked(figures.values)]
-    for place, u_of, coverage_of in _U_READERS:
-        is_there, k = figures.values[place] is not None, coverage_of(run)
+    for column, u_of, coverage_of in _U_READERS:
+        is_there, k = figures.values[column] is not None, coverage_of(run)
         values += u_of(run) if is_there else None, k if is_there and k != USUAL_K else None
     at_ns = None if figures.at_ns == figures.started_at_ns else figures.at_ns
     return (at_ns, *(getattr(figures, name) for name in _OWN), *values), (figures.id, figures.started_at_ns, *values)

@@ -160,7 +160,7 @@ def runs_of(connection: sqlite3.Connection, number: int, newest: int = -1, *, us
     template = connection.execute("SELECT text FROM cases JOIN templates USING (template) WHERE case_number = ?", (number,)).fetchone()
     query = f"SELECT body, {BESIDE_BODY} FROM measured JOIN bodies USING (row) WHERE case_number = ? AND is_usable >= ? {_BACKWARDS}"  # noqa: S608
     bodies = connection.execute(query, (number, usable, newest)).fetchall()
-    return [unpack_record(body, template[0], beside) for body, *beside in reversed(bodies)] if template else []
+    return [unpack_record(body, template[0], own_values) for body, *own_values in reversed(bodies)] if template else []
 
 
 def ids_of(connection: sqlite3.Connection, number: int, newest: int) -> tuple[str, ...]:

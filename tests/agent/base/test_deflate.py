@@ -67,12 +67,12 @@ def test_what_is_damaged_or_too_long_is_refused():
 def test_what_was_compressed_beside_something_is_expanded_beside_it_whichever_library_did_it(monkeypatch):
     """An index may be made with ISA-L and read without; what both have in common is hardly stored, up to 8 kB back."""
     isal = pytest.importorskip("isal.isal_zlib")
-    beside, own = os.urandom(6000), os.urandom(100)
-    text = beside[:3000] + own + beside[3000:]
+    dictionary, different = os.urandom(6000), os.urandom(100)
+    text = dictionary[:3000] + different + dictionary[3000:]
     for library in (isal, zlib):
         monkeypatch.setattr(deflate, "_codec", library)
         monkeypatch.setattr(deflate, "_LEVEL", 1)
-        packed = deflate.compress_beside(text, beside)
+        packed = deflate.compress_beside(text, dictionary)
         assert len(packed) < 250
-        assert deflate.expand_beside(packed, beside) == text
-        assert deflate.expand_beside(deflate.compress_beside(b"", os.urandom(20_000)), beside) == b""
+        assert deflate.expand_beside(packed, dictionary) == text
+        assert deflate.expand_beside(deflate.compress_beside(b"", os.urandom(20_000)), dictionary) == b""

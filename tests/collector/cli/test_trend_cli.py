@@ -63,7 +63,7 @@ def test_csv_has_a_line_a_day(store):
     assert float(rows[70]["value"]) == pytest.approx(1.0, rel=0.05)
 
 
-def test_of_one_board_in_a_ledger_the_others_are_read_only_to_say_what_is_known(tmp_path):
+def test_the_trend_of_one_board_of_a_ledger_is_that_among_all(tmp_path):
     """Its trend is that of all; a condition that nothing fulfils is refused with the names of every board's models."""
     path = str(fill(tmp_path / "ledger.sqlite", [*make_days(noisy(100, 20)), *make_days(noisy(90, 20), device="pi-2", model="other")]))
     of_board = json.loads(run(trend, "--ledger", path, "--device", "pi-2", "--json").stdout)

@@ -290,7 +290,7 @@ def figures_in(history):
 def test_the_first_trend_of_one_board_reads_the_records_of_that_board_only(fleet, decoded):
     """Nothing a second time; the others are read by who asks for them, and this board's not again; progress is shown."""
     reported = []
-    with contextlib.closing(LedgerHistory(fleet, device="pi-9", progress=lambda *told: reported.append(told))) as history:
+    with contextlib.closing(LedgerHistory(fleet, device="pi-9", progress=lambda *report: reported.append(report))) as history:
         of_board = figures_in(history)
         of_board_trends = watch.trends_of(history, (), METRICS)
     assert decoded == ["pi-9"] * 120
