@@ -45,8 +45,8 @@ LARGEST, AMONG, FULLEST_RATIO = 16, 256, 0.25
 class SeriesTraits:
     """By what a series is recognised; each is empty or None where the series holds too little for it.
 
-    `stretches` are values float64 [n, 25] by the hash of their order; `ranked` is float64 [256], values at ranks over their median, with
-    `tolerance`; `largest` are the largest distinct values, and `rare` whether it means anything that two runs share them.
+    `stretches` are values float64 [n, 25] by the hash of their order; `ranked` is float64 [256], logarithms of values at ranks over their
+    median, with `tolerance`; `largest` are the largest distinct values, and `rare` whether it means anything that two runs share them.
     """
 
     name: str
@@ -173,11 +173,11 @@ def _factor(values: Floats, earlier_values: Floats, *, is_whole: bool) -> float 
 
 def _ranked(values: Values, ordered: Values) -> tuple[Floats | None, float]:
     """Return the values at ranks over their median, and how far rounding moves them."""
-    if ordered.size < FEWEST_DISTINCT or values.size < RANKS or (middle := float(np.median(values))) <= 0:
+    if ordered.size < FEWEST_DISTINCT or values.size < RANKS or ordered[0] <= 0:
         return None, 0.0
-    tolerance = 2 * float(np.diff(ordered).min()) / middle if values.dtype.kind == "i" else 1e-9
+    tolerance = 2 * float(np.diff(ordered).min()) / float(ordered[0]) if values.dtype.kind == "i" else 1e-9
     places = np.linspace(0, values.size - 1, RANKS).round().astype(np.intp)
-    ranked = np.sort(values)[places] / middle
+    ranked = np.log(np.sort(values)[places] / np.median(values))
     spread = float(ranked[int(0.9 * RANKS)] - ranked[int(0.1 * RANKS)])
     return (ranked, tolerance) if spread >= BEYOND * math.sqrt(values.size) * tolerance else (None, 0.0)
 

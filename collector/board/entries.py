@@ -76,12 +76,15 @@ def _without_copies(entries: Sequence[SiteEntry]) -> list[SiteEntry]:
     copied = originals([(str(entry.path), entry.stated) for entry in by_trust if entry.stated])
     files = {str(entry.path): entry.path.name for entry in entries}
     copies = grouped((original, files[copy]) for copy, (original, _) in copied.items())
-    return [
-        replace(entry, state="copied", run=None, reason=f"{copied[path][1]} as {files[copied[path][0]]}: one measurement counts once")
-        if (path := str(entry.path)) in copied
-        else replace(entry, copies=tuple(copies.get(path, ())))
-        for entry in entries
-    ]
+    checked = []
+    for entry in entries:
+        if (path := str(entry.path)) in copied:
+            original, how = copied[path]
+            reasons = [f"{how} as {files[original]}: one measurement counts once", *([entry.reason] if entry.reason else [])]
+            checked.append(replace(entry, state="copied", run=None, reason="; ".join(reasons)))
+        else:
+            checked.append(replace(entry, copies=tuple(copies.get(path, ()))))
+    return checked
 
 
 def _entry(file: Path, labs: Mapping[str, str]) -> SiteEntry:
