@@ -27,7 +27,7 @@ from edgemeter.collector.choose.certainty import (
 )
 from edgemeter.collector.choose.further_runs import FurtherRuns, further_runs, members_apart
 from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits, selected
-from edgemeter.collector.choose.over_boards import over_boards
+from edgemeter.collector.choose.over_boards import over_boards, without_suspect
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.judgement import ACCURACY, speed_of
 from edgemeter.collector.compare.pairing import PRECISION_BITS, References
@@ -74,7 +74,8 @@ class Choice:
     """The candidates, the best first, and what was chosen among them.
 
     `by` is the figure that is chosen by; `confidence` that of each interval, for so many `statements`; `rivals` are not told apart from the
-    pick, `unlike` the number of cases that cannot stand in for these.
+    pick, `unlike` the number of cases that cannot stand in for these,
+    `suspect` that of runs that are left out.
     """
 
     limits: ChoiceLimits
@@ -87,6 +88,7 @@ class Choice:
     statements: int
     confidence: float
     unlike: int
+    suspect: int = 0
 
     def in_state(self, state: Certainty) -> list[ChoiceCandidate]:
         """Return the candidates of a certainty, the best first."""
@@ -106,7 +108,10 @@ def choose(
     """
     if not summaries:
         raise UnavailableError("there is no case to choose among: measure some with `edgemeter run MODEL MODEL`")
-    cases, unlike = _alike(over_boards(selected(summaries, limits.conditions)))
+    picked = selected(summaries, limits.conditions)
+    sound = [without_suspect(case) for case in picked]
+    suspect = sum(len(case.run_ids) for case in picked) - sum(len(case.run_ids) for case in sound)
+    cases, unlike = _alike(over_boards(sound))
     entry = OBJECTIVES[by] if by else _usual_objective(cases)
     statements = decisions(cases, limits.figures)
     confidence = confidence_of(statements)
@@ -115,7 +120,9 @@ def choose(
     pick, rivals = _pick(certain, entry, confidence)
     following = _next(candidates, pick, entry, confidence)
     sentence = _sentence(pick, rivals, candidates, references, limits, entry, confidence, following)
-    return Choice(limits, entry, tuple(candidates), pick, tuple(rivals), sentence, tuple(following), statements, confidence, unlike)
+    return Choice(
+        limits, entry, tuple(candidates), pick, tuple(rivals), sentence, tuple(following), statements, confidence, unlike, suspect
+    )
 
 
 def _alike(cases: Sequence[CaseSummary]) -> tuple[list[CaseSummary], int]:
@@ -284,8 +291,8 @@ def _claims(
 
 
 def called(entry: Figure, case: CaseSummary) -> str:
-    """Return what people call a figure: of an accuracy its metric."""
-    return metric_name(case.accuracy.metric) if entry.choice == ACCURACY and case.accuracy else entry.title
+    """Return what people call a figure in a sentence: of an accuracy its metric."""
+    return metric_name(case.accuracy.metric) if entry.choice == ACCURACY and case.accuracy else chosen_by(entry)
 
 
 def baseline_of(case: CaseSummary, cases: Sequence[CaseSummary], references: Sequence[CaseSummary] | None) -> CaseSummary | None:

@@ -13,6 +13,7 @@ from edgemeter.collector.compare.views import FlatRow, case_row
 
 # The state of a limit in a cell beside its figure.
 MARKS: dict[Certainty, str] = {"meets": "yes", "may meet": "?", "does not meet": "no"}
+ROWS_SHOWN = 40
 _STYLES = {"meets": "green", "may meet": "yellow", "does not meet": "dim"}
 
 
@@ -37,6 +38,7 @@ def choice_fields(choice: Choice) -> dict[str, Any]:
         "statements": choice.statements,
         "confidence": choice.confidence,
         "other_cases": choice.unlike,
+        "suspect_runs_left_out": choice.suspect,
     }
 
 
@@ -90,9 +92,10 @@ def objective_text(choice: Choice, candidate: ChoiceCandidate) -> str:
 def basis(choice: Choice) -> str:
     """Return what the intervals rest on: their confidence, and for how many statements at once."""
     unlike = f" {figures.count(choice.unlike, 'case')} of another task, data, input or scenario left out." if choice.unlike else ""
+    suspect = f" {figures.count(choice.suspect, 'suspect run')} left out." if choice.suspect else ""
     return (
         f"Chosen by {chosen_by(choice.by)}. Intervals of {choice.confidence * 100:.4g}% each, so that all {choice.statements} statements "
-        f"hold together in 95%, on these boards.{unlike}"
+        f"hold together in 95%, on these boards.{unlike}{suspect}"
     )
 
 
@@ -106,8 +109,8 @@ def next_lines(choice: Choice) -> list[str]:
 
 
 def columns(choice: Choice) -> list[TableColumn]:
-    """Return the candidates as columns: state, case, the figure chosen by, each limit, and what decides."""
-    candidates = choice.candidates
+    """Return the first candidates as columns: state, case, the figure chosen by, each limit, and what decides."""
+    candidates = choice.candidates[:ROWS_SHOWN]
     limited = [
         TableColumn(finding.limit.text, [_limit_cell(candidate.findings[index]) for candidate in candidates], rank=REDUNDANT)
         for index, finding in enumerate(candidates[0].findings)
@@ -137,4 +140,6 @@ def show(choice: Choice, console: Console) -> None:
     """Print the choice, as wide as the console is."""
     print_text(console, f"{choice.sentence}.", "bold")
     console.print(fitted_table(columns(choice), console.width, {**_STYLES, "ship": "bold green"}))
-    print_lines(console, [*next_lines(choice), basis(choice)])
+    hidden = len(choice.candidates) - ROWS_SHOWN
+    cut = [f"{figures.count(hidden, 'more case')}: see them all with --json, --format csv or --output"] if hidden > 0 else []
+    print_lines(console, [*cut, *next_lines(choice), basis(choice)])

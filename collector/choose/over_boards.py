@@ -1,4 +1,4 @@
-"""One case over the boards of a type: what is chosen is a type of board, not one of its boards, where three and more show its spread."""
+"""The cases that are chosen among: without suspect runs, and over the boards of a type where three and more show its spread."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,15 @@ import msgspec
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
 from edgemeter.collector.compare.spread import MedianInterval, Spread
-from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.compare.summary import CaseSummary, summarise
+from edgemeter.collector.runs.cases import CaseRuns, grouped
+
+
+def without_suspect(case: CaseSummary) -> CaseSummary:
+    """Return the case without its suspect runs, of which nothing is certain; as it is where it has no others."""
+    if not case.suspect or case.suspect == len(case.run_ids):
+        return case
+    return summarise(CaseRuns(case.key, tuple(run for run in case.runs if run.verdict.state == "valid"), case.segment))
 
 
 def over_boards(cases: Sequence[CaseSummary]) -> list[CaseSummary]:

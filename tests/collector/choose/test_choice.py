@@ -11,6 +11,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.choose.choice import choose
+from edgemeter.collector.choose.choice_document import basis
 from edgemeter.collector.choose.limits import parse_limits
 from edgemeter.collector.compare.views import gather
 from edgemeter.collector.runs.store import StoreContents
@@ -21,6 +22,8 @@ from tests.fixtures.comparison_factory import day_by_day, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_environment
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
+
+SUSPECT = Verdict(state="suspect", reasons=("throttled: the clock fell",))
 
 
 def choice_of(text, *runs_of_cases, by=None, on_days=True):
@@ -56,11 +59,10 @@ def test_by_latency_the_sentence_begins_with_the_speed():
 
 def test_nothing_is_certain_of_a_figure_that_is_missing_or_in_doubt():
     """Not measured, measured on a day or two, suspect, without an interval, or at another scope: it may meet, and it is said why."""
-    suspect = Verdict(state="suspect", reasons=("throttled: the clock fell",))
     for name, limit, changes, on_days, words in (
         ("no energy", "energy<=60mJ", no_energy(), True, "not measured: no power sensor here"),
         ("one day", "p50<=8ms", {}, False, "measured on 1 day, other days may differ"),
-        ("suspect", "p50<=8ms", {"verdict": suspect}, True, "8 of 8 runs suspect"),
+        ("suspect", "p50<=8ms", {"verdict": SUSPECT}, True, "8 of 8 runs suspect"),
         ("two runs", "p50<=8ms", {"runs": 2}, True, "2 runs, an interval takes 3"),
         ("other metric", "top-1>=.7", {}, True, "its accuracy is AP"),
         ("no bounds", "ap>=.7", {"accuracy": make_accuracy(value=0.741)}, True, "no bounds recorded"),
@@ -71,6 +73,17 @@ def test_nothing_is_certain_of_a_figure_that_is_missing_or_in_doubt():
             (int8,) = [candidate for candidate in choice.candidates if candidate.case.key.precision == "int8"]
             assert words in int8.reason
             assert choice.pick is None or choice.pick is not int8
+
+
+def test_a_suspect_run_is_left_out_and_the_others_decide():
+    """One throttled run of eight, twice as long, neither makes the case uncertain nor counts."""
+    fp32, int8 = sides()
+    throttled = make_side(agent="1", runs=1, seed=7, factor=0.8, precision="int8", runtime="litert", verdict=SUSPECT)
+    choice = choice_of("p50<=8ms", fp32, [*int8, *throttled])
+    assert choice.pick.case.key.precision == "int8"
+    assert len(choice.pick.case.run_ids) == 8
+    assert choice.suspect == 1
+    assert basis(choice).endswith("1 suspect run left out.")
 
 
 def test_where_nothing_is_certain_the_nearest_case_and_the_command_are_named():
@@ -177,6 +190,20 @@ def test_a_case_below_the_accuracy_gate_is_not_shipped_unless_a_limit_allows_it(
     assert choice.pick.case.key.precision == "fp32"
     assert "its speed is not ranked" in choice.candidates[1].reason
     assert choice_of("p50<=20ms, ap>=.45", *sides(**bad)).pick.case.key.precision == "int8"
+
+
+def test_an_error_rate_is_limited_from_above_and_its_loss_is_a_rise():
+    """Of a metric whose lower value is the better one every sign turns."""
+
+    def error(value):
+        return make_accuracy(metric="wer", value=value, low=value - 0.004, high=value + 0.004, better="lower", images=3000)
+
+    fp32 = make_side(agent="1", seed=1, accuracy=error(0.10))
+    int8 = sides(accuracy=error(0.115))[1]
+    choice = choice_of("wer<=.13", fp32, int8)
+    assert re.search(r"WER \+0\.015 \(\+0\.00\d to \+0\.02\d\), if \+0\.030 is allowed", choice.sentence)
+    assert choice_of("wer<=.11", fp32, int8).sentence.startswith("Ship fp32 on onnx: energy 60.")
+    assert [step.name for step in choice_of("wer<=.112", fp32, int8, by="latency").next] == ["int8 on litert"]
 
 
 def test_where_every_case_fails_the_nearest_is_named_and_nothing_is_to_be_measured():
