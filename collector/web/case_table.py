@@ -223,7 +223,8 @@ def _gross_energy(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
 def _name(row: ComparisonRow, name: str, links: Links) -> Markup:
     case = row.case.key
     reference = links.to("trend", model=case.model, device=case.device, fleet=case.fleet) or links.to("trend", model=case.model)
-    return with_small(with_small(link(reference, name), runtime_name(row.case)), level_text(row.case))
+    level = [element("small", {"class": "wrapped level"}, text)] if (text := level_text(row.case)) else []
+    return join([with_small(link(reference, name), runtime_name(row.case)), *level])
 
 
 def _ratio(row: ComparisonRow) -> Markup:
@@ -239,7 +240,7 @@ def _ratio(row: ComparisonRow) -> Markup:
     # Precision and runtime of the baseline where they are not those of the case.
     key, own_key = row.reference.key, row.case.key
     kind = f"{key.precision} {key.runtime}" if (key.precision, key.runtime) != (own_key.precision, own_key.runtime) else ""
-    small = element("small", {"title": row.choice}, between)
+    small = element("small", {"title": row.choice, "class": "wrapped"}, between)
     against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
     other_marks = [
         element("small", {"title": difference.words}, difference.mark)
@@ -283,7 +284,7 @@ def _worst(row: ComparisonRow, figure: str) -> Markup:
     spread = spread_of(board.case, figure) if board else None
     if board is None or spread is None:
         return NOTHING
-    return element("small", {"title": f"the worst of {len(row.boards)} boards"}, f"worst: {board.case.key.device}")
+    return element("small", {"class": "worst"}, f"worst: {board.case.key.device}")
 
 
 def _accuracy(row: ComparisonRow) -> Markup:
