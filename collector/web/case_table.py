@@ -77,7 +77,7 @@ class CaseTable:
             has_boards = any(row.boards for row in rows)
             markup = folding_grid(model, columns, lines if has_boards else [rows], self._attributes)
             parts.append(element("div", {"data-model": model}, heading, markup))
-        pages_of_cases = pages_text(request, number, len(pages), 1, self.links, "Pages of cases")
+        pages_of_cases = pages_text(request, number, len(pages), 1, self.links, "Page")
         return join([pages_of_cases, *parts, *_not_listed(pages[number])])
 
     def plain(self) -> ViewTable:

@@ -23,7 +23,7 @@ BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
     "compare": ("baseline", "page"),
-    "model": ("model",),
+    "model": ("model", "page"),
     "trend": ("model", "metric"),
     "device": ("fleet", "device"),
     "run": ("id",),
@@ -78,7 +78,8 @@ def pages_text(request: ViewRequest, page: int, count: int, size: int, links: "L
     fields = {name: value for name, value in request.fields.items() if name != "page"}
     before = [" ", link(links.to(request.view, **fields, page=str(page) if page > 1 else ""), "Previous")] if page else []
     after = [" ", link(links.to(request.view, **fields, page=str(page + 2)), "Next")] if last < count else []
-    text = f"{noun} {first:,} to {last:,} of {count:,}; pick a model, a board or a device for less."
+    numbers = f"{first:,}" if first == last else f"{first:,} to {last:,}"
+    text = f"{noun} {numbers} of {count:,}; pick a model, a board or a device for less."
     return element("p", {"class": "caution pages"}, text, *before, *after)
 
 
