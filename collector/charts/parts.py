@@ -78,8 +78,8 @@ def painted(colour: Spec) -> Spec:
 def rule(encoding: Spec, middle: str) -> Spec:
     """Return a layer of intervals; where an end is not known it is at the `middle`, so that the layer always has an extent."""
     ends = (encoding[name]["field"] for name in ("x" if "x2" in encoding else "y", "x2" if "x2" in encoding else "y2"))
-    known = [{"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end} for end in ends]
-    return {"transform": known, "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
+    filled_ends = [{"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end} for end in ends]
+    return {"transform": filled_ends, "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
 
 
 def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:

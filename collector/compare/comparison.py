@@ -155,7 +155,7 @@ class ComparisonRow:
         """Whether this is a case of the reference."""
         return self.case is self.reference
 
-    @property
+    @cached_property
     def board(self) -> str:
         """The board type."""
         return self.case.newest.environment.board or UNKNOWN_BOARD

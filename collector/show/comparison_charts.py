@@ -368,7 +368,7 @@ def _memory_steps(case: CaseSummary) -> dict[str, float]:
 
 def _missing(comparison: Comparison, rows: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
-    drawn = set(map(id, rows))
-    absent = [row.case for row in comparison.rows if id(row) not in drawn]
+    drawn_ids = set(map(id, rows))
+    absent = [row.case for row in comparison.rows if id(row) not in drawn_ids]
     devices_by_reason = grouped((reason(case) or "too few queries for a median", case.key.device) for case in absent)
     return [f"No {word} of {listed(names(devices), NAMED)}: {text}." for text, devices in devices_by_reason.items()]

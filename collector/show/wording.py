@@ -64,8 +64,8 @@ def case_names(cases: Sequence[CaseSummary]) -> list[str]:
     short = [" · ".join(texts) for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)]
     # One device may be the reference too, and devices of two fleets may have one name: where nothing else tells their cases apart.
     alike = grouped(((case.key.device, name), case.key) for case, name in zip(cases, short, strict=True))
-    told = {key: apart(key, keys, [FIELD["role"].text, FIELD["fleet"].text]) for keys in alike.values() for key in keys}
-    return [" · ".join([name, *told[case.key]]) for case, name in zip(cases, short, strict=True)]
+    distinctions = {key: apart(key, keys, [FIELD["role"].text, FIELD["fleet"].text]) for keys in alike.values() for key in keys}
+    return [" · ".join([name, *distinctions[case.key]]) for case, name in zip(cases, short, strict=True)]
 
 
 def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -59,6 +59,8 @@ class CaseTable:
     styles: SeriesStyles
     links: Links
     outlying: Mapping[tuple[str, str], str]
+    # The rows of `folded`, by identity: any other row is one of several boards.
+    shown_ids: frozenset[int]
 
     def page(self, request: ViewRequest) -> Markup:
         """Return the page of cases that was picked, grouped by what may be compared, and the way to the others."""
@@ -72,18 +74,18 @@ class CaseTable:
             group = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}"
             heading = element("h3", None, link(self.links.to("model", model=model), model), element("small", None, group))
             lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
-            boards = {id(board) for row in rows for board in row.boards}
-            groups = lines if boards else [rows]
-            markup = folding_grid(model, columns, groups, lambda row, boards=boards: self._attributes(row, is_board=id(row) in boards))
+            has_boards = any(row.boards for row in rows)
+            markup = folding_grid(model, columns, lines if has_boards else [rows], self._attributes)
             parts.append(element("div", {"data-model": model}, heading, markup))
-        pages_of_cases = pages_text(request, number, len(pages), 1, self.links, "Pages of cases")
+        pages_of_cases = pages_text(request, number, len(pages), 1, self.links, "Page")
         return join([pages_of_cases, *parts, *_not_listed(pages[number])])
 
     def plain(self) -> ViewTable:
         """Return every case in plain form."""
         return plain_table("comparison", self._columns(), self.rows.rows)
 
-    def _attributes(self, row: ComparisonRow, *, is_board: bool) -> Attributes:
+    def _attributes(self, row: ComparisonRow) -> Attributes:
+        is_board = not row.boards and id(row) not in self.shown_ids
         classes = [*(["boards"] if row.boards else []), *(["board"] if is_board else []), *_classes(row)]
         return {"id": anchor(row), "class": " ".join(classes) or None, **facts(row)}
 
@@ -128,8 +130,8 @@ class CaseTable:
     def _deviating(self, row: ComparisonRow) -> list[Markup]:
         """Return the boards of a row that deviate from the others of their type."""
         boards = [link(f"#{anchor(board)}", board.case.key.device) for board in row.boards if board.case.device in self.outlying]
-        more = f" and {len(boards) - NAMED}" if len(boards) > NAMED else ""
-        return [element("small", {"class": "doubt"}, "deviates: ", *_between(boards[:NAMED]), more)] if boards else []
+        remainder = f" and {len(boards) - NAMED}" if len(boards) > NAMED else ""
+        return [element("small", {"class": "doubt"}, "deviates: ", *_between(boards[:NAMED]), remainder)] if boards else []
 
 
 def case_table(context: ViewContext, comparison: Comparison) -> CaseTable:
@@ -138,7 +140,8 @@ def case_table(context: ViewContext, comparison: Comparison) -> CaseTable:
     # Where boards are one row, a colour is a board type.
     most_devices = 0 if len(folded.rows) < len(comparison.rows) else DEVICES_IN_COLOUR
     outlying = {(device.fleet, device.device): device.text for device in context.events.outlying}
-    return CaseTable(comparison, folded, assign_styles(comparison.rows, most_devices), context.links, outlying)
+    styles, shown_ids = assign_styles(comparison.rows, most_devices), frozenset(map(id, folded.rows))
+    return CaseTable(comparison, folded, styles, context.links, outlying, shown_ids)
 
 
 def _between(links: Sequence[Markup]) -> list[Markup | str]:
@@ -223,7 +226,8 @@ def _gross_energy(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
 def _name(row: ComparisonRow, name: str, links: Links) -> Markup:
     case = row.case.key
     reference = links.to("trend", model=case.model, device=case.device, fleet=case.fleet) or links.to("trend", model=case.model)
-    return with_small(with_small(link(reference, name), runtime_name(row.case)), level_text(row.case))
+    level = [element("small", {"class": "wrapped level"}, text)] if (text := level_text(row.case)) else []
+    return join([with_small(link(reference, name), runtime_name(row.case)), *level])
 
 
 def _ratio(row: ComparisonRow) -> Markup:
@@ -239,7 +243,7 @@ def _ratio(row: ComparisonRow) -> Markup:
     # Precision and runtime of the baseline where they are not those of the case.
     key, own_key = row.reference.key, row.case.key
     kind = f"{key.precision} {key.runtime}" if (key.precision, key.runtime) != (own_key.precision, own_key.runtime) else ""
-    small = element("small", {"title": row.choice}, between)
+    small = element("small", {"title": row.choice, "class": "wrapped"}, between)
     against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
     other_marks = [
         element("small", {"title": difference.words}, difference.mark)
@@ -283,7 +287,7 @@ def _worst(row: ComparisonRow, figure: str) -> Markup:
     spread = spread_of(board.case, figure) if board else None
     if board is None or spread is None:
         return NOTHING
-    return element("small", {"title": f"the worst of {len(row.boards)} boards"}, f"worst: {board.case.key.device}")
+    return element("small", {"class": "worst"}, f"worst: {board.case.key.device}")
 
 
 def _accuracy(row: ComparisonRow) -> Markup:

@@ -60,7 +60,7 @@ class _DeviceLine:
 
     @property
     def condition(self) -> str:
-        """What is wrong with it, the worst first; empty where nothing is."""
+        """The conditions that need attention, the worst first; empty where there is none."""
         words = {"silent": self.is_silent or self.state == "lost", "deviates": bool(self.outlying), "throttled": self.throttled > 0}
         return ", ".join(word for word, is_so in words.items() if is_so)
 
@@ -220,10 +220,10 @@ def _common_case(
 ) -> _CommonCase:
     """Return the case that most devices ran, with its figures on those that are listed."""
     alike = grouped((like_with_like(case.key), case) for case in indexed_cases if case.usable)
-    most = max(alike.values(), key=lambda members: len({(case.key.fleet, case.key.device) for case in members}), default=[])
+    members_of_most = max(alike.values(), key=lambda members: len({(case.key.fleet, case.key.device) for case in members}), default=[])
     listed_devices = {(line.fleet, line.device) for line in lines[:DEVICES_SHOWN]}
-    shown_cases = [case for case in most if (case.key.fleet, case.key.device) in listed_devices]
-    key = most[0].key if most else None
+    shown_cases = [case for case in members_of_most if (case.key.fleet, case.key.device) in listed_devices]
+    key = members_of_most[0].key if members_of_most else None
     name = f"{key.model}, {key.precision} on {key.runtime}" if key else "no case"
     return _CommonCase(name, {case.device: case for case in summaries(context.connection, shown_cases, case_filter)})
 

@@ -73,6 +73,9 @@ async function drawChart(figure, picked = {}) {
   const spec = { ...(rows.length === every.length && !picked.device ? held.spec : fitted(held.spec, rows)), data: { values: rows } };
   if (spec.datasets?.marks) spec.datasets = { marks: rows };
   if (spec.datasets && innerWidth <= 640) spec.height = 240;
+  // A cell of a heat map that is too narrow for its second line shows its first; the table behind has both.
+  const cells = new Set(rows.map((row) => row.column)).size;
+  if (rows[0]?.below !== undefined && place.clientWidth / (cells + 1) < 125) spec.layer = spec.layer.filter((one) => one.encoding.text?.field !== "below");
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
   if (!rows.length) {
     // A scale of nothing has no ends.

@@ -17,7 +17,7 @@ from edgemeter.collector.show.wording import listed, names
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.context import ViewContext, baselines, compare
 from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
+from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.view import FileLinks, View, ViewRequest, chart_gallery, folded_note, folded_section, note, section
 
 if TYPE_CHECKING:
@@ -38,12 +38,11 @@ METHOD = (
 
 def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the comparison with the baseline that was picked, else with the first there is."""
-    count = count_cases(context.connection, case_filter)
-    if not count:
+    every_case = cases(context.connection, case_filter)
+    if not every_case:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
     picked = {"baseline": baseline}
-    every_case = cases(context.connection, case_filter)
     comparison = compare(context, every_case, case_filter, baseline)
     left_out = _left_out(comparison, every_case)
     if not comparison.rows:

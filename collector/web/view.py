@@ -24,7 +24,7 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
     "compare": ("baseline", "page"),
     "decide": (),
-    "model": ("model",),
+    "model": ("model", "page"),
     "trend": ("model", "metric"),
     "device": ("fleet", "device"),
     "run": ("id",),
@@ -71,15 +71,16 @@ def page_of(request: ViewRequest, count: int, size: int) -> int:
     return min(max(number, 1), max(1, -(-count // size))) - 1
 
 
-def pages_text(request: ViewRequest, page: int, count: int, size: int, links: "Links", what: str = "Cases") -> Markup:
-    """Return what of more cases (`what`) than a page holds this is, and the way to the others."""
+def pages_text(request: ViewRequest, page: int, count: int, size: int, links: "Links", noun: str = "Cases") -> Markup:
+    """Return what of more cases (`noun`) than a page holds this is, and the way to the others."""
     if count <= size:
         return join([])
     first, last = page * size + 1, min(count, (page + 1) * size)
     fields = {name: value for name, value in request.fields.items() if name != "page"}
     before = [" ", link(links.to(request.view, **fields, page=str(page) if page > 1 else ""), "Previous")] if page else []
     after = [" ", link(links.to(request.view, **fields, page=str(page + 2)), "Next")] if last < count else []
-    text = f"{what} {first:,} to {last:,} of {count:,}; pick a model, a board or a device for less."
+    numbers = f"{first:,}" if first == last else f"{first:,} to {last:,}"
+    text = f"{noun} {numbers} of {count:,}; pick a model, a board or a device for less."
     return element("p", {"class": "caution pages"}, text, *before, *after)
 
 

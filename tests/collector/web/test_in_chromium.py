@@ -120,8 +120,8 @@ def test_filters_and_exports_stand_in_landmarks(tab):
     """A screen reader jumps to them, and each has a name."""
     page = tab("compare")
     landmark = "main, nav, body > header, body > footer, section[aria-label], [role=search][aria-label]"
-    for place in ("form.filters", ".exports", ".period", ".live", "h1"):
-        assert page.run(f"document.querySelector('{place}').closest('{landmark}') !== null"), place
+    for selector in ("form.filters", ".exports", ".period", ".live", "h1"):
+        assert page.run(f"document.querySelector('{selector}').closest('{landmark}') !== null"), selector
 
 
 @pytest.mark.parametrize("view", ["", "compare", "model", "trend", "device", "jobs", "alerts"])
