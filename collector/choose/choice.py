@@ -75,7 +75,7 @@ class Choice:
 
     `by` is the figure that is chosen by; `confidence` that of each interval, for so many `statements`; `rivals` are not told apart from the
     pick, `unlike` the number of cases that cannot stand in for these,
-    `suspect` that of runs that are left out.
+    `suspect` that of runs that are left out; `notes` are what figures over boards do not show.
     """
 
     limits: ChoiceLimits
@@ -89,6 +89,7 @@ class Choice:
     confidence: float
     unlike: int
     suspect: int = 0
+    notes: tuple[str, ...] = ()
 
     def in_state(self, state: Certainty) -> list[ChoiceCandidate]:
         """Return the candidates of a certainty, the best first."""
@@ -111,7 +112,8 @@ def choose(
     picked = selected(summaries, limits.conditions)
     sound = [without_suspect(case) for case in picked]
     suspect = sum(len(case.run_ids) for case in picked) - sum(len(case.run_ids) for case in sound)
-    cases, unlike = _alike(over_boards(sound))
+    merged, notes = over_boards(sound)
+    cases, unlike = _alike(merged)
     entry = OBJECTIVES[by] if by else _usual_objective(cases)
     statements = decisions(cases, limits.figures)
     confidence = confidence_of(statements)
@@ -121,7 +123,18 @@ def choose(
     following = _next(candidates, pick, entry, confidence)
     sentence = _sentence(pick, rivals, candidates, references, limits, entry, confidence, following)
     return Choice(
-        limits, entry, tuple(candidates), pick, tuple(rivals), sentence, tuple(following), statements, confidence, unlike, suspect
+        limits,
+        entry,
+        tuple(candidates),
+        pick,
+        tuple(rivals),
+        sentence,
+        tuple(following),
+        statements,
+        confidence,
+        unlike,
+        suspect,
+        tuple(notes),
     )
 
 

@@ -39,6 +39,7 @@ def choice_fields(choice: Choice) -> dict[str, Any]:
         "confidence": choice.confidence,
         "other_cases": choice.unlike,
         "suspect_runs_left_out": choice.suspect,
+        "notes": choice.notes,
     }
 
 
@@ -95,7 +96,7 @@ def basis(choice: Choice) -> str:
     suspect = f" {figures.count(choice.suspect, 'suspect run')} left out." if choice.suspect else ""
     return (
         f"Chosen by {chosen_by(choice.by)}. Intervals of {choice.confidence * 100:.4g}% each, so that all {choice.statements} statements "
-        f"hold together in 95%, on these boards.{unlike}{suspect}"
+        f"hold together in 95%, on these boards.{unlike}{suspect}{''.join(f' {note}' for note in choice.notes)}"
     )
 
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 
 import msgspec
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.run_statistics import FEWEST, median_interval
-from edgemeter.collector.compare.spread import MedianInterval, Spread
+from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY
+from edgemeter.collector.compare.boards import summary_of_boards
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import CaseRuns, grouped
+
+# So many boards that deviate are named.
+_NAMED = 3
 
 
 def without_suspect(case: CaseSummary) -> CaseSummary:
@@ -20,47 +22,53 @@ def without_suspect(case: CaseSummary) -> CaseSummary:
     return summarise(CaseRuns(case.key, tuple(run for run in case.runs if run.verdict.state == "valid"), case.segment))
 
 
-def over_boards(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
-    """Return the cases, the same one on three and more boards of a type as one case, whose figures are over these boards.
+def over_boards(cases: Sequence[CaseSummary]) -> tuple[list[CaseSummary], list[str]]:
+    """Return the cases, the same one on three and more boards of a type as one case, and in words what the figures of these do not show.
 
-    Fewer boards do not show how far those of a type lie apart, and stay cases of their own.
+    The figures are over boards, the accuracy is that of the board in the middle. Fewer boards do not show how far those of a type lie
+    apart, and stay cases of their own. Boards of which every run is suspect are left out where most have others.
     """
     by_type = grouped((_of_type(case), case) for case in cases)
-    merged: list[CaseSummary] = []
+    results: list[CaseSummary] = []
+    notes: list[str] = []
     for members in by_type.values():
         board, devices = members[0].around.environment["board"], {case.device for case in members}
-        merged += [_merged(board, members)] if board and len(devices) == len(members) >= FEWEST else members
-    return merged
+        if not board or len(devices) < len(members) or len(members) < FEWEST:
+            results += members
+            continue
+        sound = [case for case in members if not case.suspect]
+        doubted = [case.key.device for case in members if case.suspect] if 2 * len(sound) > len(members) and len(sound) >= FEWEST else []
+        merged = _merged(board, sound if doubted else members)
+        results.append(merged)
+        about = f"{merged.key.precision} on {merged.key.runtime}, {merged.key.device}"
+        notes += [f"{about}: without {_names(doubted)}, of which every run is suspect."] if doubted else []
+        notes += [f"{about}: {text}." for text in _deviating(merged, members)]
+    return results, notes
 
 
 def _of_type(case: CaseSummary) -> tuple[object, ...]:
     key = msgspec.structs.replace(case.key, device="", fleet="", role="")
-    return case.around.environment["board"], key, case.energy.ranks_as if case.energy else None
+    measure = case.accuracy.measure if case.accuracy else None
+    return case.around.environment["board"], key, case.energy.ranks_as if case.energy else None, measure
 
 
 def _merged(board: str, members: Sequence[CaseSummary]) -> CaseSummary:
-    newest = max(members, key=lambda case: case.around.first_started_at_ns)
-    name = f"{board}, {figures.count(len(members), 'board')}"
-    names = {figure for case in members for figure in case.spreads}
-    spreads = {figure: _spread([case.spreads[figure] for case in members if figure in case.spreads]) for figure in sorted(names)}
-    uncertain = {figure for figure in newest.uncertainties if all(figure in case.uncertainties for case in members)}
-    return replace(
-        newest,
-        key=msgspec.structs.replace(newest.key, device=name, fleet="", role=""),
-        run_ids=tuple(run for case in members for run in case.run_ids),
-        spreads=spreads,
-        p50_ms=spreads.get("latency_p50_ms"),
-        uncertainties={figure: max(case.uncertainties[figure] for case in members) for figure in uncertain},
-        suspect=sum(case.suspect for case in members),
-    )
+    case, name = summary_of_boards(members), f"{board}, {figures.count(len(members), 'board')}"
+    run_ids = tuple(run for member in members for run in member.run_ids)
+    return replace(case, key=msgspec.structs.replace(case.key, device=name, fleet="", role=""), run_ids=run_ids)
 
 
-def _spread(of_boards: Sequence[Spread]) -> Spread:
-    medians = [spread.median for spread in of_boards]
-    middle, runs = median(medians), sum(spread.n for spread in of_boards)
-    bounds = median_interval(medians) if min(medians) > 0 else None
-    interval = None
-    if bounds is not None:
-        days = max((spread.interval.days for spread in of_boards if spread.interval), default=1)
-        interval = MedianInterval(min(bounds.low, middle), max(bounds.high, middle), "device", len(medians), len(medians), days, runs)
-    return Spread(middle, min(spread.low for spread in of_boards), max(spread.high for spread in of_boards), runs, interval)
+def _deviating(merged: CaseSummary, members: Sequence[CaseSummary]) -> list[str]:
+    """Return which boards score otherwise than the one in the middle, which the same model on the same data must not."""
+    if merged.accuracy is None:
+        return []
+    middle = merged.accuracy.value.median
+    values = {case.key.device: case.accuracy.value.median for case in members if case.accuracy}
+    deviating = [device for device, value in values.items() if abs(value - middle) > MATTERS_ACCURACY]
+    scores = ", ".join(figures.accuracy(values[device]) for device in deviating[:_NAMED])
+    return [f"{_names(deviating)} scored {scores} where the board in the middle has {figures.accuracy(middle)}"] if deviating else []
+
+
+def _names(devices: Sequence[str]) -> str:
+    more = [f"{len(devices) - _NAMED} more"] if len(devices) > _NAMED else []
+    return ", ".join([*devices[:_NAMED], *more])

@@ -56,12 +56,13 @@ def _of_boards(rows: Sequence[ComparisonRow]) -> ComparisonRow:
     boards = sorted(rows, key=lambda row: -(row.case.p50_ms.median if row.case.p50_ms else 0.0))
     reason = f"{sum(row.not_ranked is not None for row in rows)} of {len(rows)} boards are below the accuracy gate"
     return replace(
-        rows[0], case=_summary([row.case for row in rows]), not_ranked=reason if rows[0].not_ranked else None, boards=tuple(boards)
+        rows[0], case=summary_of_boards([row.case for row in rows]), not_ranked=reason if rows[0].not_ranked else None, boards=tuple(boards)
     )
 
 
-def _summary(cases: Sequence[CaseSummary]) -> CaseSummary:
-    newest = max(cases, key=lambda case: case.newest.started_at_ns)
+def summary_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
+    """Return one case over several boards of a type: each figure is the median of theirs, its interval and its range are over boards."""
+    newest = max(cases, key=lambda case: case.around.first_started_at_ns)
     names = dict.fromkeys(chain.from_iterable(case.spreads for case in cases))
     spreads = {name: spread for name in names if (spread := _over_boards(cases, name)) is not None}
     u_values = {name: [case.uncertainties.get(name) for case in cases if name in case.spreads] for name in names}
@@ -69,7 +70,7 @@ def _summary(cases: Sequence[CaseSummary]) -> CaseSummary:
     unresolved = next((state for state in net_states if state != "resolved"), "resolved")
     return replace(
         newest,
-        key=with_fields(newest.key, device=f"{len(cases)} \N{MULTIPLICATION SIGN} {newest.newest.environment.board}"),
+        key=with_fields(newest.key, device=f"{len(cases)} \N{MULTIPLICATION SIGN} {newest.around.environment['board']}"),
         around=_surroundings([case.around for case in cases]),
         p50_ms=spreads.get("latency_p50_ms"),
         spreads=spreads,
