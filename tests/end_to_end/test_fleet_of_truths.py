@@ -110,14 +110,14 @@ def test_a_board_whose_runs_do_not_count_is_not_called_silent(ledger):
 def test_the_page_speaks_of_all_boards(ledger):
     """180 cases of 60 boards in the headline, the front and the export, whatever page of the table is shown."""
     with served(ledger) as server:
-        page = urlopen(f"{server.url}/compare?baseline={fleet_truths.SERVER}", timeout=120).read().decode()
-        table = urlopen(f"{server.url}/compare?format=csv&baseline={fleet_truths.SERVER}", timeout=120).read().decode()
+        page = urlopen(f"{server.url}/compare?baseline={fleet_truths.SERVER}", timeout=120).read().decode()  # noqa: S310
+        table = urlopen(f"{server.url}/compare?format=csv&baseline={fleet_truths.SERVER}", timeout=120).read().decode()  # noqa: S310
     assert "60 devices" in page
     assert {row["device"] for row in csv.DictReader(table.splitlines())} >= {*fleet_truths.devices()}
 
 
 def test_the_decision_is_true(ledger):
-    """What meets the limits with certainty meets them, what does not does not; the cheapest is picked; the board that scores less is named."""
+    """Nothing is certain that is not so; the cheapest case is picked; the board that scores less is named."""
     limits = {"p50": 20.0, "ap": 0.72, "mj": 150.0}
     text = f"p50<={limits['p50']}ms, ap>={limits['ap']}, energy<={limits['mj']}mJ"
     result = edgemeter("compare", "--ledger", ledger, "--choose", text, "--json")
