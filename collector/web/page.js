@@ -317,6 +317,29 @@ function makeSortable(within) {
     });
   });
 }
+// Two runs that are ticked in a list are compared; a third takes the place of the first of them.
+function makeTickable(within) {
+  if (isFile || isBoard) return;
+  for (const table of within.querySelectorAll("table.grid:has(tr[data-run])")) {
+    const go = make("a", { class: "go" }, "Compare the two runs"), bar = make("p", { class: "ticked", role: "status" }), ticked = [];
+    const show = () => {
+      for (const box of table.querySelectorAll("input.tick")) box.checked = ticked.includes(box.value);
+      go.href = `/pair?${new URLSearchParams({ a: ticked[0] ?? "", b: ticked[1] ?? "" })}`;
+      bar.replaceChildren(ticked.length === 2 ? go : ticked.length ? "Tick another run to compare the two." : "Tick two runs to compare them.");
+    };
+    for (const row of table.tBodies[0].rows) {
+      const box = make("input", { type: "checkbox", class: "tick", value: row.dataset.run, "aria-label": `Compare run ${row.dataset.run}` });
+      box.addEventListener("change", () => {
+        if (box.checked) ticked.push(box.value); else ticked.splice(ticked.indexOf(box.value), 1);
+        ticked.splice(0, ticked.length - 2);
+        show();
+      });
+      row.cells[0].prepend(box);
+    }
+    table.parentElement.before(bar);
+    show();
+  }
+}
 // A table that is wider than its place says so.
 function cueWideTables() {
   document.querySelectorAll("main .scroll").forEach((place) => {
@@ -405,6 +428,7 @@ async function dress(within, picked = {}) {
   for (const chart of drawn) chart.view?.finalize();
   const mine = (drawn = []);
   makeSortable(within);
+  makeTickable(within);
   cueWideTables();
   const bar = within.querySelector("nav");
   if (bar) {
@@ -465,6 +489,7 @@ async function refreshView() {
   drawn.filter((chart) => !chart.figure.isConnected).forEach((chart) => chart.view?.finalize());
   drawn = drawn.filter((chart) => chart.figure.isConnected);
   fresh.forEach(makeSortable);
+  fresh.forEach(makeTickable);
   cueWideTables();
   setPeriod(period);
   await drawAll(fresh);

@@ -250,7 +250,7 @@ def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence
     gallery = part("gallery", [context.sheet.draw(charted.chart) for charted in shown_series])
     listed = sorted((row for charted in shown_series for row in charted.table.dicts()), key=lambda row: -int(str(row["started_at_ns"])))
     columns = _run_columns(context.links, shown_series[0].table.columns[-4])
-    table, _ = grid("runs", columns, listed[:RUNS_LISTED], lambda row: {"data-at": str(row["started_at_ns"])})
+    table, _ = grid("runs", columns, listed[:RUNS_LISTED], lambda row: {"data-at": str(row["started_at_ns"]), "data-run": str(row["run"])})
     remark = note(f"The newest {RUNS_LISTED} of {len(listed):,} runs; CSV holds all.") if len(listed) > RUNS_LISTED else ""
     pages = pages_text(request, page[0], page[1], CASES_READ, context.links)
     return [

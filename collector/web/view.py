@@ -26,6 +26,7 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "trend": ("model", "metric"),
     "device": ("fleet", "device"),
     "run": ("id",),
+    "pair": ("a", "b"),
     "jobs": ("job",),
     "alerts": (),
 }
