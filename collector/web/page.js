@@ -80,9 +80,9 @@ async function drawChart(figure, picked = {}) {
   // What it shows is in the label of its place and in the table behind it; Vega's own roles have no names.
   place.querySelector("svg").setAttribute("aria-hidden", "true");
   view.addEventListener("click", (_, item) => item?.datum && follow(item.datum));
-  if (held.brushes) view.addSignalListener("brush", (_, value) => brushed(chart, value));
+  if (held.brushes) linked(chart);
   await restore(chart);
-  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => keepState(chart));
+  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => { if (held.brushes) zoomTogether(chart); keepState(chart); });
   figure.classList.add("is-drawn");
 }
 // What is hidden and how far a chart is zoomed is in the address: c1={"off": [series], "x": [low, high]} of the first chart.
@@ -97,8 +97,11 @@ async function restore(chart) {
   let state = {};
   try { state = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(stateName(chart))) ?? {}; } catch { /* somebody else's */ }
   for (const toggle of chart.figure.querySelectorAll(".legend button")) if (state.off?.includes?.(toggle.dataset.series)) toggle.click();
+  // Charts over time have one period, which is shown in all of them.
+  const range = chart.held.brushes ? rangeOf("zoom") ?? rangeOf("between") : null;
   for (const { axis, signal } of zoomAxes(chart.spec)) {
-    if (state[axis]?.length === 2 && state[axis].every(Number.isFinite)) chart.view.signal(signal, state[axis]);
+    const shown = chart.held.brushes ? range : state[axis];
+    if (shown?.length === 2 && shown.every(Number.isFinite)) chart.view.signal(signal, shown);
   }
   await chart.view.runAsync();
   await recount(chart);
@@ -156,7 +159,10 @@ function keepState(chart) {
     const state = chart.hidden.size ? { off: [...chart.hidden] } : {};
     for (const { axis, signal } of zoomAxes(chart.spec)) {
       const range = chart.view.signal(signal);
-      if (range) state[axis] = range.map((one) => Number(Number(one).toPrecision(13)));
+      if (chart.held.brushes) {
+        const zoom = range?.map((one) => Math.round(Number(one))).join(",") ?? null;
+        putField("zoom", zoom === new URLSearchParams(fieldsHere()[1]).get("between") ? null : zoom);
+      } else if (range) state[axis] = range.map((one) => Number(Number(one).toPrecision(13)));
     }
     putField(stateName(chart), Object.keys(state).length ? JSON.stringify(state) : null);
   }, 150);
@@ -273,12 +279,62 @@ async function savePicture(chart, form) {
 // A period, picked in a chart, narrows the tables below and what is exported; it is in the address.
 let period = null, waiting = null;
 const inPeriod = (atNs) => atNs / 1e6 >= period[0] && atNs / 1e6 <= period[1];
-function brushed(chart, value) {
-  const range = Object.values(value ?? {})[0];
-  clearTimeout(waiting);
-  waiting = setTimeout(() => setPeriod(range ? [Math.floor(Math.min(...range)), Math.ceil(Math.max(...range))] : null), 120);
-  for (const other of drawn) if (range && other !== chart && other.held.brushes) other.view?.data("brush_store", []).runAsync();
+const overTime = () => drawn.filter((chart) => chart.held.brushes && chart.view);
+const rangeOf = (name) => { const range = /^(\d+),(\d+)$/.exec(new URLSearchParams(fieldsHere()[1]).get(name) ?? ""); return range && [Number(range[1]), Number(range[2])]; };
+function linked(chart) {
+  chart.view.addSignalListener("brush", (_, value) => {
+    const range = Object.values(value ?? {})[0];
+    clearTimeout(waiting);
+    // A click is no period.
+    if (range && Math.abs(range[1] - range[0]) > 60000) waiting = setTimeout(() => pickPeriod([Math.floor(Math.min(...range)), Math.ceil(Math.max(...range))]), 120);
+  });
+  chart.place.addEventListener("pointermove", (event) => crosshair(chart, event));
+  chart.place.addEventListener("pointerleave", () => overTime().forEach(hideCrosshair));
 }
+// A period that is picked in one panel is shown in all of them, and narrows the tables.
+function pickPeriod(range) {
+  setPeriod(range);
+  for (const chart of overTime()) {
+    chart.view.data("brush_store", []);
+    for (const { signal } of zoomAxes(chart.spec)) chart.view.signal(signal, range);
+    chart.view.runAsync();
+  }
+}
+let isZooming = false;
+function zoomTogether(chart) {
+  if (isZooming) return;
+  isZooming = true;
+  for (const { axis, signal } of zoomAxes(chart.spec)) {
+    const range = chart.view.signal(signal)?.map(Number) ?? null;
+    for (const other of overTime()) if (other !== chart && axis === "x" && `${other.view.signal(signal)?.map(Number) ?? null}` !== `${range}`) {
+      other.view.signal(signal, range).runAsync();
+    }
+  }
+  isZooming = false;
+}
+// One crosshair over all panels: the day under the pointer, and in each panel the value nearest to it.
+function crosshair(chart, event) {
+  const svg = chart.place.querySelector("svg"), box = svg.getBoundingClientRect();
+  const at = Number(chart.view.scale("x").invert((event.clientX - box.left) * (svg.width.baseVal.value / box.width) - chart.view.origin()[0]));
+  const [low, high] = chart.view.scale("x").domain().map(Number);
+  if (!(at >= low && at <= high)) { overTime().forEach(hideCrosshair); return; }
+  for (const panel of overTime()) if ("value" in (panel.rows[0] ?? {})) showCrosshair(panel, at, Math.max(86400000, (high - low) / 50));
+}
+function showCrosshair(panel, at, reach) {
+  const svg = panel.place.querySelector("svg"), scale = svg.getBoundingClientRect().width / svg.width.baseVal.value;
+  const apart = (row) => Math.abs(row.started_at_ns / 1e6 - at);
+  const near = shownRows(panel).reduce((best, row) => (best === null || apart(row) < apart(best) ? row : best), null);
+  const row = near && apart(near) <= reach ? near : null, number = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+  const day = new Date(row ? row.started_at_ns / 1e6 : at).toISOString().slice(0, 10);
+  const bounds = row && row.low !== null && row.high !== null ? ` (${number(row.low)} to ${number(row.high)})` : "";
+  panel.cross ??= panel.place.appendChild(make("div", { class: "cross", "aria-hidden": "true" }, make("span")));
+  panel.cross.hidden = false;
+  const left = (panel.view.scale("x")(at) + panel.view.origin()[0]) * scale, wide = panel.place.clientWidth;
+  panel.cross.style.left = `${svg.getBoundingClientRect().left - panel.place.getBoundingClientRect().left + left}px`;
+  panel.cross.classList.toggle("is-right", left > wide / 2);
+  panel.cross.firstChild.textContent = row ? `${day}: ${number(row.value)}${bounds}` : `${day}: no run`;
+}
+function hideCrosshair(panel) { if (panel.cross) panel.cross.hidden = true; }
 function setPeriod(range) {
   period = range;
   const shown = document.querySelector(".period");
@@ -452,11 +508,9 @@ async function dress(within, picked = {}) {
   });
   within.querySelectorAll("[data-export]").forEach((one) => one.addEventListener("click", () => writeTables(within, one.dataset.export)));
   within.querySelector(".period button")?.addEventListener("click", () => {
-    for (const chart of drawn) if (chart.held.brushes) chart.view?.data("brush_store", []).runAsync();
-    setPeriod(null);
+    pickPeriod(null);
   });
-  const between = /[?&]between=(\d+)(?:,|%2C)(\d+)/.exec(isFile ? location.hash : location.search);
-  setPeriod(between ? [Number(between[1]), Number(between[2])] : null);
+  setPeriod(rangeOf("between"));
   await drawAll([within], picked);
 }
 async function drawAll(places, picked = {}) {

@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
 LONGEST_FIELD, LONGEST_NUMBER = 300, 9
 # What is done to a chart over time, below such charts.
-BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
+BRUSH = "drag over a chart, which zooms all of them; Ctrl + wheel zooms, Shift + drag moves"
 
 # The fields of each view that identify a page; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {
