@@ -247,6 +247,42 @@ def power_curves(styles: Sequence[parts.Style]) -> Spec:
     return {**parts.sized(260), "params": [parts.HIDDEN], "layer": [shown, start]}
 
 
+def before_and_after(unit: str, styles: Sequence[parts.Style], lanes: Sequence[str]) -> Spec:
+    """Return the change of each device against its own level before, which is 0, with its 95% interval, a lane for each device.
+
+    Rows of `device`, `series`, `size`, `low`, `high` (in `unit`), `before`, `after` and `first_day`.
+    """
+    lane = parts.channel("device", "nominal", title=None, sort=list(lanes), axis={**parts.BARE, "labelLimit": 220})
+    offset = {"field": "series", "type": "nominal", "sort": [style[0] for style in styles]}
+    x = parts.channel("size", title=unit, scale={"zero": True, "nice": False, "padding": 10})
+    base = {"y": lane, "yOffset": offset, "color": parts.colour(styles)}
+    tips = [
+        parts.tip("device"),
+        parts.tip("series", "case"),
+        parts.tip("before"),
+        parts.tip("after"),
+        parts.tip("size", unit, parts.NUMBER),
+    ]
+    tips += [parts.tip("interval", "95% interval"), parts.tip("first_day", "first day")]
+    way = {
+        "mark": {"type": "rule", "opacity": 0.35},
+        "encoding": {**base, "x": parts.channel("origin"), "x2": {"field": "size"}, "tooltip": tips},
+    }
+    interval = {"mark": {"type": "rule", "strokeWidth": 3}, "encoding": {**base, "x": parts.channel("low"), "x2": {"field": "high"}}}
+    before = {"mark": {"type": "point", "filled": False, "size": 30}, "encoding": {**base, "x": parts.channel("origin"), "tooltip": tips}}
+    after = {
+        "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
+        "encoding": {**base, "x": x, "tooltip": tips},
+        "params": [parts.zoom(["x"])],
+    }
+    return {
+        "width": "container", "height": 20 + len(lanes) * (8 + 10 * len(styles)), "params": [parts.HIDDEN],
+        "transform": [{"filter": "indexof(hidden, datum.series) < 0"}, {"calculate": parts.INTERVAL, "as": "interval"},
+                      {"calculate": "0", "as": "origin"}],
+        "layer": [way, interval, before, after],
+    }  # fmt: skip
+
+
 def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
     """Return one device among others: `rows` of `device`, `value`, `low`, `high`, `is_own`."""
     x = parts.amount("value", unit, [row["value"] for row in rows], from_zero=False)

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 # So many devices of an event are named in its row.
 NAMED_DEVICES = 3
-_UNITS = {"log": "%", "points": " points", "share": " points"}
+UNITS = {"log": "%", "points": " points", "share": " points"}
 _STYLES = {"worse": "red", "better": "green", "missing": "yellow"}
 _DAYS = ("first_day", "last_day", "begin_day", "day", "day_low", "day_high")
 
 
 def amount_text(metric: str, value: float) -> str:
     """Return a difference with its sign and unit: `+4.2%`."""
-    return f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}{_UNITS[METRICS[metric].rule.scale]}"
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}{UNITS[METRICS[metric].rule.scale]}"
 
 
 def level_text(metric: str, value: float) -> str:
@@ -43,7 +43,7 @@ def level_text(metric: str, value: float) -> str:
 
 def interval_text(metric: str, low: float, high: float) -> str:
     """Return a 95% interval of a difference: `+3.1 .. +5.3%`."""
-    unit = _UNITS[METRICS[metric].rule.scale]
+    unit = UNITS[METRICS[metric].rule.scale]
     return f"{amount_text(metric, low).removesuffix(unit)} .. {amount_text(metric, high)}"
 
 
@@ -192,7 +192,7 @@ def subject(trend: SeriesTrend) -> str:
 def _steady(trend: SeriesTrend) -> str:
     text = f"{count(trend.points, 'day')}, {count(trend.runs, 'run')}"
     if trend.temperature_slope is not None and trend.temperature_slope_u is not None:
-        unit = _UNITS[METRICS[trend.metric].rule.scale]
+        unit = UNITS[METRICS[trend.metric].rule.scale]
         text += f"; {trend.temperature_slope:+.2f} ± {2 * trend.temperature_slope_u:.2f}{unit} per degree of board temperature"
     return text
 

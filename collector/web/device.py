@@ -24,9 +24,10 @@ from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.show.run_facts import machine_facts
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, runs_of, summaries
-from edgemeter.collector.web.series import findings_list, series, series_groups, titles
+from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import (
     Links,
     ServedLinks,

@@ -23,7 +23,7 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
     "compare": ("baseline", "page"),
     "model": ("model",),
-    "trend": ("model", "metric"),
+    "trend": ("model", "metric", "event"),
     "device": ("fleet", "device"),
     "run": ("id",),
     "pair": ("a", "b"),

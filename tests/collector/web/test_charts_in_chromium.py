@@ -297,7 +297,8 @@ def test_one_crosshair_shows_the_day_and_the_values_of_all_panels(tab):
     nearest = page.run(f"""(() => {{
         const svg = {PLOT}, box = svg.getBoundingClientRect();
         const at = Number(drawn[0].view.scale('x').invert({x + width * 0.6} - box.left - drawn[0].view.origin()[0]));
-        return drawn.map(one => one.rows.slice().sort((a, b) => Math.abs(a.started_at_ns / 1e6 - at) - Math.abs(b.started_at_ns / 1e6 - at))[0]);
+        const apart = (row) => Math.abs(row.started_at_ns / 1e6 - at);
+        return drawn.map(one => one.rows.slice().sort((a, b) => apart(a) - apart(b))[0]);
     }})()""")
     for text, row in zip(texts, nearest, strict=True):
         day, _, words = text.partition(": ")
