@@ -88,10 +88,10 @@ async function drawChart(figure, picked = {}) {
 // What is hidden and how far a chart is zoomed is in the address: c1={"off": [series], "x": [low, high]} of the first chart.
 const stateName = (chart) => `c${[...document.querySelectorAll("figure.chart-figure")].indexOf(chart.figure) + 1}`;
 const fieldsHere = () => (isFile ? location.hash || `#/${document.getElementById("shown").dataset.address}` : location.pathname + location.search).split("?");
-function putField(name, value) {
+function putField(name, value, isNew = false) {
   const [base, query = ""] = fieldsHere(), fields = new URLSearchParams(query);
   if (value === null) fields.delete(name); else fields.set(name, value);
-  if (`${fields}` !== `${new URLSearchParams(query)}`) history.replaceState(null, "", `${base}${fields.size ? `?${fields}` : ""}`);
+  if (`${fields}` !== `${new URLSearchParams(query)}`) history[isNew ? "pushState" : "replaceState"](null, "", `${base}${fields.size ? `?${fields}` : ""}`);
 }
 async function restore(chart) {
   let state = {};
@@ -343,6 +343,7 @@ function setPeriod(range) {
   const text = (at) => new Date(at).toISOString().slice(0, 16).replace("T", " ");
   if (range) shown.querySelector("b").textContent = `runs from ${text(range[0])} to ${text(range[1])} UTC`;
   document.querySelectorAll("tr[data-at]").forEach((row) => row.classList.toggle("is-outside", range !== null && !inPeriod(Number(row.dataset.at))));
+  renderTables();
   putField("between", range && range.join(","));
   document.querySelectorAll(".exports a").forEach((link) => {
     const [path, own = ""] = link.getAttribute("href").split("?"), fields = new URLSearchParams(own);
@@ -351,27 +352,124 @@ function setPeriod(range) {
   });
 }
 
-function makeSortable(within) {
-  within.querySelectorAll("table.grid").forEach((table) => {
-    table.querySelectorAll("thead th").forEach((head, column) => {
-      const sort = button(head.textContent, null, () => {
-        const rising = head.getAttribute("aria-sort") !== "ascending";
-        head.parentElement.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", rising ? "ascending" : "descending");
-        const body = table.tBodies[0], isText = head.classList.contains("text");
-        const value = (row) => row.cells[column].dataset.value ?? null;
-        const order = (one, other) => isText
-          ? one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true })
-          : Number(value(one)) - Number(value(other));
-        // What is absent stands last, however it is sorted.
-        body.append(...[...body.rows].sort((one, other) => {
-          if (!isText && (value(one) === null || value(other) === null)) return (value(one) === null) - (value(other) === null);
-          return (rising ? 1 : -1) * order(one, other);
-        }));
-      });
-      if (head.textContent.trim()) head.replaceChildren(sort);
-    });
+// The tables of a section are sorted, searched and grouped together, and show the same columns; how is in the address: t_runs={...}.
+const GROUPS = [...FACETS, "role", "verdict", "scenario", "job"], FEWEST_ROWS = 6;
+const headOf = (head) => head.textContent.trim();
+const sections = new Map();
+function makeTables(within) {
+  for (const section of within.matches?.("section") ? [within] : within.querySelectorAll("main > section, main")) {
+    const tables = [...section.querySelectorAll("table.grid")].filter((table) => table.closest("main > section, main") === section);
+    if (tables.length) makeTable(section, tables.map((table) => ({ table, rows: [...table.tBodies[0].rows] })));
+  }
+}
+function makeTable(section, tables) {
+  const name = `t_${section.id || "view"}`, state = { q: "", by: "", off: [], sort: null };
+  const group = { section, name, tables, state, render: () => tables.forEach(({ table, rows }) => renderTable(table, rows, state)) };
+  const keep = (isNew) => {
+    const kept = Object.fromEntries(Object.entries(state).filter(([, value]) => value?.length));
+    putField(name, Object.keys(kept).length ? JSON.stringify(kept) : null, isNew);
+  };
+  for (const { table } of tables) {
+    for (const head of table.tHead.rows[0].cells) {
+      const heading = headOf(head);
+      if (heading) head.replaceChildren(button(heading, null, () => {
+        state.sort = [heading, state.sort?.[0] === heading && state.sort[1] === 1 ? -1 : 1];
+        group.render();
+        keep(true);
+      }));
+    }
+  }
+  group.restore = () => {
+    let kept = {};
+    try { kept = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(name)) ?? {}; } catch { /* somebody else's */ }
+    state.q = typeof kept.q === "string" ? kept.q : "";
+    state.by = typeof kept.by === "string" ? kept.by : "";
+    state.off = Array.isArray(kept.off) ? kept.off.map(String) : [];
+    state.sort = Array.isArray(kept.sort) && kept.sort.length === 2 ? [String(kept.sort[0]), kept.sort[1] === -1 ? -1 : 1] : null;
+    group.show?.();
+    group.render();
+  };
+  sections.set(section, group);
+  // Only lists of cases, runs and devices have what others could be grouped by.
+  const isList = tables.some(({ table, rows }) => rows.length && FACETS.some((key) => groupOf(table, rows[0], key)));
+  if (isList && tables.reduce((sum, { rows }) => sum + rows.length, 0) >= FEWEST_ROWS) addTableTools(group, keep);
+  group.restore();
+}
+function addTableTools(group, keep) {
+  const { tables, state, section } = group;
+  const heads = [...new Set(tables.flatMap(({ table }) => [...table.tHead.rows[0].cells].map(headOf)).filter(Boolean))];
+  const keys = GROUPS.filter((key) => new Set(tables.flatMap(({ table, rows }) => rows.map((row) => groupOf(table, row, key))).filter(Boolean)).size > 1);
+  const search = make("input", { type: "search", placeholder: "Search the rows" });
+  const by = make("select", {}, make("option", { value: "" }, "nothing"), ...keys.map((key) => make("option", { value: key }, key)));
+  const boxes = heads.slice(1).map((heading) => [heading, make("input", { type: "checkbox", class: "tick" })]);
+  const columns = make("details", { class: "columns" }, make("summary", {}, "Columns"), make("div", {}, ...boxes.map(([heading, box]) => make("label", {}, box, heading))));
+  const label = (text, field) => make("label", {}, make("span", {}, text), field);
+  const tools = make("div", { class: "table-tools", role: "group", "aria-label": "Rows and columns" }, label("Search", search), ...(keys.length ? [label("Group by", by)] : []), columns);
+  search.addEventListener("input", () => { state.q = search.value; group.render(); keep(false); });
+  by.addEventListener("change", () => { state.by = by.value; group.render(); keep(true); });
+  for (const [heading, box] of boxes) box.addEventListener("change", () => {
+    state.off = boxes.filter(([, other]) => !other.checked).map(([one]) => one);
+    group.render();
+    keep(true);
   });
+  group.show = () => {
+    search.value = state.q;
+    by.value = keys.includes(state.by) ? state.by : "";
+    for (const [heading, box] of boxes) box.checked = !state.off.includes(heading);
+  };
+  (section.querySelector(":scope > h2") ?? tables[0].table.parentElement).after(tools);
+}
+function groupOf(table, row, key) {
+  if (row.dataset[key]) return row.dataset[key];
+  const column = [...table.tHead.rows[0].cells].findIndex((head) => headOf(head).toLowerCase() === key);
+  return column < 0 ? "" : row.cells[column].firstChild?.textContent.trim() ?? "";
+}
+function renderTable(table, rows, { q, by, off, sort }) {
+  const heads = [...table.tHead.rows[0].cells], words = q.toLowerCase().split(/\s+/).filter(Boolean);
+  const column = sort ? heads.findIndex((head) => headOf(head) === sort[0]) : -1;
+  heads.forEach((head, index) => {
+    if (index === column) head.setAttribute("aria-sort", sort[1] === 1 ? "ascending" : "descending"); else head.removeAttribute("aria-sort");
+    head.hidden = off.includes(headOf(head));
+  });
+  for (const row of rows) {
+    const text = row.textContent.toLowerCase();
+    row.classList.toggle("is-unmatched", !words.every((word) => text.includes(word)));
+    [...row.cells].forEach((cell, index) => { cell.hidden = heads[index]?.hidden ?? false; });
+  }
+  const ordered = column < 0 ? rows : sortedBy(rows, column, heads[column].classList.contains("text"), sort[1]);
+  const grouped = new Map();
+  for (const row of ordered) {
+    const name = by ? groupOf(table, row, by) || "not reported" : "";
+    if (!grouped.has(name)) grouped.set(name, []);
+    grouped.get(name).push(row);
+  }
+  table.tBodies[0].replaceChildren(...[...grouped].flatMap(([name, members]) => {
+    const seen = members.filter((row) => !row.hidden && !row.classList.contains("is-unmatched") && !row.classList.contains("is-outside")).length;
+    const head = make("th", { colspan: heads.filter((one) => !one.hidden).length, scope: "rowgroup" }, name, make("small", {}, ` ${seen} row${seen === 1 ? "" : "s"}`));
+    return by && seen ? [make("tr", { class: "group" }, head), ...members] : members;
+  }));
+}
+function sortedBy(rows, column, isText, direction) {
+  const value = (row) => row.cells[column].dataset.value ?? null;
+  const order = (one, other) => isText
+    ? one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true })
+    : Number(value(one)) - Number(value(other));
+  // What is absent stands last, however it is sorted.
+  return [...rows].sort((one, other) => {
+    if (!isText && (value(one) === null || value(other) === null)) return (value(one) === null) - (value(other) === null);
+    return direction * order(one, other);
+  });
+}
+const renderTables = () => { for (const [section, group] of sections) if (section.isConnected) group.render(); else sections.delete(section); };
+// All that was picked, zoomed, searched and sorted is in the address: the link is the saved view.
+function addCopyLink(within) {
+  const place = within.querySelector(".exports");
+  if (!place) return;
+  const copy = button("Copy link", "Copy the link to this view as it is shown", async () => {
+    try { await navigator.clipboard.writeText(location.href); copy.textContent = "Copied"; } catch { prompt("The link to this view", location.href); }
+    setTimeout(() => { copy.textContent = "Copy link"; }, 2000);
+  });
+  place.append(" ", copy);
 }
 // Two runs that are ticked in a list are compared; a third takes the place of the first of them.
 function makeTickable(within) {
@@ -483,8 +581,10 @@ function narrowed(within, picked, fields = picked) {
 async function dress(within, picked = {}) {
   for (const chart of drawn) chart.view?.finalize();
   const mine = (drawn = []);
-  makeSortable(within);
+  sections.clear();
   makeTickable(within);
+  makeTables(within);
+  addCopyLink(within);
   cueWideTables();
   const bar = within.querySelector("nav");
   if (bar) {
@@ -501,6 +601,8 @@ async function dress(within, picked = {}) {
       const fields = new URLSearchParams();
       // What is left open does not stand in the address.
       for (const [name, value] of [...new FormData(form)].sort()) if (value) fields.append(name, value);
+      // How tables are shown stays.
+      for (const [name, value] of new URLSearchParams(fieldsHere()[1])) if (name.startsWith("t_")) fields.append(name, value);
       const query = fields.toString() ? `?${fields}` : "";
       if (isFile) location.hash = `#/${form.dataset.view}${query}`;
       else location.assign(`${isBoard ? location.pathname : `/${form.dataset.view}`}${query}`);
@@ -542,8 +644,8 @@ async function refreshView() {
   if (active?.isConnected) active.focus({ preventScroll: true });
   drawn.filter((chart) => !chart.figure.isConnected).forEach((chart) => chart.view?.finalize());
   drawn = drawn.filter((chart) => chart.figure.isConnected);
-  fresh.forEach(makeSortable);
   fresh.forEach(makeTickable);
+  fresh.forEach(makeTables);
   cueWideTables();
   setPeriod(period);
   await drawAll(fresh);
@@ -605,6 +707,7 @@ document.addEventListener("click", (event) => {
   const target = document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
   if (target) { target.scrollIntoView(); target.focus?.({ preventScroll: true }); }
 });
+addEventListener("popstate", () => { if (!isFile) for (const group of sections.values()) group.restore(); });
 addEventListener("resize", cueWideTables);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 if (isFile) { addEventListener("hashchange", route); route(); }

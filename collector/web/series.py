@@ -14,14 +14,14 @@ from edgemeter.agent.contract.case_identity import CaseKey, in_series, names_in
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
-from edgemeter.collector.index.index_file import IndexedCase
+from edgemeter.collector.index.index_file import FACETS, IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import MEASURED, grouped, names_of
 from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
 from edgemeter.collector.web.findings import event_view, findings_list
-from edgemeter.collector.web.markup import Markup, join, part
+from edgemeter.collector.web.markup import Attributes, Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, page_of, pages_text, section
 
@@ -221,7 +221,7 @@ def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence
     gallery = part("gallery", [context.sheet.draw(charted.chart) for charted in shown_series])
     listed = sorted((row for charted in shown_series for row in charted.table.dicts()), key=lambda row: -int(str(row["started_at_ns"])))
     columns = _run_columns(context.links, shown_series[0].table.columns[-4])
-    table, _ = grid("runs", columns, listed[:RUNS_LISTED], lambda row: {"data-at": str(row["started_at_ns"]), "data-run": str(row["run"])})
+    table, _ = grid("runs", columns, listed[:RUNS_LISTED], _row_facts)
     remark = note(f"The newest {RUNS_LISTED} of {len(listed):,} runs; CSV holds all.") if len(listed) > RUNS_LISTED else ""
     pages = pages_text(request, page[0], page[1], CASES_READ, context.links)
     return [
@@ -229,6 +229,10 @@ def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence
         section("charts", "Over the days", pages, gallery, note(explained)),
         section("runs", "The runs drawn", table, remark),
     ]
+
+
+def _row_facts(row: dict[str, Plain]) -> Attributes:
+    return {"data-at": str(row["started_at_ns"]), "data-run": str(row["run"])} | {f"data-{name}": str(row[name]) for name in FACETS}
 
 
 def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]]:
