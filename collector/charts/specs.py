@@ -243,8 +243,8 @@ def power_curves(styles: Sequence[parts.Style]) -> Spec:
         "params": [parts.zoom(["x"])],
     }  # fmt: skip
     start = {"data": {"values": [{"at_s": 0}]}, "mark": {"type": "rule", "color": "var(--soft)"}, "encoding": {"x": at}}
-    shown = {**curves, "transform": [{"filter": "indexof(hidden, datum.series) < 0"}]}
-    return {**parts.sized(260), "params": [parts.HIDDEN], "layer": [shown, start]}
+    visible = {**curves, "transform": [{"filter": "indexof(hidden, datum.series) < 0"}]}
+    return {**parts.sized(260), "params": [parts.HIDDEN], "layer": [visible, start]}
 
 
 def before_and_after(unit: str, styles: Sequence[parts.Style], lanes: Sequence[str]) -> Spec:

@@ -38,13 +38,13 @@ def pair_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
     over_runs = _over_runs(context, pair, (number, other_number))
     table, plain = grid("figures", _columns(pair, over_runs), pair.figures)
     differing, facts = grid("differences", _FACTS, pair.differing)
-    others = [*_distribution(context, pair), *_power(context, pair)]
+    curves = [*_distribution(context, pair), *_power(context, pair)]
     parts = [
         part("cards", [_card(context, "A", a), _card(context, "B", b)]),
         section("figures", "Figures", *([element("p", {"class": "caution"}, f"{_sentence(pair.no_ratio)}.")] if pair.no_ratio else []),
                 table, *_remarks(pair, over_runs)),
         section("differences", "What differs", differing if pair.differing else note("No fact differs."), _folded(pair.equal)),
-        *others,
+        *curves,
     ]  # fmt: skip
     return View(f"Two runs of {a.model.name}", join(parts), _lead(context, pair), (plain, facts))
 
@@ -52,10 +52,10 @@ def pair_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
 def _over_runs(context: ViewContext, pair: RunPair, numbers: Sequence[int]) -> _OverRuns:
     if pair.no_ratio:
         return _OverRuns()
-    chosen = CaseFilter(level="all") if pair.is_one_case else CaseFilter()
-    by_number = {case.number: case for case in cases_by_number(context.connection, numbers, chosen)}
-    known = {summary.key: summary for summary in summaries(context.connection, list(by_number.values()), chosen)}
-    sides = [known[by_number[number].key] for number in dict.fromkeys(numbers) if number in by_number and by_number[number].key in known]
+    case_filter = CaseFilter(level="all") if pair.is_one_case else CaseFilter()
+    by_number = {case.number: case for case in cases_by_number(context.connection, numbers, case_filter)}
+    by_key = {summary.key: summary for summary in summaries(context.connection, list(by_number.values()), case_filter)}
+    sides = [by_key[by_number[number].key] for number in dict.fromkeys(numbers) if number in by_number and by_number[number].key in by_key]
     if len(sides) < 2:
         return _OverRuns(tuple(sides) if pair.is_one_case else ())
     case_a, case_b = sides

@@ -140,25 +140,25 @@ def test_every_query_of_a_dashboard_returns_data(filled, path):
 def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, sink_of, tmp_path, path):
     """Of the chosen case on the chosen device, day by day: the medians of values and of both bounds, by Python from the records."""
     runs = [with_bounds(run) for run in fleet_records(Fleet(devices=2, days=3, cases=2))]
-    again = [
+    repeats = [
         msgspec.structs.replace(run, session=99, seq=number, id=f"again {number}", started_at_ns=run.started_at_ns + 30 * 10**9)
         for number, run in enumerate(runs[:4], 1)
     ]
-    runs += [msgspec.structs.replace(run, energy=make_energy(gross_mj=70.0, gross_u_mj=4.0)) for run in again]
+    runs += [msgspec.structs.replace(run, energy=make_energy(gross_mj=70.0, gross_u_mj=4.0)) for run in repeats]
     ledger_path = tmp_path / "ledger.sqlite"
     with SqliteLedger(ledger_path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
     drained(ledger_path, sink_of(influx_place.config()))
     panels = {panel["title"]: panel for panel in dashboard(path)["panels"] if panel["title"].endswith(BAND)}
     assert bool(panels) == (path.stem != "fleet")
-    chosen = next(run for run in runs if run.device == "board-0001")
+    newest_case = next(run for run in runs if run.device == "board-0001")
     for title, panel in panels.items():
-        expected = expected_band(title, [run for run in runs if (run.device, key_of(run)) == (chosen.device, key_of(chosen))])
+        expected = expected_band(title, [run for run in runs if (run.device, key_of(run)) == (newest_case.device, key_of(newest_case))])
         for target in panel["targets"]:
-            names = {"case": case_hash(key_of(chosen)), "single": chosen.device, "device": chosen.device}
+            names = {"case": case_hash(key_of(newest_case)), "single": newest_case.device, "device": newest_case.device}
             rows = influx_place.query(filled_in(target["query"].replace("$__interval", "1d"), **names))
-            drawn = [value for row in rows for name, value in row.items() if name == "median" and value is not None]
-            assert sorted(drawn) == pytest.approx(sorted(expected[target["alias"]])), (title, target["alias"])
+            values = [value for row in rows for name, value in row.items() if name == "median" and value is not None]
+            assert sorted(values) == pytest.approx(sorted(expected[target["alias"]])), (title, target["alias"])
         overrides = {override["matcher"]["options"]: override["properties"] for override in panel["fieldConfig"]["overrides"]}
         assert {"id": "custom.fillBelowTo", "value": "lower"} in overrides["upper"]
         assert {target["alias"] for target in panel["targets"]} >= set(overrides)

@@ -165,17 +165,17 @@ def test_the_medians_of_a_day_are_those_of_the_records(fleet, reader):
 def test_a_band_has_the_bounds_of_the_records(fleet, reader):
     """Of the gross energy: the medians of a day of value minus and plus its uncertainty, of the chosen case and device."""
     queries_of = [query for panel, query in panels() if panel["title"] == f"Gross energy an inference{BAND}" and "IN (${single" in query]
-    chosen = next(run for run in fleet if run.device == "board-0001" and run.verdict.state == "valid")
-    same = [run for run in fleet if (run.device, key_of(run)) == (chosen.device, key_of(chosen)) and run.verdict.state != "invalid"]
+    example = next(run for run in fleet if run.device == "board-0001" and run.verdict.state == "valid")
+    same = [run for run in fleet if (run.device, key_of(run)) == (example.device, key_of(example)) and run.verdict.state != "invalid"]
     by_day = {run.started_at_ns // NS_PER_DAY: [] for run in same}
     for run in same:
         by_day[run.started_at_ns // NS_PER_DAY].append(run.energy)
-    picked = {"case": [case_hash(key_of(chosen))], "single": [chosen.device]}
+    picked = {"case": [case_hash(key_of(example))], "single": [example.device]}
     assert len(queries_of) == 3
     for query, sign in zip(queries_of, (0, -1, 1), strict=True):
-        drawn = sorted(row["value"] for row in reader.query(expanded(query, **picked)))
+        values = sorted(row["value"] for row in reader.query(expanded(query, **picked)))
         bounds = [statistics.median(energy.gross_mj + sign * energy.gross_u_mj for energy in of_day) for of_day in by_day.values()]
-        assert drawn == pytest.approx(sorted(bounds))
+        assert values == pytest.approx(sorted(bounds))
 
 
 @pytest.mark.postgresql

@@ -278,12 +278,12 @@ def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(tab):
     reopened.run("void zoomed(drawn[1], 0.5)")
     reopened.until(f"{domains}.every(([low, high]) => high - low < {(period[1] - period[0]) * 0.6})")
     reopened.until("location.search.includes('zoom=')")
-    again = tab(reopened.run("(location.pathname + location.search).slice(1)"))
-    assert again.run(domains)[2] == pytest.approx(reopened.run(domains)[1], abs=2)
-    again.run("document.querySelector('.period button').click()")
-    again.until(f"{domains}.every(([low, high]) => high - low > {(before[0][1] - before[0][0]) * 0.99})")
-    again.until("!/zoom=|between=/.test(location.search)")
-    assert again.complaints() == []
+    second_tab = tab(reopened.run("(location.pathname + location.search).slice(1)"))
+    assert second_tab.run(domains)[2] == pytest.approx(reopened.run(domains)[1], abs=2)
+    second_tab.run("document.querySelector('.period button').click()")
+    second_tab.until(f"{domains}.every(([low, high]) => high - low > {(before[0][1] - before[0][0]) * 0.99})")
+    second_tab.until("!/zoom=|between=/.test(location.search)")
+    assert second_tab.complaints() == []
 
 
 def test_one_crosshair_shows_the_day_and_the_values_of_all_panels(tab):

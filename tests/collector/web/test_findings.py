@@ -65,9 +65,9 @@ def test_the_list_of_findings_leads_to_the_chart_and_the_chart_to_every_series(f
         assert f'href="/trend?event={finding.key}"' in listed
         body = trend_view(context, ViewRequest("trend", {"event": finding.key}), CaseFilter()).body
         assert 'href="/trend?between=' in body
-        again = TrendEvents(DocumentSource(tuple(runs)))
-        again.refresh()
-        assert finding.key in {other.key for other in again.findings}
+        reread = TrendEvents(DocumentSource(tuple(runs)))
+        reread.refresh()
+        assert finding.key in {other.key for other in reread.findings}
 
 
 def test_an_event_that_is_no_finding_any_more_is_a_clear_line(fleet):

@@ -152,18 +152,18 @@ def test_a_run_that_is_not_there_and_two_models_are_a_clear_line():
     assert "Tick two runs" in page_of(two(), "a", "")[0].body
 
 
-def test_the_address_answers_as_page_and_as_json(tmp_path):
+def test_the_address_is_served_as_a_page_and_as_json(tmp_path):
     """A run that is not found is a 404 with the reason."""
     with served(fill(tmp_path / "ledger.sqlite", two())) as server:
-        answers = {}
+        replies = {}
         for address in ("pair?a=a&b=b&format=json", "pair?a=a&b=nobody"):
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
             connection.request("GET", f"/{address}")
             answer = connection.getresponse()
-            answers[address] = answer.status, answer.read().decode()
+            replies[address] = answer.status, answer.read().decode()
             connection.close()
-    (found, text), (missing, reason) = answers.values()
-    assert (found, set(json.loads(text)["tables"])) == (200, {"figures", "differences"})
+    (status, text), (missing, reason) = replies.values()
+    assert (status, set(json.loads(text)["tables"])) == (200, {"figures", "differences"})
     assert missing == 404
     assert "there is no run" in reason
 

@@ -10,7 +10,7 @@ from tests.fixtures.axe import axe_script, serious
 pytestmark = pytest.mark.chromium
 
 SEEN = "[...document.querySelectorAll('#{} table.grid tbody tr:not(.group)')].filter(one => one.offsetParent !== null)"
-CASES, RUNS = SEEN.format("table"), SEEN.format("runs")
+CASES = SEEN.format("table")
 GROUPS = "[...document.querySelectorAll('#{} tr.group th')].map(one => one.textContent)"
 HEADS = "[...document.querySelectorAll('#{} table.grid')][0].tHead.innerText.split(/\\s*\\t\\s*/)"
 SET = "(() => {{ const one = document.querySelector('{}'); one.value = '{}'; one.dispatchEvent(new Event('{}', {{bubbles: true}})); }})()"
@@ -45,27 +45,27 @@ def test_a_search_leaves_the_rows_that_have_all_words_and_is_in_the_address(tab)
     names = page.run(f"{CASES}.map(one => [one.dataset.device, one.dataset.precision])")
     assert names == [["simulated-pi5-07", "int8"]]
     assert state_of(page, "t_table") == {"q": "INT8 pi5-07"}
-    again = tab(page.run("(location.pathname + location.search).slice(1)"))
-    assert again.run(f"{CASES}.length") == 1
-    assert again.run(f"document.querySelector('{SEARCH.format('table')}').value") == "INT8 pi5-07"
-    again.run(SET.format(SEARCH.format("table"), "", "input"))
-    assert again.run(f"{CASES}.length") == before
-    assert "t_table" not in again.run("location.search")
-    assert again.complaints() == []
+    second_tab = tab(page.run("(location.pathname + location.search).slice(1)"))
+    assert second_tab.run(f"{CASES}.length") == 1
+    assert second_tab.run(f"document.querySelector('{SEARCH.format('table')}').value") == "INT8 pi5-07"
+    second_tab.run(SET.format(SEARCH.format("table"), "", "input"))
+    assert second_tab.run(f"{CASES}.length") == before
+    assert "t_table" not in second_tab.run("location.search")
+    assert second_tab.complaints() == []
 
 
 @pytest.mark.parametrize("key", ["board", "precision"])
-def test_rows_are_grouped_and_every_group_says_how_many_it_has(tab, key):
+def test_rows_are_grouped_and_each_group_has_its_number_of_rows(tab, key):
     """Rows of a group stand below its heading, in the order in which they are sorted."""
     page = tab("compare")
     page.run(SET.format(GROUP.format("table"), key, "change"))
     headings = page.run(GROUPS.format("table"))
-    seen = page.run(f"{CASES}.map(one => one.dataset.{key})")
-    assert headings == [f"{name} {seen.count(name)} row{'s' * (seen.count(name) != 1)}" for name in dict.fromkeys(seen)]
-    assert [name for index, name in enumerate(seen) if index == 0 or seen[index - 1] != name] == list(dict.fromkeys(seen))
+    names = page.run(f"{CASES}.map(one => one.dataset.{key})")
+    assert headings == [f"{name} {names.count(name)} row{'s' * (names.count(name) != 1)}" for name in dict.fromkeys(names)]
+    assert [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name] == list(dict.fromkeys(names))
     page.run("document.querySelectorAll('#table thead button')[2].click()")
     p50_ms = page.run(f"{CASES}.map(one => [one.dataset.{key}, Number(one.cells[2].dataset.value)])")
-    for name in dict.fromkeys(seen):
+    for name in dict.fromkeys(names):
         of_group = [value for group, value in p50_ms if group == name]
         assert of_group == sorted(of_group)
     assert state_of(page, "t_table") == {"by": key, "sort": ["p50 ms", 1]}
@@ -85,23 +85,23 @@ def test_runs_are_grouped_by_every_facet_that_differs(tab):
 def test_columns_are_chosen_and_the_choice_survives_a_reload_and_the_back_button(tab):
     """A column that is not ticked is hidden in all tables of the section; back shows it again."""
     page = tab("device?device=simulated-pi5-01")
-    every = page.run(HEADS.format("runs"))
+    headings = page.run(HEADS.format("runs"))
     page.run(
         "[...document.querySelectorAll('#runs .columns label')].find(one => one.textContent === 'p90 ms').querySelector('input').click()"
     )
-    assert page.run(HEADS.format("runs")) == [head for head in every if head != "p90 ms"]
+    assert page.run(HEADS.format("runs")) == [head for head in headings if head != "p90 ms"]
     page.run(SET.format(GROUP.format("runs"), "precision", "change"))
     assert state_of(page, "t_runs") == {"by": "precision", "off": ["p90 ms"]}
-    again = tab(page.run("(location.pathname + location.search).slice(1)"))
-    assert again.run(HEADS.format("runs")) == [head for head in every if head != "p90 ms"]
-    assert len(again.run(GROUPS.format("runs"))) == 2
+    second_tab = tab(page.run("(location.pathname + location.search).slice(1)"))
+    assert second_tab.run(HEADS.format("runs")) == [head for head in headings if head != "p90 ms"]
+    assert len(second_tab.run(GROUPS.format("runs"))) == 2
     page.run("history.back()")
     page.until("document.querySelectorAll('#runs tr.group').length === 0")
-    assert page.run(HEADS.format("runs")) == [head for head in every if head != "p90 ms"]
+    assert page.run(HEADS.format("runs")) == [head for head in headings if head != "p90 ms"]
     page.run("history.back()")
     page.until("!location.search.includes('t_runs')")
     page.until("[...document.querySelectorAll('#runs thead th')].every(one => !one.hidden)")
-    assert page.run(HEADS.format("runs")) == every
+    assert page.run(HEADS.format("runs")) == headings
     assert page.complaints() == []
 
 
