@@ -318,7 +318,8 @@ function crosshair(chart, event) {
   const at = Number(chart.view.scale("x").invert((event.clientX - box.left) * (svg.width.baseVal.value / box.width) - chart.view.origin()[0]));
   const [low, high] = chart.view.scale("x").domain().map(Number);
   if (!(at >= low && at <= high)) { overTime().forEach(hideCrosshair); return; }
-  for (const panel of overTime()) if ("value" in (panel.rows[0] ?? {})) showCrosshair(panel, at, Math.max(86400000, (high - low) / 50));
+  // A panel of several series, or of periods, has no one value.
+  for (const panel of overTime()) if ("value" in (panel.rows[0] ?? {}) && "low" in panel.rows[0]) showCrosshair(panel, at, Math.max(86400000, (high - low) / 50));
 }
 function showCrosshair(panel, at, reach) {
   const svg = panel.place.querySelector("svg"), scale = svg.getBoundingClientRect().width / svg.width.baseVal.value;
@@ -329,10 +330,13 @@ function showCrosshair(panel, at, reach) {
   const bounds = row && row.low !== null && row.high !== null ? ` (${number(row.low)} to ${number(row.high)})` : "";
   panel.cross ??= panel.place.appendChild(make("div", { class: "cross", "aria-hidden": "true" }, make("span")));
   panel.cross.hidden = false;
-  const left = (panel.view.scale("x")(at) + panel.view.origin()[0]) * scale, wide = panel.place.clientWidth;
-  panel.cross.style.left = `${svg.getBoundingClientRect().left - panel.place.getBoundingClientRect().left + left}px`;
-  panel.cross.classList.toggle("is-right", left > wide / 2);
-  panel.cross.firstChild.textContent = row ? `${day}: ${number(row.value)}${bounds}` : `${day}: no run`;
+  const left = svg.getBoundingClientRect().left - panel.place.getBoundingClientRect().left + (panel.view.scale("x")(at) + panel.view.origin()[0]) * scale;
+  const label = panel.cross.firstChild, wide = panel.place.clientWidth;
+  panel.cross.style.left = `${left}px`;
+  label.textContent = row ? `${day}: ${number(row.value)}${bounds}` : `${day}: no run`;
+  // Beside the line, on the side with more room, and never beyond the chart.
+  const begin = left > wide / 2 ? left - label.offsetWidth - 5 : left + 4;
+  label.style.left = `${Math.max(0, Math.min(begin, wide - label.offsetWidth)) - left}px`;
 }
 function hideCrosshair(panel) { if (panel.cross) panel.cross.hidden = true; }
 function setPeriod(range) {

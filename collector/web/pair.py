@@ -164,10 +164,10 @@ def _power(context: ViewContext, pair: RunPair) -> list[Markup]:
     names: list[str] = []
     for side, run in (("A", pair.a), ("B", pair.b)):
         traces = {trace.name: points for trace in run.power_traces if (points := power_trace(run, trace.name))}
-        for sensor, points in traces.items():
-            names.append(f"{side}, {sensor}")
+        for index, (sensor, points) in enumerate(traces.items()):
+            names.append(f"{side}, {sensor}{' (dashed)' if index else ''}")
             at_s, watts = zip(*points, strict=True)
-            rows += [{"series": names[-1], "at_s": at_s[index], "power_w": watt} for index, watt in thinned(watts, POINTS // 2)]
+            rows += [{"series": names[-1], "at_s": at_s[place], "power_w": watt} for place, watt in thinned(watts, POINTS // 2)]
     if not rows:
         return [section("power", "Power", note("Neither run has the readings of a power sensor."))]
     # A has one colour throughout, B another; several sensors of one run differ in their dashes.
