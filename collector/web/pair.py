@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgemeter.agent.base import figures
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.charts.specs import power_curves
+from edgemeter.collector.charts.run_specs import power_curves
 from edgemeter.collector.compare.judgement import JUDGED, CaseJudgements, judge_case, ratios
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
@@ -15,7 +15,8 @@ from edgemeter.collector.show.series_style import numbered_style
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases_by_number, summaries
-from edgemeter.collector.web.run import POINTS, power_trace, read_run, thinned
+from edgemeter.collector.web.run import POINTS, read_run
+from edgemeter.collector.web.run_samples import power_trace, thinned
 from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, grid, link, note, section, verdict_cell, with_small
 
 
@@ -167,7 +168,7 @@ def _power(context: ViewContext, pair: RunPair) -> list[Markup]:
         for index, (sensor, points) in enumerate(traces.items()):
             names.append(f"{side}, {sensor}{' (dashed)' if index else ''}")
             at_s, watts = zip(*points, strict=True)
-            rows += [{"series": names[-1], "at_s": at_s[place], "power_w": watt} for place, watt in thinned(watts, POINTS // 2)]
+            rows += [{"series": names[-1], "at_s": at_s[number], "power_w": watt} for number, watt in thinned(watts, POINTS // 2)]
     if not rows:
         return [section("power", "Power", note("Neither run has the readings of a power sensor."))]
     # A has one colour throughout, B another; several sensors of one run differ in their dashes.

@@ -4,27 +4,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.record import RunRecord, Series
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation
-from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
-from edgemeter.collector.charts.specs import ranked_bars, run_time_line
+from edgemeter.collector.charts.run_specs import run_time_line
+from edgemeter.collector.charts.specs import ranked_bars
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.show.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
 from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
 
-NS_S, NS_MS = 1e-9, 1e-6
+NS_MS = 1e-6
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
 POINTS = 1600
 LEVELS = ("p50", "p90", "p95", "p99", "p99_9")
@@ -112,7 +112,7 @@ def _verdict(record: RunRecord) -> Markup:
 
 def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
     """Return a heading, and latency and power on one time axis; without the moments of the queries latency alone, in their order."""
-    latencies, starts = _values(record, "latency"), _values(record, "query_start")
+    latencies, starts = values_of(record, "latency"), values_of(record, "query_start")
     if not latencies:
         return "Latency", note("The raw samples of this run are not stored.")
     if starts is None or len(starts) != len(latencies):
@@ -136,12 +136,6 @@ def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
     text = f"Shaded: {' and '.join(shaded)}; the machine's conditions then are in the tooltip and below." if shaded else ""
     subject, title = ("Latency and power", "Latency of every query, and power") if sensors else ("Latency", "Latency of every query")
     return f"{subject}, query by query", context.sheet.draw(Chart(title, spec, rows_table(rows), text, kind="wide"))
-
-
-def power_trace(record: RunRecord, sensor: str) -> list[tuple[float, float]]:
-    """Return the readings of a power sensor: s since the first timed query, and W; none where the moments are not known."""
-    power, at = _values(record, f"power.{sensor}"), _values(record, f"power_at.{sensor}")
-    return [(at_ns * NS_S, power_w) for at_ns, power_w in zip(at, power, strict=True)] if power and at and len(power) == len(at) else []
 
 
 def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
@@ -209,18 +203,6 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     }
 
 
-def thinned(values: Sequence[float], limit: int) -> list[tuple[int, float]]:
-    """Return at most about `limit` values with their places, of each stretch the smallest and the largest: no outlier is lost."""
-    if len(values) <= limit:
-        return list(enumerate(values))
-    step = -(-2 * len(values) // limit)
-    indices: set[int] = set()
-    for start in range(0, len(values), step):
-        places = range(start, min(start + step, len(values)))
-        indices |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__)}
-    return [(index, values[index]) for index in sorted(indices)]
-
-
 def _accuracy(record: RunRecord) -> Markup:
     accuracy = record.accuracy
     if accuracy is None:
@@ -260,7 +242,7 @@ def _everything(record: RunRecord) -> Markup:
 def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
     rows: list[tuple[str, str, int, float]] = []
     for series in record.samples:
-        values = _unpacked(series)
+        values = finite_values(series)
         if values is not None and len(rows) + len(values) <= SAMPLES_OUT:
             rows += [(series.name, series.unit, index, value) for index, value in enumerate(values)]
     document = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
@@ -274,20 +256,6 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
     if isinstance(value, list | tuple):
         return [pair for index, part in enumerate(value) for pair in _flat(f"{name}.{index}", part)]
     return [(name, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
-
-
-def _values(record: RunRecord, name: str) -> Sequence[float] | None:
-    matching = next((series for series in record.samples if series.name == name), None)
-    return None if matching is None else _unpacked(matching)
-
-
-def _unpacked(series: Series) -> list[float] | None:
-    try:
-        values = unpack(series)
-    except ConfigError:
-        return None
-    finite: list[float] = values[np.isfinite(values.astype(np.float64))].tolist()
-    return finite
 
 
 def energy_budget(context: ViewContext, run: RunRecord) -> Markup:

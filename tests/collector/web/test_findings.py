@@ -6,14 +6,16 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.findings import findings_list
+from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import trend_view
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_latency
-from tests.fixtures.served_page import view_context
+from tests.fixtures.served_page import indexed, view_context
 
 SLOWER = {"pi-1": 1.10, "pi-2": 1.06, "pi-3": 1.0}
 STEP_DAY = 40
@@ -75,3 +77,12 @@ def test_an_event_that_is_no_finding_any_more_is_a_clear_line(fleet):
     runs, events = fleet
     with view_context(runs, events) as context, pytest.raises(ConfigError, match="there is no event 'x'"):
         trend_view(context, ViewRequest("trend", {"event": "x"}), CaseFilter())
+
+
+def test_the_page_as_one_file_holds_the_chart_of_an_event(fleet):
+    """So that the list of findings leads to it there, too."""
+    runs, events = fleet
+    (finding,) = [finding for finding in events.findings if len(finding.steps) > 1]
+    with indexed(runs) as index:
+        text = one_file.whole_page(index, events, FileChoice(runs=1))
+    assert f'<template data-address="trend?event={finding.key}">' in text
