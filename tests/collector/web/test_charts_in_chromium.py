@@ -83,6 +83,23 @@ def test_axe_finds_nothing_serious_in_any_view(tab, address, dark):
     assert page.complaints() == []
 
 
+@pytest.mark.needs("npm")
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_an_event_on_many_boards_is_one_chart_for_each_figure(tab, width, dark):
+    """From the list of findings by a click: a lane for each board, no panel for each; it fits, and axe finds nothing serious."""
+    page = tab("trend?model=tiny-detector", width=width, dark=dark)
+    page.run("document.querySelector('#findings a[href*=\"event=\"]').click()")
+    page.until("location.search.startsWith('?event=') && document.readyState === 'complete'")
+    assert page.drawn() == 2
+    boards = set(page.run("drawn[0].rows.map(row => row.device)"))
+    assert len(boards) > 20
+    assert page.run(f"{PLOT}.querySelectorAll('.mark-symbol.role-mark path').length") == 2 * page.run("drawn[0].rows.length")
+    assert page.fits()
+    page.run(axe_script())
+    assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+    assert page.complaints() == []
+
+
 def test_no_link_is_hidden_within_a_picture(tab):
     """What has the role of a picture holds nothing that takes the keyboard."""
     page = tab("trend?device=simulated-pi5-01")

@@ -3,6 +3,7 @@
 import http.client
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import make_energy, make_environment, make_latency
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency
 from tests.fixtures.rows import table_row
 from tests.fixtures.served_page import served, view_context
 
@@ -75,6 +76,17 @@ def test_two_runs_alone_have_a_ratio_and_no_interval():
     assert (p50["low"], p50["high"]) == (None, None)
     assert "Two runs support no interval of their ratio" in view.body
     assert "12.0 to 13.0" in view.body
+
+
+def test_a_difference_of_accuracies_has_the_interval_that_its_images_support():
+    """It is over the images, not over runs: two runs have it, and the page says so."""
+    scores = [make_accuracy(value=value, low=value - 0.03, high=value + 0.03) for value in (0.62, 0.50)]
+    runs = [msgspec.structs.replace(run, accuracy=score) for run, score in zip(two(), scores, strict=True)]
+    view, _ = page_of(runs)
+    row = rows_of(view, 0)["AP"]
+    assert row["change"] == pytest.approx(-0.12)
+    assert row["low"] < -0.12 < row["high"] < 0
+    assert "An accuracy has one" in view.body
 
 
 def test_over_all_runs_of_both_cases_the_ratio_has_the_interval_of_the_comparison():
