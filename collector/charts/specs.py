@@ -183,49 +183,40 @@ def spark_lines(lanes: Sequence[str]) -> Spec:
     }  # fmt: skip
 
 
-def run_time_line(
-    sensors: Sequence[str],
-    bands: Sequence[Mapping[str, Any]],
-    latencies_ms: Iterable[float | None],
-    across: str = "s since the first timed query",
-) -> Spec:
-    """Return one run on one axis, of time where moments are known: rows of `at_s`, `latency_ms`, `power_w`, `sensor`, `query`.
+def before_and_after(unit: str, styles: Sequence[parts.Style], lanes: Sequence[str]) -> Spec:
+    """Return the change of each device against its own level before, which is 0, with its 95% interval, a lane for each device.
 
-    `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's conditions then.
+    Rows of `device`, `series`, `size`, `low`, `high` (in `unit`), `before`, `after` and `first_day`.
     """
-    x = {"field": "at_s", "type": "quantitative", "title": across, "scale": {"zero": False, "nice": False}}
-    at, right = parts.tip("at_s", "at, s", ",.3f"), {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
-    sensor_scale = {"domain": list(sensors), "range": [f"var(--s{1 + index % 6})" for index in range(len(sensors))]}
-    layers: list[Spec] = []
-    if bands:
-        stages, colours = ["idle before", "warm-up", "timed", "idle after"], ["var(--p0)", "var(--s1)", "transparent", "var(--p0)"]
-        fill = parts.channel("name", "nominal", scale={"domain": stages, "range": colours}, legend=None)
-        tips = [parts.tip("name"), parts.tip("text", "conditions")]
-        encoding = {"x": parts.channel("start"), "x2": {"field": "end"}, "fill": fill, "tooltip": tips}
-        layers.append({"data": {"values": list(bands)}, "mark": {"type": "rect", "opacity": 0.3}, "encoding": encoding})
-    dots = {
-        "transform": [{"filter": "isValid(datum.latency_ms)"}],
-        "mark": {"type": "point", "filled": True, "size": 12, "opacity": 0.5, "color": "var(--s0)"},
-        "encoding": {
-            "x": x, "y": parts.amount("latency_ms", "latency, ms", latencies_ms, from_zero=False),
-            "tooltip": [parts.tip("query", "query", ","), *([at] if bands else []), parts.tip("latency_ms", "latency, ms", parts.NUMBER)],
-        },
+    lane = parts.channel("device", "nominal", title=None, sort=list(lanes), axis={**parts.BARE, "labelLimit": 220})
+    offset = {"field": "series", "type": "nominal", "sort": [style[0] for style in styles]}
+    x = parts.channel("size", title=unit, scale={"zero": True, "nice": False, "padding": 10})
+    base = {"y": lane, "yOffset": offset, "color": parts.colour(styles)}
+    tips = [
+        parts.tip("device"),
+        parts.tip("series", "case"),
+        parts.tip("before"),
+        parts.tip("after"),
+        parts.tip("size", unit, parts.NUMBER),
+    ]
+    tips += [parts.tip("interval", "95% interval"), parts.tip("first_day", "first day")]
+    way = {
+        "mark": {"type": "rule", "opacity": 0.35},
+        "encoding": {**base, "x": parts.channel("origin"), "x2": {"field": "size"}, "tooltip": tips},
+    }
+    interval = {"mark": {"type": "rule", "strokeWidth": 3}, "encoding": {**base, "x": parts.channel("low"), "x2": {"field": "high"}}}
+    before = {"mark": {"type": "point", "filled": False, "size": 30}, "encoding": {**base, "x": parts.channel("origin"), "tooltip": tips}}
+    after = {
+        "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
+        "encoding": {**base, "x": x, "tooltip": tips},
         "params": [parts.zoom(["x"])],
+    }
+    return {
+        "width": "container", "height": 20 + len(lanes) * (8 + 10 * len(styles)), "params": [parts.HIDDEN],
+        "transform": [{"filter": "indexof(hidden, datum.series) < 0"}, {"calculate": parts.INTERVAL, "as": "interval"},
+                      {"calculate": "0", "as": "origin"}],
+        "layer": [way, interval, before, after],
     }  # fmt: skip
-    layers.append(dots)
-    if sensors:
-        layers.append(
-            {
-                "transform": [{"filter": "isValid(datum.power_w)"}],
-                "mark": {"type": "line", "strokeWidth": 1.3},
-                "encoding": {
-                    "x": x, "y": parts.channel("power_w", title="power, W", axis=right),
-                    "color": parts.channel("sensor", "nominal", scale=sensor_scale, legend=parts.LEGEND),
-                    "tooltip": [parts.tip("sensor"), at, parts.tip("power_w", "power, W", parts.NUMBER)],
-                },
-            }
-        )  # fmt: skip
-    return {**parts.sized(280), "layer": layers, "resolve": {"scale": {"y": "independent"}}}
 
 
 def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:

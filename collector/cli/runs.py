@@ -4,7 +4,7 @@ import getpass
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
 from edgemeter.agent.contract.figures import in_view
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, short_id
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, since_option
@@ -65,18 +66,25 @@ def list_(**options: Any) -> None:
     _list(**options)
 
 
-@runs.command(short_help="Show a run, its notes and its history.")
-@click.argument("run_id", metavar="ID")
+@runs.command(short_help="Show a run with its notes and history, or two runs side by side.")
+@click.argument("run_ids", metavar="ID [ID]", nargs=-1, required=True)
 @ledger_option
-@json_option('Print {"run": {...}, "state": "counted" or "excluded", "history": [...]}, without raw samples.')
-def show(run_id: str, ledger: LedgerPlace | None, *, as_json: bool) -> None:
-    """Show a run as `edgemeter run` does, with its notes and its history.
+@json_option('Print {"run": {...}, "state": "counted" or "excluded", "history": [...]}; of two runs what differs. Without raw samples.')
+def show(run_ids: tuple[str, ...], ledger: LedgerPlace | None, *, as_json: bool) -> None:
+    """Show a run as `edgemeter run` does, with its notes and its history; of two runs only the facts in which they differ.
 
     Example: edgemeter runs show 3f2a1b9c
     """
+    if len(run_ids) > 2:
+        raise click.UsageError(f"give one run, or two to compare, not {len(run_ids)}")
     with _opened(ledger) as history:
-        full_id = history.find(run_id)
-        record, events, is_counted = history.entry(full_id).record, history.events(full_id), history.is_counted(full_id)
+        full_ids = [history.find(run_id) for run_id in run_ids]
+        records = [history.entry(full_id).record for full_id in full_ids]
+        events, is_counted = history.events(full_ids[0]), history.is_counted(full_ids[0])
+    if len(records) == 2:
+        _show_pair(*records, as_json=as_json)
+        return
+    record = records[0]
     if as_json:
         print_data("json", {"run": record, "state": "counted" if is_counted else "excluded", "history": events})
         return
@@ -87,6 +95,44 @@ def show(run_id: str, ledger: LedgerPlace | None, *, as_json: bool) -> None:
     print_runs([record], console, why=True)
     for event in events:
         print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
+
+
+def _show_pair(a: RunRecord, b: RunRecord, *, as_json: bool) -> None:
+    from edgemeter.collector.show.run_pair import NO_INTERVAL, pair_of
+
+    pair = pair_of(a, b)
+    if as_json:
+        sides = {"a": a.id, "b": b.id, "no_ratio_reason": pair.no_ratio or None}
+        compared = [
+            {"figure": figure.name, "a": figure.values[0], "b": figure.values[1], "change": figure.decision and figure.decision.value}
+            for figure in pair.figures
+        ]
+        print_data("json", {**sides, "figures": compared, "differing": pair.differing, "equal": len(pair.equal)})
+        return
+    console = console_for(None)
+
+    def safe(cells: Iterable[str]) -> list[str]:
+        return [writable(cell, console) for cell in cells]
+
+    for side, run in (("A", a), ("B", b)):
+        print_text(console, f"{side}: run {run.id}, {run.device}, measured {stamp(run.started_at_ns)} UTC, {run.verdict.state}")
+    of_figures = [
+        TableColumn("figure", [figure.heading for figure in pair.figures], "left"),
+        *(TableColumn(side, [figure.text(index) for figure in pair.figures]) for index, side in enumerate(("A", "B"))),
+        TableColumn("B against A", [figure.change or "-" for figure in pair.figures]),
+    ]
+    of_facts = [
+        TableColumn("about", [fact.group for fact in pair.differing], "left", rank=1),
+        TableColumn("fact", safe(fact.name for fact in pair.differing), "left"),
+        *(
+            TableColumn(side, safe(getattr(fact, side.lower()) or "not reported" for fact in pair.differing), "left", folds=True)
+            for side in "AB"
+        ),
+    ]
+    console.print(fitted_table(of_figures, console.width))
+    if pair.differing:
+        console.print(fitted_table(of_facts, console.width))
+    note(f"{pair.no_ratio or NO_INTERVAL}; {count(len(pair.equal), 'fact')} equal: not listed")
 
 
 @runs.command("note", short_help="Add a note to a run.")

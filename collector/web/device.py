@@ -21,12 +21,13 @@ from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD, names_of
 from edgemeter.collector.runs.run_figures import RunFigures
+from edgemeter.collector.show.run_facts import machine_facts
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, runs_of, summaries
-from edgemeter.collector.web.run import machine_facts
-from edgemeter.collector.web.series import findings_list, series, series_groups, titles
+from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import (
     Links,
     ServedLinks,
@@ -192,7 +193,7 @@ def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> Markup
 def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> tuple[Markup, ViewTable]:
     lines = [_RunLine(case, run) for case in device_cases for run in runs_of(context.connection, case.number, newest=RUNS_SHOWN)]
     lines = sorted(lines, key=lambda line: -line.run.started_at_ns)[:RUNS_SHOWN]
-    return grid("runs", run_columns(context.links), lines, lambda line: {"data-at": str(line.run.started_at_ns)})
+    return grid("runs", run_columns(context.links), lines, lambda line: {"data-at": str(line.run.started_at_ns), "data-run": line.run.id})
 
 
 def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:

@@ -63,7 +63,7 @@ def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None
             markup, table = grid("devices", _execution_columns(context.links), activity.progress.executions)
             parts.append(section("devices", "Devices that work on it or failed", markup))
             tables.append(table)
-    markup, table = grid("runs", _run_columns(context.links), runs)
+    markup, table = grid("runs", _run_columns(context.links), runs, lambda run: {"data-run": run.id})
     remark = [note(f"The newest {RUNS_SHOWN} runs.")] if len(runs) == RUNS_SHOWN else []
     parts.append(section("runs", "Runs", markup if runs else note("None has arrived yet."), *remark))
     return View(name, join(parts), "", (table, *tables))

@@ -25,7 +25,7 @@ from edgemeter.collector.web.site import FormChoices, content, held_exports, off
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
-BASELINES, PAGES, MODELS, DEVICES, RUNS = 8, 10, 12, 60, 40
+BASELINES, PAGES, MODELS, DEVICES, RUNS, EVENTS = 8, 10, 12, 60, 40, 8
 METRICS = (DEFAULT_FIGURE, "gross_mj", "accuracy", "throttled_ratio")
 
 
@@ -114,6 +114,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         # Of one model it would be that model's trend again.
         *([ViewRequest("trend")] if len(kept_models) > 1 else []),
         *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),
+        *(ViewRequest("trend", {"event": finding.key}) for finding in context.events.findings[:EVENTS] if len(finding.steps) > 1),
         *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),
         *(ViewRequest("run", {"id": name}) for name in newest),
         *([ViewRequest("alerts")] if context.events.alerts() else []),

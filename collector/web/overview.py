@@ -25,9 +25,9 @@ from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import OutlyingDevice
+from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import NOTHING, Attributes, Markup, element, join, part, render
 from edgemeter.collector.web.queries import CaseFilter, cases, p50_by_day, summaries
-from edgemeter.collector.web.series import findings_list
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
 
 # A device without a run for so long is silent.

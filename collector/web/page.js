@@ -91,25 +91,28 @@ async function drawChart(figure, picked = {}) {
   // What it shows is in the label of its place and in the table behind it; Vega's own roles have no names.
   place.querySelector("svg").setAttribute("aria-hidden", "true");
   view.addEventListener("click", (_, item) => item?.datum && follow(item.datum));
-  if (held.brushes) view.addSignalListener("brush", (_, value) => brushed(chart, value));
+  if (held.brushes) linked(chart);
   await restore(chart);
-  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => keepState(chart));
+  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => { if (held.brushes) zoomTogether(chart); keepState(chart); });
   figure.classList.add("is-drawn");
 }
 // What is hidden and how far a chart is zoomed is in the address: c1={"off": [series], "x": [low, high]} of the first chart.
 const stateName = (chart) => `c${[...document.querySelectorAll("figure.chart-figure")].indexOf(chart.figure) + 1}`;
 const fieldsHere = () => (isFile ? location.hash || `#/${document.getElementById("shown").dataset.address}` : location.pathname + location.search).split("?");
-function putField(name, value) {
+function putField(name, value, isNew = false) {
   const [base, query = ""] = fieldsHere(), fields = new URLSearchParams(query);
   if (value === null) fields.delete(name); else fields.set(name, value);
-  if (`${fields}` !== `${new URLSearchParams(query)}`) history.replaceState(null, "", `${base}${fields.size ? `?${fields}` : ""}`);
+  if (`${fields}` !== `${new URLSearchParams(query)}`) history[isNew ? "pushState" : "replaceState"](null, "", `${base}${fields.size ? `?${fields}` : ""}`);
 }
 async function restore(chart) {
   let state = {};
   try { state = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(stateName(chart))) ?? {}; } catch { /* somebody else's */ }
   for (const [name] of chart.held.legend) if (state.off?.includes?.(name) && !chart.hidden.has(name)) switchSeries([chart], name, true);
+  // Charts over time have one period, which is shown in all of them.
+  const range = chart.held.brushes ? rangeOf("zoom") ?? rangeOf("between") : null;
   for (const { axis, signal } of zoomAxes(chart.spec)) {
-    if (state[axis]?.length === 2 && state[axis].every(Number.isFinite)) chart.view.signal(signal, state[axis]);
+    const shown = chart.held.brushes ? range : state[axis];
+    if (shown?.length === 2 && shown.every(Number.isFinite)) chart.view.signal(signal, shown);
   }
   await chart.view.runAsync();
   await recount(chart);
@@ -168,7 +171,10 @@ function keepState(chart) {
     const state = chart.hidden.size ? { off: [...chart.hidden] } : {};
     for (const { axis, signal } of zoomAxes(chart.spec)) {
       const range = chart.view.signal(signal);
-      if (range) state[axis] = range.map((one) => Number(Number(one).toPrecision(13)));
+      if (chart.held.brushes) {
+        const zoom = range?.map((one) => Math.round(Number(one))).join(",") ?? null;
+        putField("zoom", zoom === new URLSearchParams(fieldsHere()[1]).get("between") ? null : zoom);
+      } else if (range) state[axis] = range.map((one) => Number(Number(one).toPrecision(13)));
     }
     putField(stateName(chart), Object.keys(state).length ? JSON.stringify(state) : null);
   }, 150);
@@ -308,12 +314,66 @@ async function savePicture(chart, form) {
 // A period, picked in a chart, narrows the tables below and what is exported; it is in the address.
 let period = null, waiting = null;
 const inPeriod = (atNs) => atNs / 1e6 >= period[0] && atNs / 1e6 <= period[1];
-function brushed(chart, value) {
-  const range = Object.values(value ?? {})[0];
-  clearTimeout(waiting);
-  waiting = setTimeout(() => setPeriod(range ? [Math.floor(Math.min(...range)), Math.ceil(Math.max(...range))] : null), 120);
-  for (const other of drawn) if (range && other !== chart && other.held.brushes) other.view?.data("brush_store", []).runAsync();
+const overTime = () => drawn.filter((chart) => chart.held.brushes && chart.view);
+const rangeOf = (name) => { const range = /^(\d+),(\d+)$/.exec(new URLSearchParams(fieldsHere()[1]).get(name) ?? ""); return range && [Number(range[1]), Number(range[2])]; };
+function linked(chart) {
+  chart.view.addSignalListener("brush", (_, value) => {
+    const range = Object.values(value ?? {})[0];
+    clearTimeout(waiting);
+    // A click is no period.
+    if (range && Math.abs(range[1] - range[0]) > 60000) waiting = setTimeout(() => pickPeriod([Math.floor(Math.min(...range)), Math.ceil(Math.max(...range))]), 120);
+  });
+  chart.place.addEventListener("pointermove", (event) => crosshair(chart, event));
+  chart.place.addEventListener("pointerleave", () => overTime().forEach(hideCrosshair));
 }
+// A period that is picked in one panel is shown in all of them, and narrows the tables.
+function pickPeriod(range) {
+  setPeriod(range);
+  for (const chart of overTime()) {
+    chart.view.data("brush_store", []);
+    for (const { signal } of zoomAxes(chart.spec)) chart.view.signal(signal, range);
+    chart.view.runAsync();
+  }
+}
+let isZooming = false;
+function zoomTogether(chart) {
+  if (isZooming) return;
+  isZooming = true;
+  for (const { axis, signal } of zoomAxes(chart.spec)) {
+    const range = chart.view.signal(signal)?.map(Number) ?? null;
+    for (const other of overTime()) if (other !== chart && axis === "x" && `${other.view.signal(signal)?.map(Number) ?? null}` !== `${range}`) {
+      other.view.signal(signal, range).runAsync();
+    }
+  }
+  isZooming = false;
+}
+// One crosshair over all panels: the day under the pointer, and in each panel the value nearest to it.
+function crosshair(chart, event) {
+  const svg = chart.place.querySelector("svg"), box = svg.getBoundingClientRect();
+  const at = Number(chart.view.scale("x").invert((event.clientX - box.left) * (svg.width.baseVal.value / box.width) - chart.view.origin()[0]));
+  const [low, high] = chart.view.scale("x").domain().map(Number);
+  if (!(at >= low && at <= high)) { overTime().forEach(hideCrosshair); return; }
+  // A panel of several series, or of periods, has no one value.
+  for (const panel of overTime()) if ("value" in (panel.rows[0] ?? {}) && "low" in panel.rows[0]) showCrosshair(panel, at, Math.max(86400000, (high - low) / 50));
+}
+function showCrosshair(panel, at, reach) {
+  const svg = panel.place.querySelector("svg"), scale = svg.getBoundingClientRect().width / svg.width.baseVal.value;
+  const apart = (row) => Math.abs(row.started_at_ns / 1e6 - at);
+  const near = shownRows(panel).reduce((best, row) => (best === null || apart(row) < apart(best) ? row : best), null);
+  const row = near && apart(near) <= reach ? near : null, number = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+  const day = new Date(row ? row.started_at_ns / 1e6 : at).toISOString().slice(0, 10);
+  const bounds = row && row.low !== null && row.high !== null ? ` (${number(row.low)} to ${number(row.high)})` : "";
+  panel.cross ??= panel.place.appendChild(make("div", { class: "cross", "aria-hidden": "true" }, make("span")));
+  panel.cross.hidden = false;
+  const left = svg.getBoundingClientRect().left - panel.place.getBoundingClientRect().left + (panel.view.scale("x")(at) + panel.view.origin()[0]) * scale;
+  const label = panel.cross.firstChild, wide = panel.place.clientWidth;
+  panel.cross.style.left = `${left}px`;
+  label.textContent = row ? `${day}: ${number(row.value)}${bounds}` : `${day}: no run`;
+  // Beside the line, on the side with more room, and never beyond the chart.
+  const begin = left > wide / 2 ? left - label.offsetWidth - 5 : left + 4;
+  label.style.left = `${Math.max(0, Math.min(begin, wide - label.offsetWidth)) - left}px`;
+}
+function hideCrosshair(panel) { if (panel.cross) panel.cross.hidden = true; }
 function setPeriod(range) {
   period = range;
   const shown = document.querySelector(".period");
@@ -322,6 +382,7 @@ function setPeriod(range) {
   const text = (at) => new Date(at).toISOString().slice(0, 16).replace("T", " ");
   if (range) shown.querySelector("b").textContent = `runs from ${text(range[0])} to ${text(range[1])} UTC`;
   document.querySelectorAll("tr[data-at]").forEach((row) => row.classList.toggle("is-outside", range !== null && !inPeriod(Number(row.dataset.at))));
+  renderTables();
   putField("between", range && range.join(","));
   document.querySelectorAll(".exports a").forEach((link) => {
     const [path, own = ""] = link.getAttribute("href").split("?"), fields = new URLSearchParams(own);
@@ -330,30 +391,165 @@ function setPeriod(range) {
   });
 }
 
-function makeSortable(within) {
-  within.querySelectorAll("table.grid").forEach((table) => {
-    table.querySelectorAll("thead th").forEach((head, column) => {
-      const sort = button(head.textContent, null, () => {
-        const rising = head.getAttribute("aria-sort") !== "ascending";
-        head.parentElement.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", rising ? "ascending" : "descending");
-        const isText = head.classList.contains("text"), value = (row) => row.cells[column].dataset.value ?? null;
-        // What is absent stands last, however it is sorted.
-        const order = (one, other) => {
-          if (isText) return (rising ? 1 : -1) * one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true });
-          if (value(one) === null || value(other) === null) return (value(one) === null) - (value(other) === null);
-          return (rising ? 1 : -1) * (Number(value(one)) - Number(value(other)));
-        };
-        // The boards of a type stay below its row.
-        for (const body of table.tBodies) {
-          const [first, ...others] = body.rows;
-          if (first?.matches(".boards")) body.append(...others.sort(order)); else body.append(...[...body.rows].sort(order));
-        }
-        table.append(...[...table.tBodies].sort((one, other) => order(one.rows[0], other.rows[0])));
-      });
-      if (head.textContent.trim()) head.replaceChildren(sort);
-    });
+// The tables of a section are sorted, searched and grouped together, and show the same columns; how is in the address: t_runs={...}.
+const GROUPS = [...FACETS, "role", "verdict", "scenario", "job"], FEWEST_ROWS = 6;
+const headOf = (head) => head.textContent.trim();
+const sections = new Map();
+function makeTables(within) {
+  for (const section of within.matches?.("section") ? [within] : within.querySelectorAll("main > section, main")) {
+    const tables = [...section.querySelectorAll("table.grid")].filter((table) => table.closest("main > section, main") === section);
+    if (tables.length) makeTable(section, tables.map((table) => ({ table, units: unitsOf(table), rows: [...table.tBodies].flatMap((body) => [...body.rows]) })));
+  }
+}
+function makeTable(section, tables) {
+  const name = `t_${section.id || "view"}`, state = { q: "", by: "", off: [], sort: null };
+  const group = { section, name, tables, state, render: () => tables.forEach(({ table, units }) => renderTable(table, units, state)) };
+  const keep = (isNew) => {
+    const kept = Object.fromEntries(Object.entries(state).filter(([, value]) => value?.length));
+    putField(name, Object.keys(kept).length ? JSON.stringify(kept) : null, isNew);
+  };
+  for (const { table } of tables) {
+    for (const head of table.tHead.rows[0].cells) {
+      const heading = headOf(head);
+      if (heading) head.replaceChildren(button(heading, null, () => {
+        state.sort = [heading, state.sort?.[0] === heading && state.sort[1] === 1 ? -1 : 1];
+        group.render();
+        keep(true);
+      }));
+    }
+  }
+  group.restore = () => {
+    let kept = {};
+    try { kept = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(name)) ?? {}; } catch { /* somebody else's */ }
+    state.q = typeof kept.q === "string" ? kept.q : "";
+    state.by = typeof kept.by === "string" ? kept.by : "";
+    state.off = Array.isArray(kept.off) ? kept.off.map(String) : [];
+    state.sort = Array.isArray(kept.sort) && kept.sort.length === 2 ? [String(kept.sort[0]), kept.sort[1] === -1 ? -1 : 1] : null;
+    group.show?.();
+    group.render();
+  };
+  sections.set(section, group);
+  // Only lists of cases, runs and devices have what others could be grouped by.
+  const isList = tables.some(({ table, rows }) => rows.length && FACETS.some((key) => groupOf(table, rows[0], key)));
+  if (isList && tables.reduce((sum, { rows }) => sum + rows.length, 0) >= FEWEST_ROWS) addTableTools(group, keep);
+  group.restore();
+}
+function addTableTools(group, keep) {
+  const { tables, state, section } = group;
+  const heads = [...new Set(tables.flatMap(({ table }) => [...table.tHead.rows[0].cells].map(headOf)).filter(Boolean))];
+  const keys = GROUPS.filter((key) => new Set(tables.flatMap(({ table, rows }) => rows.map((row) => groupOf(table, row, key))).filter(Boolean)).size > 1);
+  const search = make("input", { type: "search", placeholder: "Search the rows" });
+  const by = make("select", {}, make("option", { value: "" }, "nothing"), ...keys.map((key) => make("option", { value: key }, key)));
+  const boxes = heads.slice(1).map((heading) => [heading, make("input", { type: "checkbox", class: "tick" })]);
+  const columns = make("details", { class: "columns" }, make("summary", {}, "Columns"), make("div", {}, ...boxes.map(([heading, box]) => make("label", {}, box, heading))));
+  const label = (text, field) => make("label", {}, make("span", {}, text), field);
+  const tools = make("div", { class: "table-tools", role: "group", "aria-label": "Rows and columns" }, label("Search", search), ...(keys.length ? [label("Group by", by)] : []), columns);
+  search.addEventListener("input", () => { state.q = search.value; group.render(); keep(false); });
+  by.addEventListener("change", () => { state.by = by.value; group.render(); keep(true); });
+  for (const [heading, box] of boxes) box.addEventListener("change", () => {
+    state.off = boxes.filter(([, other]) => !other.checked).map(([one]) => one);
+    group.render();
+    keep(true);
   });
+  group.show = () => {
+    search.value = state.q;
+    by.value = keys.includes(state.by) ? state.by : "";
+    for (const [heading, box] of boxes) box.checked = !state.off.includes(heading);
+  };
+  (section.querySelector(":scope > h2") ?? tables[0].table.parentElement).after(tools);
+}
+function groupOf(table, row, key) {
+  if (row.dataset[key]) return row.dataset[key];
+  const column = [...table.tHead.rows[0].cells].findIndex((head) => headOf(head).toLowerCase() === key);
+  return column < 0 ? "" : row.cells[column].firstChild?.textContent.trim() ?? "";
+}
+// What is sorted and grouped as one: a row, or that of a board type with its boards below it, which have a tbody of their own.
+function unitsOf(table) {
+  const bodies = [...table.tBodies];
+  return bodies.length > 1 || table.querySelector("tr.boards") ? bodies.map((body) => [...body.rows]) : [...bodies[0].rows].map((row) => [row]);
+}
+function renderTable(table, units, { q, by, off, sort }) {
+  const heads = [...table.tHead.rows[0].cells], words = q.toLowerCase().split(/\s+/).filter(Boolean);
+  const column = sort ? heads.findIndex((head) => headOf(head) === sort[0]) : -1;
+  heads.forEach((head, index) => {
+    if (index === column) head.setAttribute("aria-sort", sort[1] === 1 ? "ascending" : "descending"); else head.removeAttribute("aria-sort");
+    head.hidden = off.includes(headOf(head));
+  });
+  const matches = (row) => { const text = row.textContent.toLowerCase(); return words.every((word) => text.includes(word)); };
+  for (const [first, ...boards] of units) {
+    const isMatch = matches(first), matching = boards.filter((row) => isMatch || matches(row));
+    first.classList.toggle("is-unmatched", !isMatch && !matching.length);
+    for (const row of boards) row.classList.toggle("is-unmatched", !matching.includes(row));
+    for (const row of [first, ...boards]) [...row.cells].forEach((cell, index) => { cell.hidden = heads[index]?.hidden ?? false; });
+  }
+  const sorted = (rows) => column < 0 ? rows : sortedBy(rows, column, heads[column].classList.contains("text"), sort[1]);
+  const unitOf = new Map(units.map((unit) => [unit[0], unit])), grouped = new Map();
+  for (const row of sorted(units.map(([first]) => first))) {
+    const name = by ? groupOf(table, row, by) || "not reported" : "";
+    if (!grouped.has(name)) grouped.set(name, []);
+    grouped.get(name).push(row);
+  }
+  const isFolded = table.tBodies.length > 1 || units.some((unit) => unit.length > 1);
+  const parts = [...grouped].flatMap(([name, members]) => {
+    const seen = members.filter((row) => !row.hidden && !row.classList.contains("is-unmatched") && !row.classList.contains("is-outside")).length;
+    const head = make("th", { colspan: heads.filter((one) => !one.hidden).length, scope: "rowgroup" }, name, make("small", {}, ` ${seen} row${seen === 1 ? "" : "s"}`));
+    const title = by && seen ? [make("tr", { class: "group" }, head)] : [];
+    if (!isFolded) return [...title, ...members];
+    // The boards of a type stay below its row.
+    const bodies = members.map((first) => {
+      first.parentElement.replaceChildren(first, ...sorted(unitOf.get(first).slice(1)));
+      return first.parentElement;
+    });
+    return [...title.map((row) => make("tbody", { class: "group" }, row)), ...bodies];
+  });
+  if (!isFolded) return table.tBodies[0].replaceChildren(...parts);
+  for (const body of table.querySelectorAll("tbody.group")) body.remove();
+  table.append(...parts);
+}
+function sortedBy(rows, column, isText, direction) {
+  const value = (row) => row.cells[column].dataset.value ?? null;
+  const order = (one, other) => isText
+    ? one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true })
+    : Number(value(one)) - Number(value(other));
+  // What is absent stands last, however it is sorted.
+  return [...rows].sort((one, other) => {
+    if (!isText && (value(one) === null || value(other) === null)) return (value(one) === null) - (value(other) === null);
+    return direction * order(one, other);
+  });
+}
+const renderTables = () => { for (const [section, group] of sections) if (section.isConnected) group.render(); else sections.delete(section); };
+// All that was picked, zoomed, searched and sorted is in the address: the link is the saved view.
+function addCopyLink(within) {
+  const place = within.querySelector(".exports");
+  if (!place) return;
+  const copy = button("Copy link", "Copy the link to this view as it is shown", async () => {
+    try { await navigator.clipboard.writeText(location.href); copy.textContent = "Copied"; } catch { prompt("The link to this view", location.href); }
+    setTimeout(() => { copy.textContent = "Copy link"; }, 2000);
+  });
+  place.append(" ", copy);
+}
+// Two runs that are ticked in a list are compared; a third takes the place of the first of them.
+function makeTickable(within) {
+  if (isFile || isBoard) return;
+  for (const table of within.querySelectorAll("table.grid:has(tr[data-run])")) {
+    const go = make("a", { class: "go" }, "Compare the two runs"), bar = make("p", { class: "ticked", role: "status" }), ticked = [];
+    const show = () => {
+      for (const box of table.querySelectorAll("input.tick")) box.checked = ticked.includes(box.value);
+      go.href = `/pair?${new URLSearchParams({ a: ticked[0] ?? "", b: ticked[1] ?? "" })}`;
+      bar.replaceChildren(ticked.length === 2 ? go : ticked.length ? "Tick another run to compare the two." : "Tick two runs to compare them.");
+    };
+    for (const row of table.tBodies[0].rows) {
+      const box = make("input", { type: "checkbox", class: "tick", value: row.dataset.run, "aria-label": `Compare run ${row.dataset.run}` });
+      box.addEventListener("change", () => {
+        if (box.checked) ticked.push(box.value); else ticked.splice(ticked.indexOf(box.value), 1);
+        ticked.splice(0, ticked.length - 2);
+        show();
+      });
+      row.cells[0].prepend(box);
+    }
+    table.parentElement.before(bar);
+    show();
+  }
 }
 // A table that is wider than its place says so.
 function cueWideTables() {
@@ -379,7 +575,7 @@ function narrow(within, picked) {
       first.toggleAttribute("hidden", Boolean(picked.device) || first.hasAttribute("hidden"));
       if (picked.device && boards.some((row) => !row.hasAttribute("hidden"))) first.querySelector("details").open = true;
     }
-    const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
+    const rows = [...table.tBodies].flatMap((body) => [...body.rows]).filter((row) => !row.matches(".group"));
     table.parentElement.toggleAttribute("hidden", rows.length > 0 && rows.every((row) => row.hasAttribute("hidden")));
   });
 }
@@ -452,7 +648,10 @@ function narrowed(within, picked, fields = picked) {
 async function dress(within, picked = {}) {
   for (const chart of drawn) chart.view?.finalize();
   const mine = (drawn = []);
-  makeSortable(within);
+  sections.clear();
+  makeTickable(within);
+  makeTables(within);
+  addCopyLink(within);
   cueWideTables();
   const bar = within.querySelector("nav");
   if (bar) {
@@ -469,6 +668,8 @@ async function dress(within, picked = {}) {
       const fields = new URLSearchParams();
       // What is left open does not stand in the address.
       for (const [name, value] of [...new FormData(form)].sort()) if (value) fields.append(name, value);
+      // How tables are shown stays.
+      for (const [name, value] of new URLSearchParams(fieldsHere()[1])) if (name.startsWith("t_")) fields.append(name, value);
       const query = fields.toString() ? `?${fields}` : "";
       if (isFile) location.hash = `#/${form.dataset.view}${query}`;
       else location.assign(`${isBoard ? location.pathname : `/${form.dataset.view}`}${query}`);
@@ -476,11 +677,9 @@ async function dress(within, picked = {}) {
   });
   within.querySelectorAll("[data-export]").forEach((one) => one.addEventListener("click", () => writeTables(within, one.dataset.export)));
   within.querySelector(".period button")?.addEventListener("click", () => {
-    for (const chart of drawn) if (chart.held.brushes) chart.view?.data("brush_store", []).runAsync();
-    setPeriod(null);
+    pickPeriod(null);
   });
-  const between = /[?&]between=(\d+)(?:,|%2C)(\d+)/.exec(isFile ? location.hash : location.search);
-  setPeriod(between ? [Number(between[1]), Number(between[2])] : null);
+  setPeriod(rangeOf("between"));
   await drawAll([within], picked);
 }
 async function drawAll(places, picked = {}) {
@@ -512,7 +711,8 @@ async function refreshView() {
   if (active?.isConnected) active.focus({ preventScroll: true });
   drawn.filter((chart) => !chart.figure.isConnected).forEach((chart) => chart.view?.finalize());
   drawn = drawn.filter((chart) => chart.figure.isConnected);
-  fresh.forEach(makeSortable);
+  fresh.forEach(makeTickable);
+  fresh.forEach(makeTables);
   cueWideTables();
   setPeriod(period);
   await drawAll(fresh);
@@ -576,6 +776,7 @@ document.addEventListener("click", (event) => {
   const target = document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
   if (target) { target.scrollIntoView(); target.focus?.({ preventScroll: true }); }
 });
+addEventListener("popstate", () => { if (!isFile) for (const group of sections.values()) group.restore(); });
 addEventListener("resize", cueWideTables);
 // A browser that goes back keeps what was picked before it left: the form shows what the address asks for.
 if (!isFile) {

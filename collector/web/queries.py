@@ -89,6 +89,11 @@ def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, 
     return _cases(connection, f"WHERE runs AND {condition} AND {belongs} {_IN_ORDER}", [*values, baseline, -1, 0], case_filter)
 
 
+def cases_by_number(connection: sqlite3.Connection, numbers: Sequence[int], case_filter: CaseFilter) -> list[IndexedCase]:
+    """Return the cases of these numbers."""
+    return _cases(connection, f"WHERE runs AND case_number IN ({', '.join('?' * len(numbers))})", numbers, case_filter)
+
+
 def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | int], case_filter: CaseFilter) -> list[IndexedCase]:
     is_current = case_filter.level == "current"
     if case_filter.days is None:

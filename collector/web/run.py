@@ -1,46 +1,47 @@
 """The page of one run: every figure of its record down to the raw samples."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.record import RunRecord, Series
-from edgemeter.agent.contract.record_conditions import Condition, OtherProcess
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation
-from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
-from edgemeter.collector.charts.specs import ranked_bars, run_time_line
-from edgemeter.collector.compare.summary import environment
+from edgemeter.collector.charts.run_specs import run_time_line
+from edgemeter.collector.charts.specs import ranked_bars
 from edgemeter.collector.index.index_file import WITH_ID
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
+from edgemeter.collector.show.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
 from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
 
-NS_S, NS_MS = 1e-9, 1e-6
+NS_MS = 1e-6
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
 POINTS = 1600
 LEVELS = ("p50", "p90", "p95", "p99", "p99_9")
 # At most this many raw samples are written as plain numbers in one response.
 SAMPLES_OUT = 2_000_000
+# What the choice beside a run offers: runs of its case first, then the newest of each other case of its model.
+OF_THE_CASE, OF_OTHERS = 12, 24
+_NEWEST = """SELECT runs.id, runs.started_at_ns, cases.device, cases.precision, cases.runtime, max(runs.started_at_ns)
+FROM cases JOIN runs USING (case_number) WHERE cases.model = ? AND case_number != ? GROUP BY case_number ORDER BY 6 DESC LIMIT ?"""
+_OF_CASE = """SELECT id, started_at_ns, cases.device, cases.precision, cases.runtime FROM runs JOIN cases USING (case_number)
+WHERE case_number = ? AND id != ? ORDER BY started_at_ns DESC LIMIT ?"""
 
 
 def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the page of the run of that id; raises ConfigError if there is no such run."""
-    query = f"SELECT max(row) FROM measured WHERE {WITH_ID}"  # noqa: S608 - our own names
-    row = context.connection.execute(query, (request.get("id"),)).fetchone()[0]
-    if row is None:
-        raise ConfigError(f"there is no run {request.get('id')!r}")
-    record = context.source.one(row)
+    record, number = read_run(context, request.get("id"))
     key = record.model
     links = context.links
     trail = element(
@@ -51,6 +52,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     )  # fmt: skip
     parts = [
         trail,
+        _compare_with(context, record, number),
         section("verdict", "Verdict and evidence", _verdict(record)),
         section("latency", *_time_line(context, record), _latency(context, record)),
         section("energy", "Energy", energy_budget(context, record)),
@@ -64,6 +66,37 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     p50 = figures.significant(record.latency.p50_ms)
     lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {record.verdict.state}.{label}"
     return View(f"Run {record.id}", join(parts), lead, _tables(record))
+
+
+def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, int]:
+    """Return the run of an id with its raw samples, and the number of its case; raises ConfigError if there is no such run."""
+    query = f"SELECT row, case_number FROM measured WHERE {WITH_ID} ORDER BY row DESC LIMIT 1"  # noqa: S608 - our own names
+    row = context.connection.execute(query, (run_id,)).fetchone()
+    if row is None:
+        raise ConfigError(f"there is no run {run_id!r}")
+    return context.source.one(row[0]), row[1]
+
+
+def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Markup:
+    """Return the form that picks the run to compare with; nothing where the page has no such view."""
+    if context.links.to("pair", a=record.id) is None:
+        return NOTHING
+    groups = {
+        "Of this case": context.connection.execute(_OF_CASE, (number, record.id, OF_THE_CASE)).fetchall(),
+        "Newest of other cases": context.connection.execute(_NEWEST, (record.model.name, number, OF_OTHERS)).fetchall(),
+    }
+    offered = [element("optgroup", {"label": heading}, *(_option(*row[:5]) for row in rows)) for heading, rows in groups.items() if rows]
+    if not offered:
+        return NOTHING
+    first = element("input", {"type": "hidden", "name": "a", "value": record.id})
+    label = element("label", None, element("span", None, "Compare with"), element("select", {"name": "b"}, *offered))
+    return element(
+        "form", {"class": "pick", "method": "get", "action": "/pair"}, first, label, element("button", {"type": "submit"}, "Compare")
+    )
+
+
+def _option(run_id: str, started_at_ns: int, device: str, precision: str, runtime: str) -> Markup:
+    return element("option", {"value": run_id}, f"{figures.stamp(started_at_ns)}, {device}, {precision} on {runtime}")
 
 
 def _verdict(record: RunRecord) -> Markup:
@@ -80,7 +113,7 @@ def _verdict(record: RunRecord) -> Markup:
 
 def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
     """Return a heading, and latency and power on one time axis; without the moments of the queries latency alone, in their order."""
-    latencies, starts = _values(record, "latency"), _values(record, "query_start")
+    latencies, starts = values_of(record, "latency"), values_of(record, "query_start")
     if not latencies:
         return "Latency", note("The raw samples of this run are not stored.")
     if starts is None or len(starts) != len(latencies):
@@ -91,12 +124,11 @@ def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
     ]
     sensors = []
     for trace in record.power_traces:
-        power, at = _values(record, f"power.{trace.name}"), _values(record, f"power_at.{trace.name}")
-        if power and at and len(power) == len(at):
+        if points := power_trace(record, trace.name):
             sensors.append(trace.name)
             rows += [
-                {"at_s": at[index] * NS_S, "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
-                for index, value in thinned(power, POINTS)
+                {"at_s": points[index][0], "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
+                for index, value in thinned([power_w for _, power_w in points], POINTS)
             ]
     end_s = (starts[-1] + latencies[-1]) * NS_S
     bands = _bands(record, end_s)
@@ -172,18 +204,6 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     }
 
 
-def thinned(values: Sequence[float], limit: int) -> list[tuple[int, float]]:
-    """Return at most about `limit` values with their places, of each stretch the smallest and the largest: no outlier is lost."""
-    if len(values) <= limit:
-        return list(enumerate(values))
-    step = -(-2 * len(values) // limit)
-    indices: set[int] = set()
-    for start in range(0, len(values), step):
-        places = range(start, min(start + step, len(values)))
-        indices |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__)}
-    return [(index, values[index]) for index in sorted(indices)]
-
-
 def _accuracy(record: RunRecord) -> Markup:
     accuracy = record.accuracy
     if accuracy is None:
@@ -223,7 +243,7 @@ def _everything(record: RunRecord) -> Markup:
 def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
     rows: list[tuple[str, str, int, float]] = []
     for series in record.samples:
-        values = _unpacked(series)
+        values = finite_values(series)
         if values is not None and len(rows) + len(values) <= SAMPLES_OUT:
             rows += [(series.name, series.unit, index, value) for index, value in enumerate(values)]
     document = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
@@ -237,20 +257,6 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
     if isinstance(value, list | tuple):
         return [pair for index, part in enumerate(value) for pair in _flat(f"{name}.{index}", part)]
     return [(name, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
-
-
-def _values(record: RunRecord, name: str) -> Sequence[float] | None:
-    matching = next((series for series in record.samples if series.name == name), None)
-    return None if matching is None else _unpacked(matching)
-
-
-def _unpacked(series: Series) -> list[float] | None:
-    try:
-        values = unpack(series)
-    except ConfigError:
-        return None
-    finite: list[float] = values[np.isfinite(values.astype(np.float64))].tolist()
-    return finite
 
 
 def energy_budget(context: ViewContext, run: RunRecord) -> Markup:
@@ -288,86 +294,3 @@ def _bars(context: ViewContext, energy: Energy) -> Markup:
     if not energy.budget:
         parts.append(note("This record has no uncertainty budget."))
     return join(parts)
-
-
-def _yes_or_no(value: object) -> str:
-    return "yes" if value else "no"
-
-
-def _share(value: float) -> str:
-    return f"{value:.1%}"
-
-
-def _in(unit: str, per: float = 1.0) -> Callable[[float], str]:
-    return lambda value: f"{figures.significant(value / per)} {unit}"
-
-
-def _each(unit: str = "") -> Callable[[Mapping[str, float]], str]:
-    return lambda values: ", ".join(f"{name} {figures.significant(value)}{unit}" for name, value in values.items())
-
-
-def _process(value: OtherProcess) -> str:
-    remainder = f" and {value.count - 1} more" if value.count > 1 else ""
-    return f"{value.name} (pid {value.pid}{remainder}), {_share(value.load_ratio)} of all cores"
-
-
-# By the record's name: what people call it, and how its value is written.
-FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "temperatures_c": ("Temperature", _each(" °C")),
-    "clock_hz": ("Clock", _in("MHz", 1e6)),
-    "clock_max_hz": ("Highest clock allowed", _in("MHz", 1e6)),
-    "throttled_now": ("Throttled", _yes_or_no),
-    "throttled_since_boot": ("Throttled since boot", _yes_or_no),
-    "under_voltage_now": ("Under-voltage", _yes_or_no),
-    "under_voltage_since_boot": ("Under-voltage since boot", _yes_or_no),
-    "other_load_ratio": ("Load of other processes", _share),
-    "steal_ratio": ("Time taken by other guests", _share),
-    "swap_used_mb": ("Swap in use", _in("MB")),
-    "load_window_ms": ("Load observed for", _in("ms")),
-    "agent_load_ratio": ("Load of the agent", _share),
-    "busiest_other": ("Busiest other process", _process),
-    "memory_available_mb": ("Memory available", _in("MB")),
-    "governor": ("Governor", str),
-    "power_mode": ("Power mode", str),
-    "gpu_clock_hz": ("GPU clock", _in("MHz", 1e6)),
-    "gpu_clock_max_hz": ("Highest GPU clock allowed", _in("MHz", 1e6)),
-    "temperature_limits_c": ("Throttles or shuts down at", _each(" °C")),
-    "throttle_flags": ("Throttle flags", hex),
-    "throttle_events": ("Throttle events since boot", _each()),
-    "clock_synchronised": ("Wall clock synchronised", _yes_or_no),
-    "clock_offset_ms": ("Wall clock offset", _in("ms")),
-    "clock_error_ms": ("Wall clock error, at most", _in("ms")),
-    "attached": ("Attached", ", ".join),
-}
-
-
-def facts_of(condition: Condition) -> dict[str, str | None]:
-    """Return what was read of the machine, by name."""
-    names = (name for name in condition.__struct_fields__ if name != "when")
-    values = {name: value for name in names if (value := getattr(condition, name)) not in (None, {}, ())}
-    return {called: text(value) for name, value in values.items() for called, text in [FIELDS[name]]}
-
-
-def machine_facts(run: RunRecord) -> dict[str, str | None]:
-    """Return what the machine of a run is, in words."""
-
-    def reported(*fields: str) -> str | None:
-        return " ".join(text for field in fields if (text := environment([run], field))) or None
-
-    memory_mb = run.environment.memory_mb
-    return {
-        "Board": reported("board"),
-        "Processor": reported("soc", "cpu"),
-        "Cores": reported("cores"),
-        "Memory": None if memory_mb is None else f"{figures.significant(memory_mb / 1000)} GB",
-        "System": reported("os"),
-        "Kernel": reported("kernel", "arch"),
-        "Firmware": reported("firmware"),
-        "Governor": reported("governor"),
-        "Power mode": reported("power_mode"),
-        "Virtualisation": reported("virtualisation"),
-        "Attached": reported("attached"),
-        "Agent": reported("agent"),
-        "Python": reported("python"),
-        "Libraries": ", ".join(f"{name} {version}" for name, version in run.environment.libraries.items()) or None,
-    }

@@ -1,7 +1,7 @@
-"""The series of a case over time as a chart, with what changed; and the findings, each listed once with links to its series and period."""
+"""The series of a case over time as a chart, with what changed in it."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -12,24 +12,23 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey, in_series, names_in
 from edgemeter.agent.contract.figures import Figure, in_view
-from edgemeter.collector.alerts.firing import FIGURE_OF
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
-from edgemeter.collector.index.index_file import IndexedCase
+from edgemeter.collector.index.index_file import FACETS, IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import MEASURED, grouped, names_of
 from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
-from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.events import FindingShown, SeriesEvent
-from edgemeter.collector.web.markup import Markup, join, part
+from edgemeter.collector.web.events import SeriesEvent
+from edgemeter.collector.web.findings import event_view, findings_list
+from edgemeter.collector.web.markup import Attributes, Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, page_of, pages_text, section
 
 # With more runs than this a dot is the median of a day; a page holds only so many in all.
 DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
-MARKS, FINDINGS_SHOWN = 12, 12
+MARKS = 12
 # What can be followed over time, by the name in an address.
 FOLLOWED = {entry.key: entry for entry in in_view("chart")}
 DEFAULT_FIGURE = "p50_ms"
@@ -175,36 +174,6 @@ def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, 
     return ViewTable("points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows)
 
 
-def findings_list(context: ViewContext, picked: Mapping[str, str]) -> Markup | None:
-    """Return the newest findings, each told once with the number of devices, and the way to its series and period; None without any."""
-    fits = [finding for finding in context.events.findings if _is_of(finding, picked)]
-    lines = []
-    for finding in fits[:FINDINGS_SHOWN]:
-        # A view is narrowed to one board and one model, or to none.
-        alone = {"board": finding.boards, "model": finding.models, "metric": (FIGURE_OF.get(finding.metric, DEFAULT_FIGURE),)}
-        fields = {name: values[0] for name, values in alone.items() if len(values) == 1}
-        if len(finding.devices) == 1:
-            fields |= {"fleet": finding.devices[0][0], "device": finding.devices[0][1]}
-        days = ",".join(str((finding.day + apart) * 86_400_000) for apart in (-14, 15))
-        reference = context.links.to("trend", **{name: value for name, value in fields.items() if value}, between=days)
-        model_text = finding.models[0] if len(finding.models) == 1 else figures.count(len(finding.models), "model")
-        lines.append(join([link(reference, f"{iso(finding.day)}: {finding.who}"), f", {model_text}: {finding.text}"]))
-    if not lines:
-        return None
-    remarks = [note(f"{len(fits) - FINDINGS_SHOWN} more.")] if len(fits) > FINDINGS_SHOWN else []
-    return join([part("reasons", lines), *remarks])
-
-
-def _is_of(finding: FindingShown, picked: Mapping[str, str]) -> bool:
-    device, fleet, board, model = (picked.get(name) for name in ("device", "fleet", "board", "model"))
-    return (
-        (not board or board in finding.boards)
-        and (not model or model in finding.models)
-        and (not device or device in {name for _, name in finding.devices})
-        and (not fleet or fleet in {name for name, _ in finding.devices})
-    )
-
-
 FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
 # A series may have several cases, one for each version of the runtime.
 CASES_READ = 2 * CHARTS
@@ -212,6 +181,8 @@ CASES_READ = 2 * CHARTS
 
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the trend of a metric: what was found, then a page of series of every board type; raises ConfigError if it is unknown."""
+    if request.get("event"):
+        return event_view(context, request.get("event"))
     entry = FOLLOWED.get(request.get("metric") or DEFAULT_FIGURE)
     if entry is None:
         raise ConfigError(f"metric={request.get('metric')!r} is not a metric: choose from {', '.join(FOLLOWED)}")
@@ -250,7 +221,7 @@ def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence
     gallery = part("gallery", [context.sheet.draw(charted.chart) for charted in shown_series])
     listed = sorted((row for charted in shown_series for row in charted.table.dicts()), key=lambda row: -int(str(row["started_at_ns"])))
     columns = _run_columns(context.links, shown_series[0].table.columns[-4])
-    table, _ = grid("runs", columns, listed[:RUNS_LISTED], lambda row: {"data-at": str(row["started_at_ns"])})
+    table, _ = grid("runs", columns, listed[:RUNS_LISTED], _row_facts)
     remark = note(f"The newest {RUNS_LISTED} of {len(listed):,} runs; CSV holds all.") if len(listed) > RUNS_LISTED else ""
     pages = pages_text(request, page[0], page[1], CASES_READ, context.links)
     return [
@@ -258,6 +229,10 @@ def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence
         section("charts", "Over the days", pages, gallery, note(explained)),
         section("runs", "The runs drawn", table, remark),
     ]
+
+
+def _row_facts(row: dict[str, Plain]) -> Attributes:
+    return {"data-at": str(row["started_at_ns"]), "data-run": str(row["run"])} | {f"data-{name}": str(row[name]) for name in FACETS}
 
 
 def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]]:

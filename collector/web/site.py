@@ -18,6 +18,7 @@ from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
 from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
+from edgemeter.collector.web.pair import pair_view
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED, trend_view
@@ -87,10 +88,11 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "trend": trend_view,
     "device": device_view,
     "run": run_view,
+    "pair": pair_view,
     "jobs": jobs_view,
     "alerts": alerts_view,
 }
-NAVIGATION = {name: name.capitalize() for name in VIEWS if name != "run"}
+NAVIGATION = {name: name.capitalize() for name in VIEWS if name not in {"run", "pair"}}
 NEEDED = {"model": "model", "device": "device"}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}

@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
 LONGEST_FIELD, LONGEST_NUMBER, MOST_FIELDS = 300, 9, 40
 # What is done to a chart over time, below such charts.
-BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
+BRUSH = "drag over a chart, which zooms all of them; Ctrl + wheel zooms, Shift + drag moves"
 
 # The fields of each view that identify a page; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {
@@ -25,9 +25,10 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "compare": ("baseline", "page"),
     "decide": (),
     "model": ("model", "page"),
-    "trend": ("model", "metric"),
+    "trend": ("model", "metric", "event"),
     "device": ("fleet", "device"),
     "run": ("id",),
+    "pair": ("a", "b"),
     "jobs": ("job",),
     "alerts": (),
 }

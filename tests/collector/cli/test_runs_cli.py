@@ -157,6 +157,20 @@ def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledg
     assert f"{ME} excluded it: the fan was off" in edgemeter("runs", "show", first[:6]).stdout
 
 
+def test_two_runs_are_shown_side_by_side_by_what_differs(ledger):
+    """Figures with their ratio, and only the facts in which they differ; of two models, or of one run twice, a clear line."""
+    document = json.loads(edgemeter("runs", "show", ledger[0][:8], ledger[1][:8], "--json").stdout)
+    assert [fact["name"] for fact in document["differing"]] == ["Verdict"]
+    assert {figure["figure"]: figure["change"] for figure in document["figures"]}["latency"] == 1.0
+    printed = edgemeter("runs", "show", ledger[3][:8], ledger[2][:8])
+    assert "server-1" in printed.stdout
+    assert "15.0x" in printed.stdout
+    assert "two runs support no interval" in printed.stderr
+    assert "pick two of one model" in edgemeter("runs", "show", ledger[0][:8], ledger[2][:8]).stderr
+    assert "the same run" in edgemeter("runs", "show", ledger[0], ledger[0]).stderr
+    assert edgemeter("runs", "show", *ledger[:3]).returncode == 2
+
+
 def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
     """Who deleted it, when and why is listed then."""
     asked_first = edgemeter("runs", "delete", ledger[0])

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import statistics
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.case_identity import FIELDS, key_of
+from edgemeter.agent.contract.case_identity import FIELDS, case_hash, key_of
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
@@ -19,13 +20,15 @@ from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import InfluxStore
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
-from tests.fixtures.case_twins import COUNTS, twins
+from tests.fixtures.case_twins import BAND, COUNTS, twins
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.health_factory import make_health
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.point_lines import point_line
+from tests.fixtures.record_factory import make_energy
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 GRAFANA = DEPLOY_FILES / "grafana"
@@ -58,6 +61,25 @@ def filled_in(query, **values):
     return re.sub(r"\$([a-z]+)", lambda match: values.get(match[1], ".*"), query)
 
 
+def with_bounds(run):
+    """Return the run with bounds of its accuracy."""
+    value = run.accuracy.value
+    return msgspec.structs.replace(run, accuracy=msgspec.structs.replace(run.accuracy, low=value - 0.03, high=value + 0.02))
+
+
+def expected_band(title, runs):
+    """Return what the three series of a band show day by day, by their names."""
+    ends = {
+        "Latency, p50": lambda run: (run.latency.p50_low_ms, run.latency.p50_ms, run.latency.p50_high_ms),
+        "Accuracy": lambda run: (run.accuracy.low, run.accuracy.value, run.accuracy.high),
+        "Gross energy an inference": lambda run: tuple(run.energy.gross_mj + sign * run.energy.gross_u_mj for sign in (-1, 0, 1)),
+        "Net energy an inference": lambda run: tuple(run.energy.net_mj + sign * run.energy.net_u_mj for sign in (-1, 0, 1)),
+    }[title.removesuffix(BAND)]
+    by_day = grouped((run.started_at_ns // DAY_NS, ends(run)) for run in runs)
+    days = [[statistics.median(values) for values in zip(*of_day, strict=True)] for of_day in by_day.values()]
+    return dict(zip(("lower", "median", "upper"), zip(*days, strict=True), strict=True))
+
+
 def alert_rules():
     """Return the rules that ship."""
     yaml = pytest.importorskip("yaml")
@@ -81,7 +103,7 @@ def drained(path, sink, extent="all"):
 def filled(influx_place, tmp_path, sink_of):
     """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
     path = tmp_path / "ledger.sqlite"
-    runs = list(fleet_records(Fleet(devices=3, days=2, cases=4)))
+    runs = [with_bounds(run) for run in fleet_records(Fleet(devices=3, days=2, cases=4))]
     runs[1] = record.decode(record.encode(runs[1]).replace(b'"state":"valid"', b'"state":"invalid"'))
     runs[2] = record.decode(record.encode(runs[2]).replace(b'"state":"valid"', b'"state":"suspect"'))
     runs += [
@@ -114,6 +136,34 @@ def test_every_query_of_a_dashboard_returns_data(filled, path):
             assert any(value is not None for value in values), (path.name, title)
 
 
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, sink_of, tmp_path, path):
+    """Of the chosen case on the chosen device, day by day: the medians of values and of both bounds, by Python from the records."""
+    runs = [with_bounds(run) for run in fleet_records(Fleet(devices=2, days=3, cases=2))]
+    repeats = [
+        msgspec.structs.replace(run, session=99, seq=number, id=f"again {number}", started_at_ns=run.started_at_ns + 30 * 10**9)
+        for number, run in enumerate(runs[:4], 1)
+    ]
+    runs += [msgspec.structs.replace(run, energy=make_energy(gross_mj=70.0, gross_u_mj=4.0)) for run in repeats]
+    ledger_path = tmp_path / "ledger.sqlite"
+    with SqliteLedger(ledger_path) as ledger:
+        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
+    drained(ledger_path, sink_of(influx_place.config()))
+    panels = {panel["title"]: panel for panel in dashboard(path)["panels"] if panel["title"].endswith(BAND)}
+    assert bool(panels) == (path.stem != "fleet")
+    newest_case = next(run for run in runs if run.device == "board-0001")
+    for title, panel in panels.items():
+        expected = expected_band(title, [run for run in runs if (run.device, key_of(run)) == (newest_case.device, key_of(newest_case))])
+        for target in panel["targets"]:
+            names = {"case": case_hash(key_of(newest_case)), "single": newest_case.device, "device": newest_case.device}
+            rows = influx_place.query(filled_in(target["query"].replace("$__interval", "1d"), **names))
+            values = [value for row in rows for name, value in row.items() if name == "median" and value is not None]
+            assert sorted(values) == pytest.approx(sorted(expected[target["alias"]])), (title, target["alias"])
+        overrides = {override["matcher"]["options"]: override["properties"] for override in panel["fieldConfig"]["overrides"]}
+        assert {"id": "custom.fillBelowTo", "value": "lower"} in overrides["upper"]
+        assert {target["alias"] for target in panel["targets"]} >= set(overrides)
+
+
 def test_there_are_twins_for_every_field_of_the_identity():
     """Two that differ in this field alone: a field that is added needs a pair."""
     pairs = itertools.combinations(map(key_of, twins().values()), 2)
@@ -134,7 +184,7 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of,
     for dashboard_path in DASHBOARDS:
         for panel in dashboard(dashboard_path)["panels"]:
             for target in panel["targets"]:
-                if 'FROM "run"' not in target["query"] or panel["title"] in COUNTS:
+                if 'FROM "run"' not in target["query"] or panel["title"] in COUNTS or panel["title"].endswith(BAND):
                     continue
                 # One step of time for all of them, as on a wide view.
                 rows = influx_place.query(filled_in(target["query"].replace("$__interval", "1d")))

@@ -12,13 +12,13 @@ import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.case_identity import case_hash, key_of
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.collector.influx.point_schema import case_tags
 from edgemeter.collector.sql_views.fill import write_changes
 from edgemeter.collector.trend.changes import changes_of
-from tests.fixtures.case_twins import COUNTS, twins
+from tests.fixtures.case_twins import BAND, COUNTS, twins
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.grafana import expanded
 from tests.fixtures.health_factory import make_health
@@ -56,10 +56,16 @@ def of_verdict(run, verdict):
     return record.decode(record.encode(run).replace(b'"state":"valid"', f'"state":"{verdict}"'.encode()))
 
 
+def with_bounds(run):
+    """Return the run with bounds of its accuracy."""
+    value = run.accuracy.value
+    return msgspec.structs.replace(run, accuracy=msgspec.structs.replace(run.accuracy, low=value - 0.03, high=value + 0.02))
+
+
 @pytest.fixture
 def fleet(lab):
     """Return the runs of a small fleet of every verdict, two days long, filled in; one board has changed its firmware."""
-    runs = list(fleet_records(Fleet(devices=3, days=2, cases=4)))
+    runs = [with_bounds(run) for run in fleet_records(Fleet(devices=3, days=2, cases=4))]
     runs[1], runs[2] = of_verdict(runs[1], "invalid"), of_verdict(runs[2], "suspect")
     runs += [
         record.decode(record.encode(run).replace(b'"firmware":"1"', b'"firmware":"2"').replace(b'"session":2', b'"session":3'))
@@ -115,7 +121,7 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(lab, reader):
     measured = {run.latency.p50_ms for run in runs.values()}
     looked_at = set()
     for panel, query in panels():
-        if "run_figures" not in query or panel["title"] in COUNTS:
+        if "run_figures" not in query or panel["title"] in COUNTS or panel["title"].endswith(BAND):
             continue
         rows = reader.query(expanded(query, interval="1d"))
         figures = {
@@ -153,6 +159,23 @@ def test_the_medians_of_a_day_are_those_of_the_records(fleet, reader):
         sql = expanded(query, interval="1d").replace(' AS "time", ', ' AS "time", device, case_hash, ')
         drawn_values = {(int(row["time"]), row["device"], row["case_hash"]): row["value"] for row in reader.query(sql)}
         assert drawn_values == pytest.approx({name: statistics.median(values) for name, values in expected.items()})
+
+
+@pytest.mark.postgresql
+def test_a_band_has_the_bounds_of_the_records(fleet, reader):
+    """Of the gross energy: the medians of a day of value minus and plus its uncertainty, of the chosen case and device."""
+    queries_of = [query for panel, query in panels() if panel["title"] == f"Gross energy an inference{BAND}" and "IN (${single" in query]
+    example = next(run for run in fleet if run.device == "board-0001" and run.verdict.state == "valid")
+    same = [run for run in fleet if (run.device, key_of(run)) == (example.device, key_of(example)) and run.verdict.state != "invalid"]
+    by_day = {run.started_at_ns // NS_PER_DAY: [] for run in same}
+    for run in same:
+        by_day[run.started_at_ns // NS_PER_DAY].append(run.energy)
+    picked = {"case": [case_hash(key_of(example))], "single": [example.device]}
+    assert len(queries_of) == 3
+    for query, sign in zip(queries_of, (0, -1, 1), strict=True):
+        values = sorted(row["value"] for row in reader.query(expanded(query, **picked)))
+        bounds = [statistics.median(energy.gross_mj + sign * energy.gross_u_mj for energy in of_day) for of_day in by_day.values()]
+        assert values == pytest.approx(sorted(bounds))
 
 
 @pytest.mark.postgresql

@@ -88,6 +88,23 @@ def test_axe_finds_nothing_serious_in_any_view(tab, address, dark):
     assert page.complaints() == []
 
 
+@pytest.mark.needs("npm")
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_an_event_on_many_boards_is_one_chart_for_each_figure(tab, width, dark):
+    """From the list of findings by a click: a lane for each board, no panel for each; it fits, and axe finds nothing serious."""
+    page = tab("trend?model=tiny-detector", width=width, dark=dark)
+    page.run("document.querySelector('#findings a[href*=\"event=\"]').click()")
+    page.until("location.search.startsWith('?event=') && document.readyState === 'complete'")
+    assert page.drawn() == 2
+    boards = set(page.run("drawn[0].rows.map(row => row.device)"))
+    assert len(boards) > 20
+    assert page.run(f"{PLOT}.querySelectorAll('.mark-symbol.role-mark path').length") == 2 * page.run("drawn[0].rows.length")
+    assert page.fits()
+    page.run(axe_script())
+    assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+    assert page.complaints() == []
+
+
 def test_no_link_is_hidden_within_a_picture(tab):
     """What has the role of a picture holds nothing that takes the keyboard."""
     page = tab("trend?device=simulated-pi5-01")
@@ -269,6 +286,55 @@ def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(tab, tmp
     assert reopened.run(f"{VISIBLE}.length") == brushed_rows
     reopened.run("document.querySelector('.period button').click()")
     reopened.until(f"{VISIBLE}.length === {all_rows} && !location.search.includes('between')")
+    assert page.complaints() == []
+
+
+def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(tab):
+    """Panels over time show one period: by a drag, by the wheel, after a reload and after "All days"."""
+    page = tab("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
+    domains = "drawn.map(one => one.view.scale('x').domain().map(Number))"
+    before = page.run(domains)
+    assert len(before) > 3
+    x, top, width, height = page.place_of(PLOT)
+    page.drag((x + width * 0.4, top + height * 0.5), (x + width * 0.7, top + height * 0.5))
+    page.until(f"{domains}.every(([low, high]) => high - low < {(before[0][1] - before[0][0]) / 2})")
+    period = [float(end) for end in page.run("new URLSearchParams(location.search).get('between')").split(",")]
+    assert all(domain == pytest.approx(period, abs=2) for domain in page.run(domains))
+    reopened = tab(page.run("(location.pathname + location.search).slice(1)"))
+    assert all(domain == pytest.approx(period, abs=2) for domain in reopened.run(domains))
+    reopened.run("void zoomed(drawn[1], 0.5)")
+    reopened.until(f"{domains}.every(([low, high]) => high - low < {(period[1] - period[0]) * 0.6})")
+    reopened.until("location.search.includes('zoom=')")
+    second_tab = tab(reopened.run("(location.pathname + location.search).slice(1)"))
+    assert second_tab.run(domains)[2] == pytest.approx(reopened.run(domains)[1], abs=2)
+    second_tab.run("document.querySelector('.period button').click()")
+    second_tab.until(f"{domains}.every(([low, high]) => high - low > {(before[0][1] - before[0][0]) * 0.99})")
+    second_tab.until("!/zoom=|between=/.test(location.search)")
+    assert second_tab.complaints() == []
+
+
+def test_one_crosshair_shows_the_day_and_the_values_of_all_panels(tab):
+    """Under the pointer of the first panel the nearest run of each: its day, value and bounds, as its rows have them."""
+    page = tab("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
+    x, top, width, height = page.place_of(PLOT)
+    page.mouse("mouseMoved", x + width * 0.5, top + height * 0.5)
+    page.mouse("mouseMoved", x + width * 0.6, top + height * 0.5)
+    page.until("document.querySelectorAll('.cross:not([hidden])').length === drawn.length")
+    texts = page.run("[...document.querySelectorAll('.cross span')].map(one => one.textContent)")
+    nearest = page.run(f"""(() => {{
+        const svg = {PLOT}, box = svg.getBoundingClientRect();
+        const at = Number(drawn[0].view.scale('x').invert({x + width * 0.6} - box.left - drawn[0].view.origin()[0]));
+        const apart = (row) => Math.abs(row.started_at_ns / 1e6 - at);
+        return drawn.map(one => one.rows.slice().sort((a, b) => apart(a) - apart(b))[0]);
+    }})()""")
+    for text, row in zip(texts, nearest, strict=True):
+        day, _, words = text.partition(": ")
+        assert day == time.strftime("%Y-%m-%d", time.gmtime(row["started_at_ns"] / 1e9))
+        assert float(words.partition(" ")[0]) == pytest.approx(row["value"], rel=1e-3)
+    lines = page.run("[...document.querySelectorAll('.cross')].map(one => one.getBoundingClientRect().left)")
+    assert lines[0] == pytest.approx(x + width * 0.6, abs=2)
+    page.mouse("mouseMoved", 2, 2)
+    page.until("document.querySelectorAll('.cross:not([hidden])').length === 0")
     assert page.complaints() == []
 
 

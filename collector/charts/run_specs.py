@@ -1,0 +1,71 @@
+"""The specifications of the charts of one run, or of two: its queries and its power on one axis of time."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgemeter.collector.charts import parts
+from edgemeter.collector.charts.chart import Spec
+
+
+def run_time_line(
+    sensors: Sequence[str],
+    bands: Sequence[Mapping[str, Any]],
+    latencies_ms: Iterable[float | None],
+    across: str = "s since the first timed query",
+) -> Spec:
+    """Return one run on one axis, of time where moments are known: rows of `at_s`, `latency_ms`, `power_w`, `sensor`, `query`.
+
+    `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's conditions then.
+    """
+    x = {"field": "at_s", "type": "quantitative", "title": across, "scale": {"zero": False, "nice": False}}
+    at, right = parts.tip("at_s", "at, s", ",.3f"), {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
+    sensor_scale = {"domain": list(sensors), "range": [f"var(--s{1 + index % 6})" for index in range(len(sensors))]}
+    layers: list[Spec] = []
+    if bands:
+        stages, colours = ["idle before", "warm-up", "timed", "idle after"], ["var(--p0)", "var(--s1)", "transparent", "var(--p0)"]
+        fill = parts.channel("name", "nominal", scale={"domain": stages, "range": colours}, legend=None)
+        tips = [parts.tip("name"), parts.tip("text", "conditions")]
+        encoding = {"x": parts.channel("start"), "x2": {"field": "end"}, "fill": fill, "tooltip": tips}
+        layers.append({"data": {"values": list(bands)}, "mark": {"type": "rect", "opacity": 0.3}, "encoding": encoding})
+    dots = {
+        "transform": [{"filter": "isValid(datum.latency_ms)"}],
+        "mark": {"type": "point", "filled": True, "size": 12, "opacity": 0.5, "color": "var(--s0)"},
+        "encoding": {
+            "x": x, "y": parts.amount("latency_ms", "latency, ms", latencies_ms, from_zero=False),
+            "tooltip": [parts.tip("query", "query", ","), *([at] if bands else []), parts.tip("latency_ms", "latency, ms", parts.NUMBER)],
+        },
+        "params": [parts.zoom(["x"])],
+    }  # fmt: skip
+    layers.append(dots)
+    if sensors:
+        layers.append(
+            {
+                "transform": [{"filter": "isValid(datum.power_w)"}],
+                "mark": {"type": "line", "strokeWidth": 1.3},
+                "encoding": {
+                    "x": x, "y": parts.channel("power_w", title="power, W", axis=right),
+                    "color": parts.channel("sensor", "nominal", scale=sensor_scale, legend=parts.LEGEND),
+                    "tooltip": [parts.tip("sensor"), at, parts.tip("power_w", "power, W", parts.NUMBER)],
+                },
+            }
+        )  # fmt: skip
+    return {**parts.sized(280), "layer": layers, "resolve": {"scale": {"y": "independent"}}}
+
+
+def power_curves(styles: Sequence[parts.Style]) -> Spec:
+    """Return the power of several runs from the start of the timed part: rows of `series`, `at_s`, `power_w`."""
+    dashes = [[1, 0] if paint not in [other[1] for other in styles[:index]] else [5, 3] for index, (_, paint, _) in enumerate(styles)]
+    at = parts.channel("at_s", title="s since the first timed query", scale={"zero": False, "nice": False})
+    tips = [parts.tip("series", "run"), parts.tip("at_s", "at, s", ",.3f"), parts.tip("power_w", "power, W", parts.NUMBER)]
+    curves = {
+        "mark": {"type": "line", "strokeWidth": 1.4},
+        "encoding": {
+            "x": at, "y": parts.channel("power_w", title="power, W", scale={"zero": False}), "color": parts.colour(styles),
+            "strokeDash": {**parts.SERIES, "scale": {"domain": [style[0] for style in styles], "range": dashes}, "legend": None},
+            "tooltip": tips,
+        },
+        "params": [parts.zoom(["x"])],
+    }  # fmt: skip
+    start = {"data": {"values": [{"at_s": 0}]}, "mark": {"type": "rule", "color": "var(--soft)"}, "encoding": {"x": at}}
+    visible = {**curves, "transform": [{"filter": "indexof(hidden, datum.series) < 0"}]}
+    return {**parts.sized(260), "params": [parts.HIDDEN], "layer": [visible, start]}

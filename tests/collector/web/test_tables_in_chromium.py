@@ -1,0 +1,139 @@
+"""Facts about the lists of cases and runs in a real browser: searched, grouped and narrowed to columns, all of it in the address."""
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.fixtures.axe import axe_script, serious
+
+pytestmark = pytest.mark.chromium
+
+SEEN = "[...document.querySelectorAll('#{} table.grid tbody tr:not(.group)')].filter(one => one.offsetParent !== null)"
+CASES = SEEN.format("table")
+GROUPS = "[...document.querySelectorAll('#{} tr.group th')].map(one => one.textContent)"
+HEADS = "[...document.querySelectorAll('#{} table.grid')][0].tHead.innerText.split(/\\s*\\t\\s*/)"
+SET = "(() => {{ const one = document.querySelector('{}'); one.value = '{}'; one.dispatchEvent(new Event('{}', {{bubbles: true}})); }})()"
+SEARCH, GROUP = "#{} .table-tools input[type=search]", "#{} .table-tools select"
+
+
+@pytest.fixture
+def tab(browser, fleet_page):
+    """Open a view of the simulated fleet; close what was opened."""
+    opened = []
+
+    def open_tab(address="", **how):
+        page = browser.open(fleet_page.url + address, **how)
+        opened.append(page)
+        return page
+
+    yield open_tab
+    for page in opened:
+        page.close()
+
+
+def state_of(page, name):
+    """Return how a table is shown, as the address has it."""
+    return json.loads(parse_qs(urlsplit(page.run("location.href")).query).get(name, ["{}"])[0])
+
+
+def test_a_search_leaves_the_rows_that_have_all_words_and_is_in_the_address(tab):
+    """In any order and case; the address brings it back, and an empty field leaves the address."""
+    page = tab("compare")
+    before = page.run(f"{CASES}.length")
+    page.run(SET.format(SEARCH.format("table"), "INT8 pi5-07", "input"))
+    names = page.run(f"{CASES}.map(one => [one.dataset.device, one.dataset.precision])")
+    assert names == [["simulated-pi5-07", "int8"]]
+    assert state_of(page, "t_table") == {"q": "INT8 pi5-07"}
+    second_tab = tab(page.run("(location.pathname + location.search).slice(1)"))
+    assert second_tab.run(f"{CASES}.length") == 1
+    assert second_tab.run(f"document.querySelector('{SEARCH.format('table')}').value") == "INT8 pi5-07"
+    second_tab.run(SET.format(SEARCH.format("table"), "", "input"))
+    assert second_tab.run(f"{CASES}.length") == before
+    assert "t_table" not in second_tab.run("location.search")
+    assert second_tab.complaints() == []
+
+
+@pytest.mark.parametrize("key", ["board", "precision"])
+def test_rows_are_grouped_and_each_group_has_its_number_of_rows(tab, key):
+    """Rows of a group stand below its heading, in the order in which they are sorted."""
+    page = tab("compare")
+    page.run(SET.format(GROUP.format("table"), key, "change"))
+    headings = page.run(GROUPS.format("table"))
+    names = page.run(f"{CASES}.map(one => one.dataset.{key})")
+    assert headings == [f"{name} {names.count(name)} row{'s' * (names.count(name) != 1)}" for name in dict.fromkeys(names)]
+    assert [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name] == list(dict.fromkeys(names))
+    page.run("document.querySelectorAll('#table thead button')[2].click()")
+    p50_ms = page.run(f"{CASES}.map(one => [one.dataset.{key}, Number(one.cells[2].dataset.value)])")
+    for name in dict.fromkeys(names):
+        of_group = [value for group, value in p50_ms if group == name]
+        assert of_group == sorted(of_group)
+    assert state_of(page, "t_table") == {"by": key, "sort": ["p50 ms", 1]}
+    assert page.complaints() == []
+
+
+def test_runs_are_grouped_by_every_facet_that_differs(tab):
+    """Those of a trend by board, device and precision; the fleet is one and is not offered."""
+    page = tab("trend?model=tiny-detector")
+    keys = page.run(f"[...document.querySelector('{GROUP.format('runs')}').options].map(one => one.value)")
+    assert {"board", "device", "precision"} <= set(keys)
+    assert "fleet" not in keys
+    page.run(SET.format(GROUP.format("runs"), "board", "change"))
+    assert len(page.run(GROUPS.format("runs"))) > 1
+
+
+def test_columns_are_chosen_and_the_choice_survives_a_reload_and_the_back_button(tab):
+    """A column that is not ticked is hidden in all tables of the section; back shows it again."""
+    page = tab("device?device=simulated-pi5-01")
+    headings = page.run(HEADS.format("runs"))
+    page.run(
+        "[...document.querySelectorAll('#runs .columns label')].find(one => one.textContent === 'p90 ms').querySelector('input').click()"
+    )
+    assert page.run(HEADS.format("runs")) == [head for head in headings if head != "p90 ms"]
+    page.run(SET.format(GROUP.format("runs"), "precision", "change"))
+    assert state_of(page, "t_runs") == {"by": "precision", "off": ["p90 ms"]}
+    second_tab = tab(page.run("(location.pathname + location.search).slice(1)"))
+    assert second_tab.run(HEADS.format("runs")) == [head for head in headings if head != "p90 ms"]
+    assert len(second_tab.run(GROUPS.format("runs"))) == 2
+    page.run("history.back()")
+    page.until("document.querySelectorAll('#runs tr.group').length === 0")
+    assert page.run(HEADS.format("runs")) == [head for head in headings if head != "p90 ms"]
+    page.run("history.back()")
+    page.until("!location.search.includes('t_runs')")
+    page.until("[...document.querySelectorAll('#runs thead th')].every(one => !one.hidden)")
+    assert page.run(HEADS.format("runs")) == headings
+    assert page.complaints() == []
+
+
+def test_another_filter_keeps_how_the_table_is_shown_and_the_link_can_be_copied(tab):
+    """The form's fields and the table's stand side by side; what is copied is the address."""
+    page = tab("compare")
+    page.run(SET.format(GROUP.format("table"), "board", "change"))
+    page.run(SET.format("[name=precision]", "int8", "change"))
+    page.until("location.search.includes('precision=int8') && document.readyState === 'complete'")
+    assert state_of(page, "t_table") == {"by": "board"}
+    page.run("Object.defineProperty(navigator, 'clipboard', {value: {writeText: async text => { window.copied = text; }}})")
+    page.run("[...document.querySelectorAll('.exports button')].find(one => one.textContent === 'Copy link').click()")
+    page.until("window.copied === location.href")
+
+
+@pytest.mark.parametrize(
+    "address", ["compare?t_table=%7B%22q%22%3A5%2C%22off%22%3A%22x%22%7D", "compare?t_table=nonsense", "device?t_runs=%5B1%5D"]
+)
+def test_somebody_elses_address_is_no_error(tab, address):
+    """What cannot be read is as if it were not there."""
+    page = tab(address)
+    assert page.run("document.querySelectorAll('table.grid tbody tr').length") > 5
+    assert page.complaints() == []
+
+
+@pytest.mark.needs("npm")
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
+def test_axe_finds_nothing_serious_in_a_grouped_table(tab, width, dark):
+    """With the choice of columns open."""
+    page = tab("device?device=simulated-pi5-01", width=width, dark=dark)
+    page.run(SET.format(GROUP.format("runs"), "precision", "change"))
+    page.run("document.querySelector('#runs .columns').open = true")
+    page.run(axe_script())
+    assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+    assert page.fits()
