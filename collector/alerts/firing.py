@@ -137,10 +137,10 @@ class FiringContext:
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
     """Return what fires now, in the order of the rules; the signs of a board whose rules have the same channels are one firing."""
-    every = [(rule, firing) for rule in rules for firing in _KINDS[rule.kind](rule, context)]
-    stepped = {about for rule, firing in every if rule.kind == "step" for about in _metrics_of(firing)}
+    fired = [(rule, firing) for rule in rules for firing in _KINDS[rule.kind](rule, context)]
+    stepped = {about for rule, firing in fired if rule.kind == "step" for about in _metrics_of(firing)}
     # A board that deviates by a step that is told of, or whose runs do not count since it throttles, has that one alert.
-    fired = [(rule, firing) for rule, firing in every if not _is_explained(rule, firing, stepped)]
+    fired = [(rule, firing) for rule, firing in fired if not _is_explained(rule, firing, stepped)]
     signs = grouped((_board_of(rule, firing), (rule, firing)) for rule, firing in fired if rule.kind in SIGNS)
     results: dict[str | int, Firing] = {
         _board_of(rule, firing) if rule.kind in SIGNS else number: firing for number, (rule, firing) in enumerate(fired)

@@ -70,5 +70,5 @@ def _deviating(merged: CaseSummary, members: Sequence[CaseSummary]) -> list[str]
 
 
 def _names(devices: Sequence[str]) -> str:
-    more = [f"{len(devices) - _NAMED} more"] if len(devices) > _NAMED else []
-    return ", ".join([*devices[:_NAMED], *more])
+    remainder = [f"{len(devices) - _NAMED} more"] if len(devices) > _NAMED else []
+    return ", ".join([*devices[:_NAMED], *remainder])

@@ -150,8 +150,8 @@ class LedgerHistory:
 
     def newest_day(self) -> int:
         """Return the day of the newest run of all, also where only those of one device were read."""
-        known, last_row = max(map(self.last_day, self._series), default=0), self._source.last_row()
-        return max(known, self._source.one(last_row).started_at_ns // NS_PER_DAY if last_row else 0)
+        newest, last_row = max(map(self.last_day, self._series), default=0), self._source.last_row()
+        return max(newest, self._source.one(last_row).started_at_ns // NS_PER_DAY if last_row else 0)
 
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""

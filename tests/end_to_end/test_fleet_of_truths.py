@@ -80,7 +80,7 @@ def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
             assert text in alert["title"] + alert["text"], alert
 
 
-def test_a_second_step_of_a_board_is_told_as_well(tmp_path):
+def test_a_second_step_of_a_board_opens_an_alert_of_its_own(tmp_path):
     """On every third day the newest alert is asked for: one of the first step, one of the second, none between."""
     end_ns = time.time_ns()
     midnight_ns = end_ns - end_ns % DAY_NS
@@ -94,8 +94,8 @@ def test_a_second_step_of_a_board_is_told_as_well(tmp_path):
             changes = check_alerts(history, "runs.json", file, rules, now_ns).changes
             opened += [(day, change.alert.firing.day) for change in changes if change.event == "opened"]
     first = (midnight_ns - DAYS * DAY_NS) // DAY_NS
-    assert [found_on - first for _, found_on in opened] == list(TWICE_DAYS), opened
-    assert all(told - (found_on - first) <= 9 for told, found_on in opened)
+    assert [step_on - first for _, step_on in opened] == list(TWICE_DAYS), opened
+    assert all(checked_on - (step_on - first) <= 9 for checked_on, step_on in opened)
 
 
 def test_a_board_whose_runs_do_not_count_is_not_called_silent(ledger):
@@ -107,7 +107,7 @@ def test_a_board_whose_runs_do_not_count_is_not_called_silent(ledger):
     assert "no run" in silent
 
 
-def test_the_page_speaks_of_all_boards(ledger):
+def test_headline_and_export_are_of_all_boards(ledger):
     """180 cases of 60 boards in the headline, the front and the export, whatever page of the table is shown."""
     with served(ledger) as server:
         page = urlopen(f"{server.url}/compare?baseline={fleet_truths.SERVER}", timeout=120).read().decode()  # noqa: S310

@@ -93,7 +93,7 @@ def test_what_comes_back_before_anything_was_sent_opens(server, at):
         messages_of(server)
 
 
-def test_what_comes_back_after_it_was_told_as_over_is_told(server, at):
+def test_what_comes_back_after_its_end_was_sent_is_sent_again(server, at):
     """The receiver takes it for over; one that was not told that it is over has it open still, and is told nothing."""
     rules = rules_for(server)
     assert [len(at(hours, rules, *subjects).changes) for hours, subjects in ((0, ["pi-1"]), (1, []), (2, ["pi-1"]))] == [1, 1, 1]
@@ -107,7 +107,7 @@ def test_what_comes_back_after_it_was_told_as_over_is_told(server, at):
     assert messages_of(server) == []
 
 
-def test_an_alert_that_becomes_more_severe_is_told(server, at):
+def test_an_alert_that_becomes_more_severe_is_sent_again(server, at):
     """A warning that is critical now is news; one that is less severe, or says something else, is not."""
     rules = rules_for(server)
     for hours, severity in enumerate(("warning", "critical", "warning")):
