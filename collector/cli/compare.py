@@ -129,7 +129,7 @@ def is_model(text: str) -> bool:
     metavar="URL",
     help="With BASELINE NEW --format markdown: the address of the page (`edgemeter collector web`), to which the comment links.",
 )
-@click.option("--by", type=click.Choice(list(OBJECTIVES)), help="With --choose: the figure to choose by. Default: energy, else latency.")
+@click.option("--choose-by", "by", type=click.Choice(list(OBJECTIVES)), help="Figure to choose by. Default: energy, else latency.")
 @page_option("Also write the page as one file that begins with this comparison.")
 @click.option(
     "--models",
@@ -212,7 +212,7 @@ def compare(
 
 def _check_choice(limits_text: str | None, by: str | None, view: str) -> None:
     if by is not None and limits_text is None:
-        raise click.UsageError("--by needs --choose: edgemeter compare --choose 'p99<=33ms' --by energy")
+        raise click.UsageError("--choose-by needs --choose: edgemeter compare --choose 'p99<=33ms' --choose-by energy")
     if limits_text is not None and view != "table":
         raise click.UsageError("--choose has a view of its own: leave --view away")
 

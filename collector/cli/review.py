@@ -45,8 +45,8 @@ def review_change(request: ReviewRequest, form: Format | None, *, has_more: bool
         )
     if has_more:
         raise click.UsageError(
-            "BASELINE and NEW take --format table, json or markdown, --fail-on, --choose, --by, --ledger (where the past is), --page-url, "
-            "--matters and --all-days; select runs as in 'ledger.sqlite?device=pi-1'"
+            "BASELINE and NEW take --format table, json or markdown, --fail-on, --choose, --choose-by, --ledger (where the past is), "
+            "--page-url, --matters and --all-days; select runs as in 'ledger.sqlite?device=pi-1'"
         )
     limits = () if request.fail_on is None else gate.parse(request.fail_on)
     baseline, new = request.sides

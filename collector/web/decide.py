@@ -159,7 +159,7 @@ def _command(choice: Choice, request: ViewRequest) -> str:
     """Return the command that chooses the same; a period has no option."""
     picked = [f"{name}={value}" for name in FACETS if (value := request.get(name))]
     limits = ", ".join(filter(None, [choice.limits.text, *picked]))
-    options = [(name, request.get(field)) for name, field in (("--by", "by"), ("--reference", "baseline"))]
+    options = [(name, request.get(field)) for name, field in (("--choose-by", "by"), ("--reference", "baseline"))]
     texts = [text for name, value in options if value for text in (name, shlex.quote(value))]
     all_days = ["--all-days"] if request.get("level") == "all" else []
     return " ".join(["edgemeter compare --choose", shlex.quote(limits), *texts, *all_days])

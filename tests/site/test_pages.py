@@ -268,7 +268,7 @@ def commands_of(page):
     """Yield each command of ours in the page's blocks as where it stands and its arguments."""
     for block in walk.blocks(page):
         for line in block.commands if block.language == "console" else ():
-            for words in re.findall(r"(?:^|[;(|] ?)edgemeter ([^|>;]+)", line):
+            for words in re.findall(r"(?:^|[;(|] ?)edgemeter ((?:'[^']*'|[^|>;'])+)", line):
                 yield f"{page.name}:{block.line}: {line}", shlex.split(words)
 
 

@@ -74,9 +74,9 @@ def test_a_reference_is_what_the_case_is_held_against(store):
 def test_options_that_do_not_go_together_are_usage_errors(store):
     """Each says what to write."""
     for arguments, words in (
-        (["--by", "energy"], "--by needs --choose"),
+        (["--choose-by", "energy"], "--choose-by needs --choose"),
         (["--choose", "", "--view", "matrix"], "leave --view away"),
-        (["--choose", "", "--by", "beauty"], "'beauty' is not one of"),
+        (["--choose", "", "--choose-by", "beauty"], "'beauty' is not one of"),
     ):
         with table_row(arguments):
             result = run(store, *arguments)
