@@ -477,9 +477,11 @@ function renderTable(table, units, { q, by, off, sort }) {
   });
   const matches = (row) => { const text = row.textContent.toLowerCase(); return words.every((word) => text.includes(word)); };
   for (const [first, ...boards] of units) {
-    const isMatch = matches(first), matching = boards.filter((row) => isMatch || matches(row));
-    first.classList.toggle("is-unmatched", !isMatch && !matching.length);
-    for (const row of boards) row.classList.toggle("is-unmatched", !matching.includes(row));
+    // A board that is searched for is shown: the row of its type opens as long as it is.
+    const matching = words.length ? boards.filter(matches) : [], type = first.querySelector("details");
+    first.classList.toggle("is-unmatched", !matching.length && !matches(first));
+    for (const row of boards) row.classList.toggle("is-unmatched", matching.length > 0 && !matching.includes(row));
+    if (type && matching.length > 0 !== type.classList.contains("is-sought")) type.open = type.classList.toggle("is-sought");
     for (const row of [first, ...boards]) [...row.cells].forEach((cell, index) => { cell.hidden = heads[index]?.hidden ?? false; });
   }
   const sorted = (rows) => column < 0 ? rows : sortedBy(rows, column, heads[column].classList.contains("text"), sort[1]);

@@ -38,15 +38,15 @@ def state_of(page, name):
 
 
 def test_a_search_leaves_the_rows_that_have_all_words_and_is_in_the_address(tab):
-    """In any order and case; the address brings it back, and an empty field leaves the address."""
+    """In any order and case; the row of a board's type opens for it; the address brings it back, and an empty field leaves the address."""
     page = tab("compare")
     before = page.run(f"{CASES}.length")
     page.run(SET.format(SEARCH.format("table"), "INT8 pi5-07", "input"))
     names = page.run(f"{CASES}.map(one => [one.dataset.device, one.dataset.precision])")
-    assert names == [["simulated-pi5-07", "int8"]]
+    assert names == [[None, "int8"], ["simulated-pi5-07", "int8"]]
     assert state_of(page, "t_table") == {"q": "INT8 pi5-07"}
     second_tab = tab(page.run("(location.pathname + location.search).slice(1)"))
-    assert second_tab.run(f"{CASES}.length") == 1
+    assert second_tab.run(f"{CASES}.length") == 2
     assert second_tab.run(f"document.querySelector('{SEARCH.format('table')}').value") == "INT8 pi5-07"
     second_tab.run(SET.format(SEARCH.format("table"), "", "input"))
     assert second_tab.run(f"{CASES}.length") == before
