@@ -101,8 +101,7 @@ def _send(load: _Load, events: "queue.SimpleQueue[_Event]") -> None:
             stored = threading.Event()
             events.put((load, answer, stored))
             stored.wait()
-    # A fault of ours in one channel, too, is that channel's alone.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - a fault of ours in one channel, too, is that channel's alone, and is noted there
         outcome = error
     events.put((load, outcome, threading.Event()))
 

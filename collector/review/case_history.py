@@ -1,5 +1,6 @@
 """The last runs of a case in a line of blocks, with the same in words, and where the page shows them."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ from edgemeter.collector.runs.selection import parse_selection
 from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend.history import History, RunHistory
 from edgemeter.collector.web.view import address
+
+logger = logging.getLogger(__name__)
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN = 20
@@ -110,8 +113,11 @@ def _open(review: Review, stores: Sequence[str]) -> History:
         return RunHistory([])
     try:
         return open_history(where)
-    except EdgemeterError:
-        # A comment without the past is better than none.
+    except EdgemeterError as error:
+        # What was asked for is an error; else a comment without the past is better than none.
+        if stores:
+            raise
+        logger.warning("the comment is without the past of its cases: %s", error)
         return RunHistory([])
 
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.case_history import BLOCKS, SHOWN, histories, page_address, sparkline
@@ -176,3 +176,15 @@ def test_the_decision_of_the_terminal_stands_in_the_comment(home):
     assert f"**Decision:** {sentence}." in comment(*pair)[1]
     assert sentence in CliRunner().invoke(cli, ["compare", *pair]).output
     assert json.loads(CliRunner().invoke(cli, ["compare", *pair, "--json"]).output)["decision"]["sentence"] == sentence
+
+
+def test_a_ledger_that_was_asked_for_and_cannot_be_read_is_an_error(home):
+    """Not a comment that looks as if the case had no past."""
+    (home / "broken.sqlite").write_bytes(b"no ledger at all")
+    sides_of_change = written(home)
+    code, output = comment(*sides_of_change)
+    assert (code, MARK in output) == (0, True)
+    result = CliRunner().invoke(cli, ["compare", *sides_of_change, "--format", "markdown", "--ledger", str(home / "broken.sqlite")])
+    assert result.exit_code != 0
+    assert isinstance(result.exception, EdgemeterError | SystemExit)
+    assert MARK not in result.output
