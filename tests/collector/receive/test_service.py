@@ -185,9 +185,9 @@ def test_every_name_follows_the_conventions(tmp_path):
 def test_alerts_that_cannot_be_read_are_said_to_be_unknown_not_absent(tmp_path):
     """No alerts yet yield nothing; a state that cannot be read yields 0."""
     SqliteLedger(tmp_path / "ledger").close()
-    asked = Collector(NO_BROKER, tmp_path / "ledger")
-    assert ("alerts_readable", None) not in metrics(asked)
+    monitored = Collector(NO_BROKER, tmp_path / "ledger")
+    assert ("alerts_readable", None) not in metrics(monitored)
     watch_file_beside(str(tmp_path / "ledger")).write_bytes(b"no database" * 100)
-    unreadable = metrics(asked)
+    unreadable = metrics(monitored)
     assert unreadable["alerts_readable", None] == 0
     assert not any(name.startswith("alert_notices") for name, _ in unreadable)
