@@ -11,6 +11,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, Resize, card_path, read_card
+from edgemeter.agent.recognition.exported_lists import family_of_lists
 from edgemeter.agent.recognition.metadata import (
     RT_DETR_HEAD,
     UNIT_DETR,
@@ -25,14 +26,17 @@ from edgemeter.agent.recognition.output_shapes import family_of_outputs, side_of
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
+from edgemeter.agent.vision.size_inputs import pictures_of
 
 # Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
 _FEWEST_STEPS = 64
 _SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
+# PP-YOLOE+ takes pixels as 0..1. Source: PaddleDetection `configs/ppyoloe/_base_/ppyoloe_plus_reader.yml`.
+_ON_UNIT_PADDLE = re.compile(r"ppyoloe[-_]?(plus|\+)|rt-?_?detr")
 _ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
 _TRAINED_ON_UNIT = frozenset({
     "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
-    "yolo-obb",
+    "yolo-obb", "yolov7-rows", "detr-lists",
 })  # fmt: skip
 # What marks a guess that puts family and task themselves in doubt.
 UNSURE_FAMILY = "unsure of the family: "
@@ -44,12 +48,12 @@ _NMS_IOU = {
     "yolox": 0.65,
 }
 _RESIZE: dict[str, Resize] = {
-    **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision"}, "letterbox"),
-    "yolox": "letterbox-top-left",
+    **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision", "detr-lists"}, "letterbox"),
+    **dict.fromkeys(("yolox", "mmdeploy"), "letterbox-top-left"),
     "classifier": "centre-crop",
 }
 # The usual size where neither the file nor its name has one.
-_USUAL_SIDE = {"classifier": 224, "detr": 640, "nanodet": 416, "torchvision": 800, "yolox": 640}
+_USUAL_SIDE = {"classifier": 224, "detr": 640, "openvino-rows": 300, "nanodet": 416, "torchvision": 800, "yolox": 640}
 _USUAL_YOLO_SIDE = 640
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
@@ -85,8 +89,8 @@ _IMAGENET = Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, f"ImageNet's mean and sd
 _EFFICIENTNET_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0), f"(pixel - 127) / 128, EfficientNet-Lite's: {_SETTLED_BY}")
 # Source: Keras `applications/efficientnet.py`, whose graph holds the rescaling.
 _KERAS_EFFICIENTNET = Normalisation(_PIXELS.mean, _PIXELS.sd, f"pixels 0..255, Keras's for EfficientNet: {_SETTLED_BY}")
-# The blue channel comes first. Source: RangiLyu/nanodet `config/nanodet-plus-m_416.yml`.
-_NANODET = Normalisation(_IMAGENET_MEAN[::-1], _IMAGENET_SD[::-1])
+# The blue channel comes first. Source: RangiLyu/nanodet `config/nanodet-plus-m_416.yml`; mmdetection `configs/rtmdet/`.
+_BLUE_FIRST = Normalisation(_IMAGENET_MEAN[::-1], _IMAGENET_SD[::-1])
 # Source: RangiLyu/nanodet `config/legacy_v0.x_configs/EfficientNet-Lite/`.
 _NANODET_ON_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
 
@@ -126,7 +130,12 @@ def _of_family(family: OutputFamily, description: SelfDescription, name: str) ->
         if UNIT_DETR.search(name.lower()) or description.head == RT_DETR_HEAD:
             return _UNIT
         return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if family_in(name) == "detr" else _IMAGENET.doubt)
-    return {"nanodet": _NANODET_ON_LITE if _ON_LITE.search(name.lower()) else _NANODET, "yolox": _PIXELS}.get(family.name)
+    if family.name == "paddle-rows" and _ON_UNIT_PADDLE.search(name.lower()):
+        return _UNIT
+    if family.name == "mmdeploy" and "rtmdet" in name.lower():
+        return _BLUE_FIRST
+    by_name = {"nanodet": _NANODET_ON_LITE if _ON_LITE.search(name.lower()) else _BLUE_FIRST, "yolox": _PIXELS, "openvino-rows": _PIXELS}
+    return by_name.get(family.name)
 
 
 def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
@@ -198,7 +207,7 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
-        family = family_of_outputs(loaded.outputs, size, model.name, description)
+        family = family_of_lists(loaded, description) or family_of_outputs(loaded.outputs, size, model.name, description)
         if size is None:
             side = _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
             size = (side, side)
@@ -243,7 +252,7 @@ def _input(
         height=size[0],
         width=size[1],
         layout=layout,
-        colour="BGR" if family.name in ("yolox", "nanodet") else "RGB",
+        colour="BGR" if family.name in ("yolox", "nanodet", "openvino-rows") or normal.mean == _BLUE_FIRST.mean else "RGB",
         resize=resize,
         pad=pad,
         crop_ratio=crop_ratio,
@@ -275,8 +284,9 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
     """
     if not loaded.inputs:
         return None, "NCHW"
-    if len(loaded.inputs) == 1 and len(loaded.inputs[0].shape) in (3, 4):
-        info = loaded.inputs[0]
+    pictures = pictures_of(loaded.inputs)
+    if len(pictures) == 1 and len(pictures[0].shape) in (3, 4):
+        info = pictures[0]
         if info.shape[-1] == 3:
             return info, "NHWC"
         if info.shape[-3] == 3:

@@ -19,6 +19,7 @@ from edgemeter.agent.tasks import Inputs
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of
+from edgemeter.agent.vision.size_inputs import size_values
 
 
 class PhotoTask:
@@ -28,12 +29,13 @@ class PhotoTask:
         self._model, self._loaded, self._data = model, loaded, data
         self._input = input_of(model, loaded)
         self._preprocessor = Preprocessor(model.image, self._input)
+        self._sizes_asked = size_values(loaded.inputs, model.image.height, model.image.width)
         self._frames: dict[int, PhotoFrame] = {}
 
     def prepare(self, index: int) -> Sequence[Inputs]:
         """Return the one call for photograph `index`."""
         tensor, self._frames[index] = load_item(self._preprocessor, self._data.items[index])
-        return [{self._input.name: tensor}]
+        return [{self._input.name: tensor, **self._sizes_asked}]
 
 
 def photo_of(item: Item) -> Any:

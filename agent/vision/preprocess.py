@@ -17,6 +17,7 @@ from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.photograph import Pixels
 from edgemeter.agent.vision.resize import fastest_resize
+from edgemeter.agent.vision.size_inputs import pictures_of
 
 # TorchScript declares no inputs; what is traced or scripted takes float32.
 _UNDECLARED = TensorInfo("input", (), "float32")
@@ -27,12 +28,13 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
     """Return the input that takes the photograph; raises ConfigError if there are several inputs, or its shape differs from the card's."""
     if not loaded.inputs:
         return _UNDECLARED
-    if len(loaded.inputs) > 1:
-        names = ", ".join(repr(info.name) for info in loaded.inputs)
+    pictures = pictures_of(loaded.inputs)
+    if len(pictures) != 1:
+        names = ", ".join(repr(info.name) for info in pictures)
         raise ConfigError(
-            f"model {model.name!r} takes {len(loaded.inputs)} inputs ({names}), a photograph fills one: export it with the image only"
+            f"model {model.name!r} takes {len(pictures)} inputs ({names}), a photograph fills one: export it with the image only"
         )
-    info, image = loaded.inputs[0], model.image
+    info, image = pictures[0], model.image
     size = (image.height, image.width)
     batch = fixed_batch(loaded)
     shape = (batch, *size, 3) if image.layout == "NHWC" else (batch, 3, *size)

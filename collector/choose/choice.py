@@ -1,72 +1,37 @@
-"""The choice: of the cases that may stand in for each other those that meet the limits, which of them to ship, and in a sentence why."""
+"""The choice: of the cases that may stand in for each other those that meet the limits, and which of them to ship."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.metrics import gain, metric_name
+from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY
 from edgemeter.agent.contract.case_identity import LIKENESSES, CaseKey, agree, likeness
 from edgemeter.agent.contract.figures import Figure
+from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
 from edgemeter.collector.choose.certainty import (
     ORDER,
     Certainty,
-    LimitFinding,
     bounds_of,
-    change,
     classes_of_energy,
     confidence_of,
     decisions,
-    figure_text,
     find,
     is_told_apart,
     value_of,
 )
-from edgemeter.collector.choose.further_runs import FurtherRuns, further_runs, members_apart
+from edgemeter.collector.choose.further_runs import further_runs
 from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits, selected
 from edgemeter.collector.choose.over_boards import over_boards, without_suspect
+from edgemeter.collector.choose.sentence import sentence_of
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.judgement import ACCURACY, speed_of
-from edgemeter.collector.compare.pairing import PRECISION_BITS, References
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.cases import named, names_of
+from edgemeter.collector.runs.cases import names_of
 
 # What cases that are chosen among share: all that has to be equal for a comparison, but for the model.
 _SHARED = tuple(index for index, (field, _) in enumerate(LIKENESSES) if field.name not in ("model", "served_model", "precision"))
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceCandidate:
-    """A case with a name that no other has, what became of each limit, and how certain all of it is.
-
-    `deciding` is the limit that decides; `gate` is why its speed is not ranked, where no limit of accuracy was given; `objective` is its
-    value of the figure that is chosen by, with its bounds.
-    """
-
-    case: CaseSummary
-    name: str
-    findings: tuple[LimitFinding, ...]
-    state: Certainty
-    deciding: LimitFinding | None
-    objective: float | None
-    bounds: Bounds | None
-    gate: str = ""
-
-    @property
-    def reason(self) -> str:
-        """The figure that decides, with its interval and its limit; why it is out where that is no limit."""
-        return self.gate or (self.deciding.words if self.deciding else "no limit was given")
-
-
-@dataclass(frozen=True, slots=True)
-class NextMeasurement:
-    """A case to measure next, and what of it."""
-
-    name: str
-    further: FurtherRuns
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +86,7 @@ def choose(
     certain = [candidate for candidate in candidates if candidate.state == "meets"]
     pick, rivals = _pick(certain, entry, confidence)
     following = _next(candidates, pick, entry, confidence)
-    sentence = _sentence(pick, rivals, candidates, references, limits, entry, confidence, following)
+    sentence = sentence_of(pick, rivals, candidates, references, limits, entry, confidence, following)
     return Choice(
         limits,
         entry,
@@ -231,125 +196,3 @@ def _next(candidates: Sequence[ChoiceCandidate], pick: ChoiceCandidate | None, e
         # What takes longest settles the others on the way.
         steps.append(NextMeasurement(candidate.name, max(plans, key=lambda runs: math.inf if runs.count is None else runs.count)))
     return sorted(steps, key=lambda step: math.inf if step.further.count is None else step.further.count)
-
-
-def _sentence(
-    pick: ChoiceCandidate | None,
-    rivals: Sequence[ChoiceCandidate],
-    candidates: Sequence[ChoiceCandidate],
-    references: Sequence[CaseSummary] | None,
-    limits: ChoiceLimits,
-    entry: Figure,
-    confidence: float,
-    following: Sequence[NextMeasurement],
-) -> str:
-    if pick is not None:
-        text = f"Ship {pick.name}: {_claims(pick, candidates, references, limits, entry)}"
-        return f"{text}{_not_told_apart(pick, rivals, entry, confidence)}"
-    if not any(candidate.state == "may meet" for candidate in candidates):
-        nearest = max(candidates, key=lambda candidate: (not candidate.gate, candidate.deciding.share if candidate.deciding else -math.inf))
-        why = f"none meets every limit; the nearest is {nearest.name} ({nearest.reason})"
-        return f"Ship none of {figures.count(len(candidates), 'case')}: {why}"
-    if any(candidate.state == "meets" for candidate in candidates):
-        return f"Nothing to choose by: no case that meets every limit has a value of {chosen_by(entry)}; choose by another figure"
-    name = following[0].name
-    nearest = next(candidate for candidate in candidates if candidate.name == name)
-    return (
-        f"Ship none yet: no case meets every limit with certainty; the nearest is {name} ({nearest.reason}): {following[0].further.words}"
-    )
-
-
-def _not_told_apart(pick: ChoiceCandidate, rivals: Sequence[ChoiceCandidate], entry: Figure, confidence: float) -> str:
-    if not rivals:
-        return ""
-    nearest = rivals[0]
-    names = nearest.name + (f" and {figures.count(len(rivals) - 1, 'more case')}" if rivals[1:] else "")
-    if entry.choice == ACCURACY:
-        return f"; in {chosen_by(entry)} not told apart from {names}"
-    members = members_apart(entry, pick.case, nearest.case, confidence)
-    plan = f" ({members} of each would)" if members else " (no reasonable number of runs would)"
-    return f"; in {chosen_by(entry)} not told apart from {names}{plan}"
-
-
-def chosen_by(entry: Figure) -> str:
-    """Return the figure that is chosen by as it is called in a sentence: `energy`, `latency p99`."""
-    return entry.choice.replace("-", " ")
-
-
-def _claims(
-    pick: ChoiceCandidate,
-    candidates: Sequence[ChoiceCandidate],
-    references: Sequence[CaseSummary] | None,
-    limits: ChoiceLimits,
-    entry: Figure,
-) -> str:
-    """Return what the pick comes to against the baseline: the figure it was chosen by first, then speed, then accuracy.
-
-    Of as many cases as it was chosen from each might have been the pick: so many are the intervals of each figure.
-    """
-    confidence = confidence_of(len(candidates))
-    baseline = baseline_of(pick.case, [candidate.case for candidate in candidates], references)
-    named_figures = list(dict.fromkeys((entry, OBJECTIVES[speed_of(pick.case)], OBJECTIVES[ACCURACY])))
-    if baseline is None:
-        texts = [
-            f"{called(figure, pick.case)} {figure_text(figure, value, bounds_of(pick.case, figure, confidence))}"
-            for figure in named_figures
-            if (value := value_of(pick.case, figure)) is not None
-        ]
-        return ", ".join(texts) or "no figure of it is known"
-    texts = [text for figure in named_figures if (text := _claim(figure, pick.case, baseline, limits, confidence))]
-    names = {id(candidate.case): candidate.name for candidate in candidates}
-    against = f"against {names.get(id(baseline)) or named(baseline.key)}"
-    return f"{', '.join(texts)}, {against}" if texts else f"nothing of it could be compared {against}"
-
-
-def called(entry: Figure, case: CaseSummary) -> str:
-    """Return what people call a figure in a sentence: of an accuracy its metric."""
-    return metric_name(case.accuracy.metric) if entry.choice == ACCURACY and case.accuracy else chosen_by(entry)
-
-
-def baseline_of(case: CaseSummary, cases: Sequence[CaseSummary], references: Sequence[CaseSummary] | None) -> CaseSummary | None:
-    """Return what a pick is held against: of the references its match, else the most precise case of its model, on its device if there.
-
-    None where there is no such case, or the pick is it.
-    """
-    if references is None:
-        alike = [other for other in cases if other.key.model == case.key.model and _bits(other) > _bits(case)]
-        board = case.around.environment["board"]
-        on_board = [other for other in alike if board and other.around.environment["board"] == board]
-        nearest = [other for other in alike if other.device == case.device] or on_board or alike
-        references = [other for other in nearest if _bits(other) == max(map(_bits, nearest))]
-    paired = References([reference for reference in references if reference is not case]).pair(case)
-    return None if isinstance(paired, str) else paired[0]
-
-
-def _bits(case: CaseSummary) -> int:
-    return PRECISION_BITS.get(case.key.precision, 0)
-
-
-def _claim(entry: Figure, case: CaseSummary, baseline: CaseSummary, limits: ChoiceLimits, confidence: float) -> str:
-    changed = change(entry, case, baseline, confidence)
-    if changed is None:
-        return ""
-    value, bounds = changed
-    if entry.choice == ACCURACY:
-        return _accuracy_claim(case, baseline, value, bounds, limits)
-    words, span = entry.times, figures.span(*bounds) if bounds else "no interval"
-    if entry.choice == "latency":
-        value, words = 1 / value, "times as fast"
-        span = figures.span(1 / bounds[1], 1 / bounds[0]) if bounds else span
-    return f"{figures.significant(value, 2)} {words} ({span})"
-
-
-def _accuracy_claim(case: CaseSummary, baseline: CaseSummary, value: float, bounds: Bounds | None, limits: ChoiceLimits) -> str:
-    span = " to ".join(map(figures.difference, bounds)) if bounds else "no interval"
-    text = f"{called(OBJECTIVES[ACCURACY], case)} {figures.difference(value)} ({span})"
-    accuracy, base = case.accuracy, baseline.accuracy
-    if accuracy is None or base is None:
-        return text
-    # What the limit allows to lose against the baseline; without a limit as much as it may be.
-    allowed = next((limit.value - base.value.median for limit in limits.figures if limit.figure.choice == ACCURACY), None)
-    worst = value if bounds is None else bounds[0] if accuracy.better == "higher" else bounds[1]
-    loses = gain(worst, accuracy.better) < -MATTERS_ACCURACY
-    given_up = worst if allowed is None else allowed
-    return f"{text}, if {figures.difference(given_up)} is allowed" if loses and gain(given_up, accuracy.better) < 0 else text

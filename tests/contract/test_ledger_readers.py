@@ -134,6 +134,7 @@ def test_what_a_channel_has_not_got_waits(ledger_place):
         metrics = {metric.name: metric.value for metric in Collector(parse_address("127.0.0.1:1", environ={}), ledger_place).metrics()}
         assert (metrics["alert_notices"], metrics["alert_notices_since_timestamp_seconds"]) == ({"hook": 1}, {"hook": now_ns / 1e9})
         assert 0 <= metrics["alert_check_age_seconds"] < 60
+        assert metrics["alerts_readable"] == 1
         server.status = 200
         server.kept.clear()
         assert [len(checked(hours).waiting) for hours in (1, 2, 3, 5)] == [0, 0, 0, 0]

@@ -18,10 +18,14 @@ Floats = NDArray[np.float32]
 
 DECODERS: Mapping[str, str] = {
     "detr": "edgemeter.agent.vision.decoders.detr:Detr",
+    "detr-lists": "edgemeter.agent.vision.decoders.labelled_lists:LabelledLists",
     "edgemeter": "edgemeter.agent.vision.decoders.edgemeter_grid:EdgemeterGrid",
     "efficient-nms": "edgemeter.agent.vision.decoders.efficient_nms:EfficientNms",
+    "mmdeploy": "edgemeter.agent.vision.decoders.labelled_lists:LabelledLists",
     "nanodet": "edgemeter.agent.vision.decoders.nanodet:NanoDet",
     "movenet": "edgemeter.agent.vision.decoders.movenet:MoveNet",
+    "openvino-rows": "edgemeter.agent.vision.decoders.rows:Rows",
+    "paddle-rows": "edgemeter.agent.vision.decoders.rows:Rows",
     "tflite-postprocess": "edgemeter.agent.vision.decoders.tflite_postprocess:TflitePostprocess",
     "torchvision": "edgemeter.agent.vision.decoders.torchvision:Torchvision",
     "yolo-nas": "edgemeter.agent.vision.decoders.yolo_nas:YoloNas",
@@ -32,6 +36,7 @@ DECODERS: Mapping[str, str] = {
     "yolo26-seg": "edgemeter.agent.vision.decoders.yolo_seg:Yolo26Seg",
     "yolov5": "edgemeter.agent.vision.decoders.yolov5:YoloV5",
     "yolov5-heads": "edgemeter.agent.vision.decoders.yolov5:YoloV5Heads",
+    "yolov7-rows": "edgemeter.agent.vision.decoders.rows:Rows",
     "yolov8": "edgemeter.agent.vision.decoders.yolov8:YoloV8",
     "yolox": "edgemeter.agent.vision.decoders.yolox:YoloX",
 }

@@ -16,6 +16,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive.monitor import as_text
 from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Collector
+from edgemeter.collector.trend.watch_file import watch_file_beside
 from tests.fixtures.collecting import collecting
 from tests.fixtures.exposition import read_metrics
 from tests.fixtures.mqtt_peer import wait_until
@@ -179,3 +180,14 @@ def test_every_name_follows_the_conventions(tmp_path):
     assert not [name for name in names if re.search(r"_(ms|ns|mb|kb|percent)(_|$)", name)]
     expected = ("cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds", "start_time_seconds")
     assert {name for name in names if name.startswith("process_")} == {f"process_{name}" for name in expected}
+
+
+def test_alerts_that_cannot_be_read_are_said_to_be_unknown_not_absent(tmp_path):
+    """No alerts yet yield nothing; a state that cannot be read yields 0."""
+    SqliteLedger(tmp_path / "ledger").close()
+    monitored = Collector(NO_BROKER, tmp_path / "ledger")
+    assert ("alerts_readable", None) not in metrics(monitored)
+    watch_file_beside(str(tmp_path / "ledger")).write_bytes(b"no database" * 100)
+    unreadable = metrics(monitored)
+    assert unreadable["alerts_readable", None] == 0
+    assert not any(name.startswith("alert_notices") for name, _ in unreadable)

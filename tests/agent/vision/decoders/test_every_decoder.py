@@ -12,10 +12,14 @@ from tests.fixtures.vision_factory import make_card, make_input, make_loaded, sa
 # The outputs of each family for 3 classes on 64 x 64 pixels.
 SHAPES = {
     "detr": [(1, 100, 4), (1, 100, 4)],
+    "detr-lists": [(1, 100), (1, 100, 4), (1, 100)],
     "edgemeter": [(1, 84, 4), (1, 84, 3)],
     "efficient-nms": [(1, 1), (1, 100, 4), (1, 100), (1, 100)],
+    "mmdeploy": [(1, 100, 5), (1, 100)],
     "movenet": [(1, 1, 17, 3)],
     "nanodet": [(1, 85, 35)],
+    "openvino-rows": [(1, 1, 100, 7)],
+    "paddle-rows": [(100, 6), (1,)],
     "tflite-postprocess": [(1, 10, 4), (1, 10), (1, 10), (1,)],
     "torchvision": [(10, 4), (10,), (10,)],
     "yolo-nas": [(1, 84, 4), (1, 84, 3)],
@@ -26,6 +30,7 @@ SHAPES = {
     "yolo26-seg": [(1, 300, 38), (1, 32, 16, 16)],
     "yolov5": [(1, 252, 8)],
     "yolov5-heads": [(1, 3, 8, 8, 8), (1, 3, 4, 4, 8), (1, 3, 2, 2, 8)],
+    "yolov7-rows": [(100, 7)],
     "yolov8": [(1, 7, 84)],
     "yolox": [(1, 84, 8)],
 }
@@ -48,11 +53,14 @@ REFUSED = {
         r"needs a count \[1, 1\], boxes \[1, n, 4\]",
         [[(1, 10), (1, 10, 4), (1, 10), (1, 10)], [(1, 1), (1, 10, 4), (1, 10)], [(1, 84, 8400)]],
     ),
+    "mmdeploy": ({"classes": 3}, r"boxes with scores \[1, n, 5\]", [[(1, 100, 4), (1, 100), (1, 100), (1, 100)], [(1, 84, 8400)]]),
     "nanodet": (
         {"classes": 4},
         r"has 85 cells of 4 \+ 4 x 8 values",
         [[(1, 85, 35)], [(1, 84, 36)], [(1, 64, 4), (1, 64, 32)], [(1, 85, 4), (1, 85, 32)], [(85, 36, 1)], [(1, 4, 8, 8)] * 8],
     ),
+    "openvino-rows": ({"classes": 3}, r"rows \[n, 7\]", [[(1, 1, 100, 6)], [(2, 1, 100, 7)], [(7,)]]),
+    "paddle-rows": ({"classes": 3}, r"rows \[n, 6\]", [[(100, 7), (1,)], [(1,)]]),
     "torchvision": ({"classes": 90}, r"needs boxes \[n, 4\]", [[(1, 84, 8400)]]),
     "yolo-nas": (
         {"classes": 3},
