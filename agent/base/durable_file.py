@@ -87,7 +87,7 @@ def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
     except BaseException:
         Path(temporary_name).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def make_folder(path: Path, mode: int = 0o755) -> None:
@@ -105,13 +105,11 @@ def make_folder(path: Path, mode: int = 0o755) -> None:
         os.chown(path, above.st_uid, above.st_gid)
 
 
-def sync_folder(folder: Path) -> None:
-    """Return when what was renamed in `folder` is on the disk: a rename alone may be lost with the power."""
-    sync(folder)
-
-
 def sync(path: Path) -> None:
-    """Return when the file or folder at `path` is on the disk; raises OSError if it cannot be opened, or its disk fails."""
+    """Return when the file or folder at `path` is on the disk; raises OSError if it cannot be opened, or its disk fails.
+
+    A folder after a rename in it: a rename alone may be lost with the power.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

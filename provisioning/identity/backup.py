@@ -90,7 +90,7 @@ def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> tuple[
         if folder.path.exists():
             folder.path.rmdir()
         unpacked.replace(folder.path)
-        durable_file.sync_folder(folder.path.parent)
+        durable_file.sync(folder.path.parent)
     return head, files
 
 
