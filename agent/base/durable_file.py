@@ -56,6 +56,14 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
         raise ConfigError(f"{label} {str(path)!r} is damaged ({error}): {remedy}") from error
 
 
+def read_if_any(path: Path, kind: type[Content]) -> Content | None:
+    """Return the struct in the JSON file at `path`, None where it is not there, cannot be read or has another form."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def check_writable(path: Path) -> None:
     """Check that a file can be written at `path`, before the work for it begins; nothing is created. Raises ConfigError if it cannot."""
     if path.is_dir():

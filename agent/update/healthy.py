@@ -15,11 +15,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.daemon.handler import IDLE_S, Handler, HandlerContext
 from edgemeter.agent.delivery import outbox_file
-from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, read_report
+from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class ReleaseHealthHandler(Handler):
 
     def _import(self, release: InstalledRelease) -> None:
         if self._child is None:
-            last = read_report(self._folder / REPORT_FILE, HealthyReport)
+            last = durable_file.read_if_any(self._folder / REPORT_FILE, HealthyReport)
             if last is not None and (last.release, last.state) == (release.version, "healthy"):
                 # Not at every start of a board that measures.
                 self._is_importable, self._imports_s = True, last.imports_s

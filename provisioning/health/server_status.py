@@ -87,10 +87,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_status(folder: FleetFolder) -> ServerStatus | None:
     """Return what the service wrote last, None where it never ran."""
-    try:
-        return msgspec.json.decode(folder.status.read_bytes(), type=ServerStatus)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    return durable_file.read_if_any(folder.status, ServerStatus)
 
 
 def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
