@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
@@ -87,9 +88,8 @@ def as_certified(config: Config) -> Config:
     """
     if config.broker_certificate_file is None:
         return config
-    try:
-        named = msgspec.json.decode(Path(config.broker_certificate_file).with_name("identity.json").read_bytes(), type=_CertifiedNames)
-    except (OSError, msgspec.MsgspecError):
+    named = durable_file.read_if_any(Path(config.broker_certificate_file).with_name("identity.json"), _CertifiedNames)
+    if named is None:
         return config
     return msgspec.structs.replace(config, device=named.device, fleet=named.fleet)
 

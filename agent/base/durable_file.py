@@ -56,6 +56,14 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
         raise ConfigError(f"{label} {str(path)!r} is damaged ({error}): {remedy}") from error
 
 
+def read_if_any(path: Path, kind: type[Content]) -> Content | None:
+    """Return the struct in the JSON file at `path`, None where it is not there, cannot be read or has another form."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def check_writable(path: Path) -> None:
     """Check that a file can be written at `path`, before the work for it begins; nothing is created. Raises ConfigError if it cannot."""
     if path.is_dir():
@@ -87,7 +95,7 @@ def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
     except BaseException:
         Path(temporary_name).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def make_folder(path: Path, mode: int = 0o755) -> None:
@@ -105,13 +113,11 @@ def make_folder(path: Path, mode: int = 0o755) -> None:
         os.chown(path, above.st_uid, above.st_gid)
 
 
-def sync_folder(folder: Path) -> None:
-    """Return when what was renamed in `folder` is on the disk: a rename alone may be lost with the power."""
-    sync(folder)
-
-
 def sync(path: Path) -> None:
-    """Return when the file or folder at `path` is on the disk; raises OSError if it cannot be opened, or its disk fails."""
+    """Return when the file or folder at `path` is on the disk; raises OSError if it cannot be opened, or its disk fails.
+
+    A folder after a rename in it: a rename alone may be lost with the power.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -127,7 +127,7 @@ def go_back(connection: sqlite3.Connection, path: Path, form: FileFormat, *, may
         except OSError:
             shutil.copyfile(path, aside)
     copies[-1].replace(path)
-    durable_file.sync_folder(path.parent)
+    durable_file.sync(path.parent)
     logger.warning(
         "the %s %r is of a later edgemeter (version %d): put aside as %r, and the copy from before that is used again",
         form.what,
@@ -169,7 +169,7 @@ def _copy(path: Path, form: FileFormat) -> None:
         with making.open("rb") as file:
             os.fsync(file.fileno())
         making.replace(target)
-        durable_file.sync_folder(path.parent)
+        durable_file.sync(path.parent)
     except (OSError, sqlite3.Error) as error:
         making.unlink(missing_ok=True)
         raise UnavailableError(

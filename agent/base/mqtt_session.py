@@ -114,19 +114,26 @@ class SessionProfile:
 
 
 class SessionEvents(Protocol):
-    """Callbacks from a session's network thread; none may raise, or block: a broker that hears nothing in the meantime ends the session."""
+    """Callbacks from a session's network thread; none may raise, or block: a broker that hears nothing in the meantime ends the session.
+
+    What inherits it ignores the events that it does not define.
+    """
 
     def connected(self) -> None:
         """Take note that a connection is up: subscribe and publish here, each time."""
+        return
 
-    def disconnected(self, reason: str) -> None:
+    def disconnected(self, reason: str) -> None:  # noqa: ARG002 - ignored here
         """Note that the connection is lost, `reason` in words; it is re-established automatically unless that is `TAKEN_OVER`."""
+        return
 
-    def received(self, message: Message) -> None:
+    def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
         """Take one message."""
+        return
 
-    def answered(self, refusal: str | None) -> None:
+    def answered(self, refusal: str | None) -> None:  # noqa: ARG002 - ignored here
         """Take the broker's answer to one publish of QoS 1 (None: taken), or to a subscription that it refused."""
+        return
 
 
 class OutstandingPublishes:

@@ -236,7 +236,7 @@ def _make(path: Path, form: FileFormat) -> None:
         except OSError:
             # A file system without hard links (FAT): the last of several makers wins, which matters only in the same millisecond.
             blank.replace(path)
-    durable_file.sync_folder(path.parent)
+    durable_file.sync(path.parent)
 
 
 def _is_blank(connection: sqlite3.Connection) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.types import Ratio
 from edgemeter.agent.contract.messages import Number, decoder_of
@@ -84,10 +85,7 @@ class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_refused_orders(home: Path) -> RefusedOrders | None:
     """Return what the agent with that data folder has noted, None where it refused none; damage counts as none."""
-    try:
-        return msgspec.json.decode((home / REFUSED_ORDERS_FILE).read_bytes(), type=RefusedOrders)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    return durable_file.read_if_any(home / REFUSED_ORDERS_FILE, RefusedOrders)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

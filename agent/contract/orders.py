@@ -99,6 +99,15 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 Work: TypeAlias = Measure | Canary | Update | Doctor | Logs | Restart | Schedule | Cancel
 
 
+def contents_of(work: Work) -> tuple[Content, ...]:
+    """Return the contents that a piece of work refers to."""
+    if isinstance(work, Schedule):
+        work = work.work
+    if isinstance(work, Measure):
+        return work.contents
+    return (work.bundle,) if isinstance(work, Update) else ()
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One execution of one job by one device.
 

@@ -56,6 +56,7 @@ class Handler(Protocol):
     """Made once with (HandlerContext); every method is called from the daemon's main thread, in turn with the other handlers'.
 
     An EdgemeterError is logged, and the daemon goes on. No method may block longer than a second: the watchdog waits for the loop.
+    What inherits it does nothing in the methods that it does not define.
     """
 
     topics: Sequence[str]
@@ -63,15 +64,18 @@ class Handler(Protocol):
 
     def connected(self) -> None:
         """Note that a connection is up, each time: what was published before may be lost."""
+        return
 
-    def received(self, message: Message) -> None:
+    def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
         """Take one message on one of `topics`: untrusted bytes; reject what is wrong with a ConfigError."""
+        return
 
     def poll(self) -> float:
         """Do what is due; return the seconds to the next poll. Also called at the start, after a message and on `wake`."""
 
     def close(self) -> None:
         """Release what it holds, and end its child processes."""
+        return
 
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.broker_address import configured_address, mqtt_version
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox_file import dropped_count
 from edgemeter.agent.doctor.checks import Finding
@@ -95,17 +95,5 @@ def _broker(address_text: str, settings: Config) -> Finding:
     return _finding("broker", "warn", text, "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet")
 
 
-class _NoEvents:
+class _NoEvents(SessionEvents):
     """Ignores all events."""
-
-    def connected(self) -> None:
-        """Ignore it."""
-
-    def disconnected(self, reason: str) -> None:
-        """Ignore it."""
-
-    def received(self, message: Message) -> None:
-        """Ignore it."""
-
-    def answered(self, refusal: str | None) -> None:
-        """Ignore it."""

@@ -18,9 +18,8 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.file_lock import is_run_locked
-from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.health import LastStop, decode_health, encode_health, read_refused_orders
-from edgemeter.agent.daemon.handler import HandlerContext
+from edgemeter.agent.daemon.handler import Handler, HandlerContext
 from edgemeter.agent.delivery.verdict_log import recent_runs, verdicts_changed_ns
 from edgemeter.agent.machine import clock
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
@@ -153,7 +152,7 @@ DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
 ImportantState = tuple[bool | None, int | None, int | None, tuple[str | None, ...]]
 
 
-class HealthHandler:
+class HealthHandler(Handler):
     """Reports health; `is_busy`: whether a run is being measured."""
 
     topics = ()
@@ -182,9 +181,6 @@ class HealthHandler:
         """Repeat the last report: a broker that lost its memory has lost that too."""
         if self._reported is not None:
             self._publish(self._reported)
-
-    def received(self, message: Message) -> None:
-        """Ignore it: the handler has no topics."""
 
     def poll(self) -> float:
         """Collect when it is due; publish when that is done."""

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
@@ -22,7 +23,7 @@ POLL_S = 1.0
 _TITLE = "an answer to a request"
 
 
-class EnrolmentClient:
+class EnrolmentClient(AbstractContextManager["EnrolmentClient"]):
     """Requests certificates from the enrolment service. A context manager: `request` once or more, then `confirm`.
 
     An answer counts if the service has signed it, as `signature` verifies. `alive` is called every second while it waits.
@@ -47,9 +48,6 @@ class EnrolmentClient:
         self._changed = threading.Condition()
         self._answers: dict[str, identity.EnrolmentAnswer] = {}
         self._is_new_connection = False
-
-    def __enter__(self) -> "EnrolmentClient":  # noqa: PYI034 - Self needs Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.openssl import run_openssl
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.identity import Hex, Serial, SerialSource
@@ -87,11 +87,8 @@ class _Built(msgspec.Struct):
 
 def clock_floor_ns(seen_ns: int | None, release: Path = Path(sys.prefix)) -> int:
     """Return when the installed release was built, or when the fleet was last in contact (`seen_ns`), whichever is later; 0 for unknown."""
-    try:
-        built_ns = msgspec.json.decode((release / "manifest.json").read_bytes(), type=_Built).built_ns
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        built_ns = 0
-    return max(built_ns, seen_ns or 0)
+    built = durable_file.read_if_any(release / "manifest.json", _Built)
+    return max(built.built_ns if built else 0, seen_ns or 0)
 
 
 def make_key(path: Path) -> None:
@@ -180,15 +177,8 @@ class IdentityFiles:
 
 def read_identity(home: Path) -> Identity | None:
     """Return the identity in the agent's home, None where it has joined no fleet; raises ConfigError if it cannot be read."""
-    path = IdentityFiles(home).identity
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Identity)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"cannot read who this device is from {str(path)!r} ({error}): join its fleet again with `edgemeter agent join`"
-        ) from error
+    remedy = "join its fleet again with `edgemeter agent join`"
+    return durable_file.read_struct(IdentityFiles(home).identity, Identity, "identity of this device", remedy)
 
 
 def is_other_board(home: Path, machine: Machine = THIS_MACHINE) -> bool:

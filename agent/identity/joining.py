@@ -125,9 +125,9 @@ def settle_identity(files: IdentityFiles) -> Identity | None:
         for name, target in (("next.key", files.key), ("next.crt", files.certificate)):
             if (files.folder / name).exists():
                 (files.folder / name).replace(target)
-        durable_file.sync_folder(files.folder)
+        durable_file.sync(files.folder)
         arrived.replace(files.identity)
-        durable_file.sync_folder(files.folder)
+        durable_file.sync(files.folder)
     except OSError as error:
         raise UnavailableError(f"cannot put the new certificate into {str(files.folder)!r} ({error.strerror}): check its owner") from error
     return read_identity(files.home)

@@ -17,7 +17,7 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.contract.identity import LARGEST_BYTES, CertificateHeld, CertificateRequest, decode_answer, encode_identity, request_id
 from edgemeter.agent.contract.messages import Topic, TopicKind
 from edgemeter.agent.contract.sealed import decode_sealed
-from edgemeter.agent.daemon.handler import HandlerContext
+from edgemeter.agent.daemon.handler import Handler, HandlerContext
 from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import (
@@ -93,7 +93,7 @@ POLL_S = 3600.0
 RETRY_S = 300.0
 
 
-class RenewalHandler:
+class RenewalHandler(Handler):
     """A handler (see `Handler`); a device that has joined no fleet has nothing to renew."""
 
     def __init__(self, context: HandlerContext) -> None:
@@ -154,9 +154,6 @@ class RenewalHandler:
             self._context.publish(self._context.topic("renew"), encode_identity(question))
             self._requested_s = now_s
         return RETRY_S
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _floor_ns(self) -> int:
         return clock_floor_ns(self._identity.seen_ns if self._identity else None)

@@ -44,7 +44,7 @@ def bring(task: FetchTask) -> int:
             return WRONG_HASH
         durable_file.sync(part)
         part.replace(task.final)
-        durable_file.sync_folder(part.parent)
+        durable_file.sync(part.parent)
     except OSError as error:
         raise UnavailableError(f"cannot keep the content {task.content.name!r} at {task.final!r}: {error.strerror}") from error
     return HERE

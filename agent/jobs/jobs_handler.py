@@ -19,7 +19,7 @@ from edgemeter.agent.jobs.fetching import ContentFetcher
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.order_check import OrderCheck
 from edgemeter.agent.jobs.restart_update import check_restart, request_restart, restart_outcome, update_orders, withdraw_restart
-from edgemeter.agent.jobs.schedules import Schedules, contents_of, due_contents
+from edgemeter.agent.jobs.schedules import Schedules, due_contents
 from edgemeter.agent.machine import clock
 
 FIRST_REPORT_PAUSE_S = 10.0
@@ -302,9 +302,9 @@ class JobsHandler:
 
     def _gather(self, entry: journal.JournalEntry) -> float | None:
         """Fetch what the order needs; return None when all of it is here, else the seconds to the next poll."""
-        contents = contents_of(entry)
+        contents = orders.contents_of(entry.order.work)
         in_use = {content.sha256 for content in due_contents(self._schedules.read())}
-        in_use |= {content.sha256 for waiting in self._journal.open_ones() for content in contents_of(waiting)}
+        in_use |= {content.sha256 for waiting in self._journal.open_ones() for content in orders.contents_of(waiting.order.work)}
         pause_s = self._fetching.fetch(contents, in_use)
         if pause_s is None:
             for content in contents:
@@ -351,7 +351,7 @@ class JobsHandler:
             device=self._context.device,
             fleet=self._context.fleet,
             config=str(self._context.config.absolute()) if self._context.config else None,
-            contents={content.sha256: str(self._kept.path(content).absolute()) for content in contents_of(entry)},
+            contents={content.sha256: str(self._kept.path(content).absolute()) for content in orders.contents_of(entry.order.work)},
             log=tuple(self._context.log()) if isinstance(work, orders.Logs) else (),
         )
         lock = self._lock.descriptor() if _needs_quiet(entry) else None

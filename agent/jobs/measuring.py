@@ -63,7 +63,7 @@ def _unpack_data(archive: Path, folder: Path) -> None:
     # Thousands of files at once: one wait for the disk instead of one each.
     os.sync()
     part.rename(folder)
-    durable_file.sync_folder(folder.parent)
+    durable_file.sync(folder.parent)
 
 
 # The shipped detector, in the order in which a small board would rather run it: file, and the library that runs it.

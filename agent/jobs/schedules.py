@@ -15,8 +15,8 @@ import msgspec
 
 from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.orders import Content, Measure, Order, Schedule, Update, encode_order
-from edgemeter.agent.jobs.journal import Journal, JournalEntry
+from edgemeter.agent.contract.orders import Content, Order, Schedule, contents_of, encode_order
+from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.machine import clock
 
 logger = logging.getLogger(__name__)
@@ -158,19 +158,7 @@ class ClockTrust:
 
 def due_contents(schedules: list[Scheduled]) -> list[Content]:
     """Return what the schedules need to be here."""
-    return [content for scheduled in schedules for content in contents_of(scheduled.order)]
-
-
-def contents_of(source: Order | JournalEntry) -> tuple[Content, ...]:
-    """Return the contents that an order names."""
-    work = source.order.work if isinstance(source, JournalEntry) else source.work
-    if isinstance(work, Schedule):
-        work = work.work
-    if isinstance(work, Measure):
-        return work.contents
-    if isinstance(work, Update):
-        return (work.bundle,)
-    return ()
+    return [content for scheduled in schedules for content in contents_of(scheduled.order.work)]
 
 
 def local(time_ns: int) -> str:

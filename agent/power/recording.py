@@ -8,6 +8,7 @@ import codecs
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -209,7 +210,7 @@ class RecordedSensor:
     reading: Reading
 
 
-class PowerRecording:
+class PowerRecording(AbstractContextManager["PowerRecording"]):
     """A recording, open; leave the context to remove its temporary tree. `settings` are those of the sensors on the recorded machine.
 
     Raises:
@@ -228,9 +229,6 @@ class PowerRecording:
         except OSError as error:
             self._remove()
             raise ConfigError(f"cannot read the recording {str(path)!r}: {error.strerror}: correct the path or its permissions") from error
-
-    def __enter__(self) -> "PowerRecording":  # noqa: PYI034 - Self is not in Python 3.10
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._remove()

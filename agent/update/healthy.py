@@ -15,12 +15,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
+from edgemeter.agent.daemon.handler import IDLE_S, Handler, HandlerContext
 from edgemeter.agent.delivery import outbox_file
-from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, read_report
+from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class HealthyReport(msgspec.Struct, frozen=True, kw_only=True):
     imports_s: float | None = None
 
 
-class ReleaseHealthHandler:
+class ReleaseHealthHandler(Handler):
     """Checks the release and reports its state; does nothing without a supervisor."""
 
     topics: Sequence[str] = ()
@@ -66,12 +65,6 @@ class ReleaseHealthHandler:
         self._imports_s: float | None = None
         self._problem: str | None = None
         self._reported: tuple[ReleaseState, str | None] | None = None
-
-    def connected(self) -> None:
-        """Do nothing: `poll` is called too."""
-
-    def received(self, message: Message) -> None:
-        """Do nothing: the handler has no topics."""
 
     def poll(self) -> float:
         """Continue the check, and report what is new."""
@@ -105,7 +98,7 @@ class ReleaseHealthHandler:
 
     def _import(self, release: InstalledRelease) -> None:
         if self._child is None:
-            last = read_report(self._folder / REPORT_FILE, HealthyReport)
+            last = durable_file.read_if_any(self._folder / REPORT_FILE, HealthyReport)
             if last is not None and (last.release, last.state) == (release.version, "healthy"):
                 # Not at every start of a board that measures.
                 self._is_importable, self._imports_s = True, last.imports_s

@@ -16,7 +16,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.file_lock import is_locked
 from edgemeter.agent.base.openssl import is_signed_by
 from edgemeter.agent.contract.orders import Order, Update, version_key
-from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, last_outcome, read_report
+from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, last_outcome
 
 REQUEST_FILE = "wanted.json"
 LARGEST_MANIFEST_BYTES, LARGEST_SIGNATURE_BYTES = 1 << 20, 1 << 10
@@ -178,7 +178,7 @@ def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] |
 def withdraw(order: Order, home: Path) -> None:
     """Withdraw the update request if the supervisor has not taken it yet."""
     path = home / UPDATE_FOLDER / REQUEST_FILE
-    request = read_report(path, dict[str, str | int]) or {}
+    request = durable_file.read_if_any(path, dict[str, str | int]) or {}
     if (request.get("job"), request.get("attempt")) == (order.job, order.attempt):
         with suppress(OSError):
             path.unlink()

@@ -3,9 +3,11 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
+
+from edgemeter.agent.base import durable_file
 
 RELEASES_FOLDER = "releases"
 
@@ -38,7 +40,6 @@ def find_release(prefix: Path) -> InstalledRelease | None:
 RUNNING_RELEASE = find_release(Path(sys.prefix))
 
 UPDATE_FOLDER = "update"
-_Report = TypeVar("_Report")
 
 
 class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from"}):
@@ -64,19 +65,10 @@ class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 def last_outcome(home: Path) -> UpdateOutcome | None:
     """Return what came of the last update, None where there was none."""
-    return read_report(home / UPDATE_FOLDER / "outcome.json", UpdateOutcome)
+    return durable_file.read_if_any(home / UPDATE_FOLDER / "outcome.json", UpdateOutcome)
 
 
 def bad_versions(home: Path) -> dict[str, str]:
     """Return the versions that are not to be tried again, and why."""
-    versions = read_report(home / UPDATE_FOLDER / "bad.json", dict[str, FailedRelease])
+    versions = durable_file.read_if_any(home / UPDATE_FOLDER / "bad.json", dict[str, FailedRelease])
     return {version: failed.reason for version, failed in (versions or {}).items() if failed.is_bad}
-
-
-def read_report(path: Path, kind: type[_Report]) -> _Report | None:
-    """Return what a file of the update's folder holds, None where it is not there or has another form."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # Not there yet, or written by a supervisor of another time.
-        return None

@@ -128,7 +128,7 @@ def _copy_file(source: Path, to: Path, form: FileFormat) -> None:
         _check(part, source, form)
         durable_file.sync(part)
         part.rename(to)
-        durable_file.sync_folder(to.parent)
+        durable_file.sync(to.parent)
     except OSError as error:
         raise UnavailableError(f"cannot write the copy {str(to)!r} ({error.strerror}): give a writable folder with enough space") from error
     finally:

@@ -96,7 +96,7 @@ def place_file(entry: CatalogueEntry, cache: ModelCache, part: PartFile, digest:
         part.drop()
         _write_card(entry, target, digest, address)
         cache.keep(CacheNote(entry=entry.name, file=entry.file, sha256=digest, size_bytes=size_bytes, address=address))
-        durable_file.sync_folder(target.parent)
+        durable_file.sync(target.parent)
     except OSError as error:
         raise part.unwritable(error) from error
 

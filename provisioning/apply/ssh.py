@@ -81,7 +81,7 @@ class SshOptions:
         ]
 
 
-class SshConnection:
+class SshConnection(contextlib.AbstractContextManager["SshConnection"]):
     """Commands on one device over one master connection, which ends with the `with` block."""
 
     def __init__(self, target: SshTarget, options: SshOptions) -> None:
@@ -93,9 +93,6 @@ class SshConnection:
         shared = ["-oControlMaster=auto", f"-oControlPath={self._folder.name}/%C", "-oControlPersist=30"]
         port = ["-p", str(target.port)] if target.port else []
         self._arguments = [*options.arguments(), *shared, *port]
-
-    def __enter__(self) -> "SshConnection":  # noqa: PYI034 - typing.Self came with Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         line = ["ssh", *self._arguments, "-O", "exit", "--", self.target.login]

@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.messages import CAMPAIGN_STATE, CampaignProgress, ExecutionProgress, encode_message
@@ -24,7 +23,7 @@ from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import IS_OVER, AbortRules, Campaign, CampaignCell, CampaignState, GroupEnd, GroupRules
 from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Execution, Job, NewJob, Owner
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.handler import FleetPublish
+from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -265,7 +264,7 @@ def _progress(registry: Registry, owner: Owner, name: str, states: Counter[str],
     )
 
 
-class CampaignHandler:
+class CampaignHandler(FleetHandler):
     """Takes running campaigns a step further and reports their progress; `serve/handler.py` documents how it is called."""
 
     topics: Sequence[str] = ()
@@ -277,9 +276,6 @@ class CampaignHandler:
         self._report_ns = 0
         self._seen: tuple[object, ...] = ()
 
-    def received(self, message: Message) -> None:
-        """Ignore messages: it reads the registry."""
-
     def poll(self, now_ns: int) -> None:
         """Take every campaign a step further, when anything changed since the last poll; report how far they are."""
         if now_ns >= self._step_ns:
@@ -288,9 +284,6 @@ class CampaignHandler:
         if now_ns >= self._report_ns:
             self._report_ns = now_ns + REPORT_NS
             self._reports.publish(now_ns)
-
-    def close(self) -> None:
-        """Hold nothing."""
 
     def _advance(self, now_ns: int) -> None:
         unfinished = campaigns.read_open(self._registry)

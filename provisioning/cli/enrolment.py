@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import print_json
@@ -26,6 +25,7 @@ from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.registry.certificates import undecided_requests
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -171,14 +171,12 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
     if not waiting:
         click.echo("no pending requests", err=True)
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("request", "device", "serial", "board", "why"):
-        table.add_column(heading, overflow="fold")
-    for request in waiting:
-        table.add_row(
-            request.request[:12], request.device, f"{request.serial} ({request.serial_source})", request.board or "-", request.why
-        )
-    console_for(form).print(table)
+    headings = ("request", "device", "serial", "board", "why")
+    rows = (
+        (request.request[:12], request.device, f"{request.serial} ({request.serial_source})", request.board or "-", request.why)
+        for request in waiting
+    )
+    console_for(form).print(narrow_table(headings, rows, folded=headings))
 
 
 @requests.command(short_help="Approve pending certificate requests.")

@@ -329,7 +329,6 @@ def boards(form: Format | None) -> None:
     """
     import msgspec
 
-    from edgemeter.provisioning.inventory.formatting import narrow_table
     from edgemeter.provisioning.release import boards as known
 
     boards_by_name = known.all_boards()

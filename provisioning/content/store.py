@@ -12,7 +12,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.orders import Content, FileName, Measure, Schedule, Sha256, Update, Work
+from edgemeter.agent.contract.orders import Content, FileName, Sha256, Work, contents_of
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.registry.registry import Registry
@@ -108,7 +108,7 @@ class ContentStore:
             os.utime(path)
             return
         unfinished.replace(path)
-        durable_file.sync_folder(self._folder)
+        durable_file.sync(self._folder)
 
 
 class DryRunStore(ContentStore):
@@ -189,12 +189,3 @@ def named_contents(registry: "Registry") -> set[str]:
     for row in registry.query(_WORKS):
         named.update(content.sha256 for content in contents_of(msgspec.json.decode(row["work"], type=Work)))
     return named
-
-
-def contents_of(work: Work) -> tuple[Content, ...]:
-    """Return the contents that a piece of work refers to."""
-    if isinstance(work, Schedule):
-        work = work.work
-    if isinstance(work, Measure):
-        return work.contents
-    return (work.bundle,) if isinstance(work, Update) else ()

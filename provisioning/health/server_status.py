@@ -24,7 +24,7 @@ from edgemeter.provisioning.inventory.formatting import age
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device, put_pending_disconnect
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.handler import FleetPublish
+from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +87,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_status(folder: FleetFolder) -> ServerStatus | None:
     """Return what the service wrote last, None where it never ran."""
-    try:
-        return msgspec.json.decode(folder.status.read_bytes(), type=ServerStatus)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    return durable_file.read_if_any(folder.status, ServerStatus)
 
 
 def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
@@ -123,7 +120,7 @@ def _answers(folder: FleetFolder) -> bool:
     return True
 
 
-class StatusHandler:
+class StatusHandler(FleetHandler):
     """Keeps the file of the server's status up to date, and bans a board that takes another's client id, or connects all the time."""
 
     topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
@@ -165,9 +162,6 @@ class StatusHandler:
             status = ServerStatus(written_ns=now_ns, collectors=self._collectors, take_overs=self._take_overs)
             durable_file.write(self._folder.status, msgspec.json.encode(status))
             self._is_new, self._written_s = False, time.monotonic()
-
-    def close(self) -> None:
-        """Hold nothing."""
 
     def _ban(self, now_ns: int) -> None:
         with self._registry.transaction() as connection:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.plugins import ModuleOfExtra
+from edgemeter.agent.contract.sealed import encode_sealed
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import Certificate
 
 if TYPE_CHECKING:
@@ -29,12 +31,6 @@ else:
     _NEED = "a fleet's certificates need the library cryptography"
     _NAMES = ("exceptions", "x509", "hazmat.primitives.hashes", "hazmat.primitives.serialization", "hazmat.primitives.asymmetric.ec")
     exceptions, x509, hashes, serialization, ec = (ModuleOfExtra(f"cryptography.{name}", "sign", _NEED) for name in _NAMES)
-
-from typing import TYPE_CHECKING
-
-from edgemeter.agent.contract.sealed import encode_sealed
-from edgemeter.provisioning.identity import authority
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 NOT_BEFORE = datetime(2020, 1, 1, tzinfo=timezone.utc)
 AUTHORITY_DAYS = 30 * 365
@@ -320,5 +316,5 @@ class ServiceKey:
                 raise ConfigError(
                     f"cannot sign orders: {str(error.filename)!r}: {error.strerror}: `edgemeter fleet init` makes it"
                 ) from error
-            self._sign = authority.signer(private)
+            self._sign = signer(private)
         return encode_sealed(document, self._sign(document), self._certificate)

@@ -90,7 +90,7 @@ def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> tuple[
         if folder.path.exists():
             folder.path.rmdir()
         unpacked.replace(folder.path)
-        durable_file.sync_folder(folder.path.parent)
+        durable_file.sync(folder.path.parent)
     return head, files
 
 
@@ -214,10 +214,7 @@ def write_note(folder: FleetFolder, note: RestoreNote) -> None:
 
 def read_note(folder: FleetFolder) -> RestoreNote | None:
     """Return the note, None where the folder was not restored, or all is settled."""
-    try:
-        return msgspec.json.decode(folder.restored.read_bytes(), type=RestoreNote)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    return durable_file.read_if_any(folder.restored, RestoreNote)
 
 
 def restore_question(folder: FleetFolder) -> str | None:

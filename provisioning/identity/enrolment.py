@@ -31,7 +31,7 @@ from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentR
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release import boards
-from edgemeter.provisioning.serve.handler import FleetPublish
+from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ def _answer(enrolment: EnrolmentRequest, state: Literal["again", "pending", "ref
     return EnrolmentAnswer(request=enrolment.request, state=state, now_ns=enrolment.asked_ns, reason=reason)
 
 
-class EnrolmentHandler:
+class EnrolmentHandler(FleetHandler):
     """Answers certificate requests (see `FleetHandler`); inactive where the folder has no authority."""
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:
@@ -321,9 +321,6 @@ class EnrolmentHandler:
             answer = self._enrolment().settle(waiting, now_ns)
             self._send(waiting.topic, waiting.topic, answer)
         self._enforcement.enforce(datetime.fromtimestamp(now_ns / NS_PER_S, timezone.utc))
-
-    def close(self) -> None:
-        """Hold nothing."""
 
     def _enrolment(self) -> Enrolment:
         if self._signing is None:

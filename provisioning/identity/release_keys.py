@@ -90,7 +90,7 @@ def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
         raise ConfigError("no rotation is open: `edgemeter fleet release rotate` begins one")
     if folder.next_release_key.exists():
         folder.next_release_key.replace(folder.release_key)
-        durable_file.sync_folder(folder.path)
+        durable_file.sync(folder.path)
     return _write(folder, ReleaseKeys(current.number + 1, now_ns, current.keys[:1], current.lowest))
 
 

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -38,7 +38,6 @@ _FORMAT = FileFormat(
     elsewhere="run `edgemeter fleet init`, or name the fleet's folder with --folder",
 )
 _Row = TypeVar("_Row")
-_Opened = TypeVar("_Opened", bound="Registry")
 
 # In PostgreSQL the registry has a schema of its own, for several services and for commands on any machine.
 _PLACE = "edgemeter_fleet"
@@ -139,7 +138,7 @@ class PostgresRegistry:
             statements.execute("INSERT INTO registry_version VALUES (?)", (VERSION,))
 
 
-class Registry:
+class Registry(AbstractContextManager["Registry"]):
     """The registry in the file or at the address `where`; usable from any thread, one at a time. `close` once or more.
 
     With an `owner`, the name of a service, it is written to only while that service is the active one (see `ServiceLease`).
@@ -153,9 +152,6 @@ class Registry:
             # Files of earlier versions have no such tables.
             self.query(SERVICE)
             self.query(BANS)
-
-    def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

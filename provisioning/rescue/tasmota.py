@@ -22,7 +22,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, SessionProfile
+from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, SessionEvents, SessionProfile
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.rescue import Power
 from edgemeter.provisioning.rescue.wiring import HttpSwitch, Sleep, Wiring, wait_for_timer
@@ -120,7 +120,7 @@ class TasmotaMqtt(_Tasmota):
         return answer
 
 
-class _Conversation:
+class _Conversation(SessionEvents):
     """The events of one session: it collects the plug's answers."""
 
     def __init__(self, topic: str) -> None:
@@ -133,9 +133,6 @@ class _Conversation:
         """Subscribe."""
         if self.session is not None:
             self.session.subscribe([self._topic])
-
-    def disconnected(self, reason: str) -> None:
-        """Ignore it: a missing answer is reported."""
 
     def received(self, message: Message) -> None:
         """Keep an answer."""

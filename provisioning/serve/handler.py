@@ -29,14 +29,16 @@ class FleetPublish(Protocol):
 class FleetHandler(Protocol):
     """Made once with (FleetFolder, Registry, FleetPublish); every method is called from the service's one thread, in turn.
 
-    An EdgemeterError is logged, and the service continues. Nothing may block longer than a second, or the other handlers wait.
+    An EdgemeterError is logged, and the service continues. Nothing may block longer than a second, or the other handlers wait. What
+    inherits it does nothing in the methods that it does not define.
     """
 
     topics: Sequence[str]
     """The topics that it subscribes to, MQTT wildcards allowed."""
 
-    def received(self, message: Message) -> None:
+    def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
         """Take one message whose topic matches `topics`."""
+        return
 
     def poll(self, now_ns: int) -> None:
         """Do what is due at `now_ns` (UTC): changes that commands wrote to the registry, time limits.
@@ -46,6 +48,7 @@ class FleetHandler(Protocol):
 
     def close(self) -> None:
         """Release what it holds."""
+        return
 
 
 def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish) -> dict[str, FleetHandler]:

@@ -69,7 +69,7 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
             steps_left[0] -= 1
             real(path, content, mode)
 
-        def sync(folder, real=durable_file.sync_folder, steps_left=steps_left):
+        def sync(folder, real=durable_file.sync, steps_left=steps_left):
             if steps_left[0] == 0:
                 raise KeyboardInterrupt
             steps_left[0] -= 1
@@ -77,7 +77,7 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
 
         with monkeypatch.context() as patch:
             patch.setattr(durable_file, "write", write)
-            patch.setattr(joining.durable_file, "sync_folder", sync)
+            patch.setattr(joining.durable_file, "sync", sync)
             with contextlib.suppress(KeyboardInterrupt):
                 joining.take_certificate(files, answer, SERIAL, BROKER, "00")
         joining.settle_identity(files)

@@ -12,11 +12,10 @@ from PIL import Image
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import data_archive
-from edgemeter.agent.contract.orders import LARGEST_ORDER_BYTES, Canary, Order, encode_order
+from edgemeter.agent.contract.orders import LARGEST_ORDER_BYTES, Canary, Order, contents_of, encode_order
 from edgemeter.agent.contract.suite import Settings, SuiteFile
 from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
-from edgemeter.agent.jobs.schedules import contents_of
 from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.campaigns.planning import CampaignFile, CampaignMode
 from edgemeter.provisioning.content import store as content_store
@@ -252,7 +251,7 @@ def test_a_schedule_keeps_its_photographs(tmp_path):
     (data,) = work.work.data
     assert "MB of it images" in notes[-1]
     order = Order(job="schedule-n", attempt=1, version=0, work=work, timeout_s=1.0)
-    assert data in contents_of(order)
+    assert data in contents_of(order.work)
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         jobs.add(connection, jobs.NewJob(work, "schedule", 1.0), [("a", "lab")], time.time_ns())
