@@ -8,6 +8,7 @@ Needs the package onnx (`pip install 'edgemeter[operators]'`), which this module
 """
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 from edgemeter.agent.engine.loading import OPERATOR_MARK
 from edgemeter.agent.profile.profiler import ProfileEvent
-from edgemeter.agent.profile.report import self_times
+from edgemeter.agent.profile.report import inference_times
 
 OPSET, IR_VERSION = 17, 8
 # What ONNX Runtime appends to the names of convolutions whose layout it changes, and how many nodes it fuses into one at most.
@@ -137,16 +138,16 @@ def cut_slowest(
 ) -> tuple[list[OperatorModel], list[str]]:
     """Write the `count` slowest layers as models; return them, slowest first, and why others of the slowest are not among them.
 
-    `events` are those of ONNX Runtime's profiler for the same nodes, `wall_us` the time of its inferences. Time spent in what the runtime
-    fused to another kind of operator, or added, belongs to no node.
+    `events` are those of ONNX Runtime's profiler for the same nodes, `wall_us` the median time of its inferences; an operator's time is
+    its median in one. Time spent in what the runtime fused to another kind of operator, or added, belongs to no node.
     """
     cutter = _Cutter(whole_model)
-    spent: dict[str, float] = defaultdict(float)
-    unnamed_us: dict[str, float] = defaultdict(float)
+    times_us = inference_times(events, lambda event: (cutter.node_of(event), event.type))
+    spent: dict[str, float] = {}
+    unnamed_us: dict[str, float] = {}
+    for (name, kind), us in times_us.items():
+        (unnamed_us if name is None else spent)[name or kind] = statistics.median(us)
     left_out: list[str] = []
-    for event, own_us in self_times([event for event in events if event.category == "operator"]):
-        name = cutter.node_of(event)
-        (unnamed_us if name is None else spent)[name or event.type] += own_us
     groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for node in whole_model.graph.node:
         if node.name in spent:
