@@ -170,10 +170,8 @@ def _disturbed(profile: Profile) -> list[str]:
     far.sort(key=lambda row: -abs(row.mean_ms - row.p50_ms))
     shares = [f"{row.name} takes {row.share_ratio:.1%} by its median, {row.mean_ms / sum_ms:.1%} by its mean" for row in far[:3]]
     others = f" (and {len(far) - 3} more)" if len(far) > 3 else ""
-    return [
-        f"{'; '.join(shares)}{others}: other work held some inferences up, or the operator's work depends on its input; "
-        "the table goes by medians"
-    ]
+    why = "other work held some inferences up, or the operator's work depends on its input; the table goes by medians"
+    return [f"{'; '.join(shares)}{others}: {why}"]
 
 
 def _table(rows: tuple[ProfiledOperator, ...], profile: Profile, left_out: tuple[ProfiledOperator, ...], *, by_type: bool) -> Table:
