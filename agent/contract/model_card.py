@@ -26,7 +26,7 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     colour: Literal["RGB", "BGR"] = "RGB"
     resize: Resize = "stretch"
     pad: int = 114
-    crop_ratio: float = 0.875
+    crop_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.875
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     sd: tuple[float, float, float] = (255.0, 255.0, 255.0)
 
