@@ -202,7 +202,7 @@ def operator_notes(profile: OperatorProfile) -> list[str]:
         alone = f"{plain_digits(profile.sum_ms)} ms, {profile.sum_ratio:.1%} of the whole model's {plain_digits(profile.whole_p50_ms)} ms"
         inside = f"inside it the profiler gives them {_percent(profile.profiled_sum_ratio)}"
         why = "alone, an operator finds its data in caches, is not fused with its neighbours and pays for a call of its own"
-        notes.append(f"sum: by their counts the operators alone take {alone}; {inside}. The two differ: {why}")
+        notes.append(f"sum: by their counts the operators alone take {alone}; {inside}. They differ: {why}")
     return [*notes, *profile.doubts, *(f"left out: {reason}" for reason in profile.left_out)]
 
 

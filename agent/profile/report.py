@@ -169,9 +169,9 @@ def _disturbed(profile: Profile) -> list[str]:
     sum_ms = sum(row.mean_ms for row in profile.operators)
     far.sort(key=lambda row: -abs(row.mean_ms - row.p50_ms))
     shares = [f"{row.name} takes {row.share_ratio:.1%} by its median, {row.mean_ms / sum_ms:.1%} by its mean" for row in far[:3]]
-    others = f" (and {len(far) - 3} more)" if len(far) > 3 else ""
+    further = f" (and {len(far) - 3} more)" if len(far) > 3 else ""
     why = "other work held some inferences up, or the operator's work depends on its input; the table goes by medians"
-    return [f"{'; '.join(shares)}{others}: {why}"]
+    return [f"{'; '.join(shares)}{further}: {why}"]
 
 
 def _table(rows: tuple[ProfiledOperator, ...], profile: Profile, left_out: tuple[ProfiledOperator, ...], *, by_type: bool) -> Table:

@@ -220,8 +220,8 @@ def download(address: str, part: PartFile, expected: ExpectedFile, transport: Tr
         try:
             return _download_once(address, part, expected, transport, report, pace)
         except TooSlowError as error:
-            kept = f"{part.size_bytes} bytes are kept, fetch again to resume, or name a --mirror"
-            raise TransientError(f"{redacted(address)}: {error}; {kept}") from error
+            advice = f"{part.size_bytes} bytes are kept, fetch again to resume, or name a --mirror"
+            raise TransientError(f"{redacted(address)}: {error}; {advice}") from error
         except _BrokenError as error:
             failed = 1 if part.size_bytes > largest_bytes else failed + 1
             if failed > 1:

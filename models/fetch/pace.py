@@ -21,7 +21,7 @@ class TooSlowError(Exception):
 
 
 class Pace:
-    """What one download receives, over all of its connections: `SLOWEST_BYTES_S` on average over each `over_s`."""
+    """The pace of one download over all of its connections: `SLOWEST_BYTES_S` on average over each `over_s`."""
 
     def __init__(self, over_s: float) -> None:
         self._over_s = over_s
@@ -82,9 +82,9 @@ class _Paced(urllib.request.AbstractHTTPHandler):
 
     def do_open(self, http_class: Any, req: urllib.request.Request, **settings: Any) -> http.client.HTTPResponse:
         def connection(*arguments: Any, **options: Any) -> http.client.HTTPConnection:
-            made: http.client.HTTPConnection = http_class(*arguments, **options)
-            made.response_class = partial(_PacedResponse, self.pace)  # type: ignore[assignment]
-            return made
+            opened: http.client.HTTPConnection = http_class(*arguments, **options)
+            opened.response_class = partial(_PacedResponse, self.pace)  # type: ignore[assignment]
+            return opened
 
         return super().do_open(connection, req, **settings)
 

@@ -34,8 +34,8 @@ def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress
 
 
 @contextlib.contextmanager
-def endless(head, piece, pause_s=0.0):
-    """Run a server that answers every request with `head`, then `piece` again and again, while the block lasts; yield its address."""
+def endless(head, chunk, pause_s=0.0):
+    """Run a server that answers every request with `head`, then `chunk` again and again, while the block lasts; yield its address."""
     over, listener = threading.Event(), socket.create_server(("127.0.0.1", 0))
 
     def answer(connection):
@@ -43,7 +43,7 @@ def endless(head, piece, pause_s=0.0):
             connection.recv(65_536)
             connection.sendall(head)
             while not over.wait(pause_s):
-                connection.sendall(piece)
+                connection.sendall(chunk)
 
     def serve():
         with contextlib.suppress(OSError):
@@ -191,13 +191,13 @@ OPEN = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    ("head", "piece"),
+    ("head", "chunk"),
     [(LENGTH, b"x"), (OPEN, b"x"), (b"HTTP/1.1 200 OK\r\nX: ", b"x"), (OPEN[:-2] + b"Transfer-Encoding: chunked\r\n\r\n", b"0")],
     ids=["body", "body without a length", "header", "size of a chunk"],
 )
-def test_a_server_that_sends_a_little_for_ever_is_given_up(part, head, piece):
+def test_a_server_that_sends_a_little_for_ever_is_given_up(part, head, chunk):
     """A byte each 20 ms: no timeout ends it, in whatever part of the answer; what has arrived is kept."""
-    with endless(head, piece, pause_s=0.02) as address, pytest.raises(TransientError, match=r"\d+ bytes in \d s.*bytes are kept"):
+    with endless(head, chunk, pause_s=0.02) as address, pytest.raises(TransientError, match=r"\d+ bytes in \d s.*bytes are kept"):
         get(address, part, slow_s=0.5)
 
 
