@@ -61,6 +61,11 @@ class Shape:
     stride: int = 1
     groups: int = 1
 
+    @property
+    def name(self) -> str:
+        """The name of its model."""
+        return _name(self.kind, [self.first, self.second], {"strides": [self.stride], "group": self.groups})
+
 
 # Layers that many networks share. Sources: ResNet-50 (arXiv 1512.03385, table 1), MobileNetV2 (1801.04381, table 2), BERT-base
 # (1810.04805), ViT-S/16 (2012.12877); the products of matrices are of our choice: a vector, a small batch, and two that fill a core.
@@ -306,10 +311,11 @@ def _write_shape(shape: Shape, folder: Path) -> OperatorModel:
             output = (shape.first[0], shape.second[1])
         nodes = [helper.make_node(shape.kind, ["x", "w"], ["y"], **attributes)]
         moved = math.prod(shape.first) + math.prod(shape.second) + math.prod(output)
-    name = _name(shape.kind, [shape.first, shape.second], attributes)
     graph = helper.make_graph(nodes, "operator", inputs, [info("y", output)], weights)
-    file = _save(graph, [helper.make_opsetid("", OPSET)], IR_VERSION, name, folder)
-    return OperatorModel(name, shape.kind, file, 1, operator_flops(shape.kind, [shape.first, shape.second], output, attributes), 4 * moved)
+    file = _save(graph, [helper.make_opsetid("", OPSET)], IR_VERSION, shape.name, folder)
+    return OperatorModel(
+        shape.name, shape.kind, file, 1, operator_flops(shape.kind, [shape.first, shape.second], output, attributes), 4 * moved
+    )
 
 
 def _save(graph: Any, opsets: Sequence[Any], ir_version: int, name: str, folder: Path) -> Path:

@@ -199,7 +199,7 @@ def test_the_place_under_the_roofline_is_by_the_peak_and_bandwidth_of_the_same_r
         operator("plain", "Relu", None, 1_000_000, ratio=0.1),
     ]
     records = [record_of("peak.onnx", 10.0), record_of("dense.onnx", 1.0), record_of("thin.onnx", 0.5), record_of("plain.onnx", 0.2)]
-    profile = operator_report.measured_operators(models, [*records, record_of("whole.onnx", 4.0, "unknown")], 10.0, ["x"])
+    profile = operator_report.measured_operators(models, [*records, record_of("whole.onnx", 4.0, "unknown")], (10.0, 9.0), ["x"])
     dense, thin, plain = profile.operators
     assert (profile.peak_gflop_per_s, profile.copy_gbyte_per_s, profile.whole_p50_ms) == (pytest.approx(200), 10.0, 4.0)
     # 100 MFLOP at 200 GFLOP/s are 0.5 ms; 1 MB at 10 GB/s is 0.1 ms.
@@ -216,9 +216,47 @@ def test_the_place_under_the_roofline_is_by_the_peak_and_bandwidth_of_the_same_r
     assert profile.doubts == ()
     verdict = msgspec.structs.replace(records[0].verdict, state="suspect")
     busy = msgspec.structs.replace(records[0], verdict=verdict)
-    (doubt,) = operator_report.measured_operators(models, [busy, *records[1:]], 10.0).doubts
+    (doubt,) = operator_report.measured_operators(models, [busy, *records[1:]], (10.0, 9.0)).doubts
     assert doubt.startswith("the run that gave the peak (peak.onnx) is suspect")
     assert "2.7 ms, 67.5% of the whole model's 4 ms; inside it the profiler gives them 70.0%" in notes
+
+
+def roof_of(copies=(10.0, 9.0), peaks_ms=(10.0, 9.5)):
+    """Return the profile of one convolution, 0.1 ms by copying and 0.05 by the peak, of which 0.009 ms are seen; and what is printed."""
+    peak = operator_models.PEAK.name
+    models = [operator(peak, "Gemm", 2_000_000_000, 10_000_000), operator("cached", "Conv", 10_000_000, 1_000_000)]
+    runs = [record_of(f"{peak}.onnx", peaks_ms[0]), record_of("cached.onnx", 0.009), record_of(f"{peak}.onnx", peaks_ms[1])]
+    profile = operator_report.measured_operators(models, runs, copies)
+    console = Console(record=True, width=250, file=io.StringIO())
+    operator_report.show_operators(profile, console)
+    return profile, console.export_text()
+
+
+def test_a_share_above_the_roof_is_refused_with_its_reason():
+    """1,111% of the roof is no share of it."""
+    profile, text = roof_of()
+    row = profile.operators[1]
+    assert (row.bound, row.roof_ratio) == ("memory", None)
+    assert "caches" in row.roof_reason
+    assert "no share of the roof for cached: its data stay in caches" in text
+    assert "111" not in text
+    assert (profile.peak_gflop_per_s, profile.copy_gbyte_per_s) == (pytest.approx(2000 / 9.5), 10.0)
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "reason"),
+    [
+        ({"copies": (0.9, 10.0)}, "0.9 and 10 GB/s of copying memory: other work disturbed it"),
+        ({"copies": (10.0, 4.0)}, "10 and 4 GB/s of copying memory: other work disturbed it"),
+        ({"peaks_ms": (10.0, 20.0)}, "200 and 100 GFLOP/s of Gemm 512x512 by 512x512: other work disturbed it"),
+    ],
+)
+def test_a_disturbed_roof_is_none(disturbed, reason):
+    """Measured twice in the run: where the two differ there is no roof, and no operator has a share of it."""
+    profile, text = roof_of(**disturbed)
+    assert None in (profile.peak_gflop_per_s, profile.copy_gbyte_per_s)
+    assert {(row.bound, row.roof_ratio) for row in profile.operators} == {(None, None)}
+    assert reason in text
 
 
 def test_an_energy_of_an_operator_has_its_uncertainty_and_an_estimate_is_marked():
@@ -228,7 +266,7 @@ def test_an_energy_of_an_operator_has_its_uncertainty_and_an_estimate_is_marked(
         msgspec.structs.replace(record_of(f"{name}.onnx", 1.0), energy=make_energy(gross_mj=62.5, **changes))
         for name, changes in (("a", {"gross_u_mj": 2.5}), ("b", {"gross_u_mj": None}), ("c", {"sensor": "estimate"}))
     )
-    profile = operator_report.measured_operators(models, [measured, unsure, estimated], 10.0)
+    profile = operator_report.measured_operators(models, [measured, unsure, estimated], (10.0, 9.0))
     assert [(row.energy_u_mj, row.energy_provenance) for row in profile.operators][:2] == [(2.5, "measured"), (None, "measured")]
     assert profile.operators[2].energy_provenance == "estimated"
     console = Console(record=True, width=200, file=io.StringIO())
@@ -242,7 +280,9 @@ def test_a_sum_with_an_unknown_part_is_unknown():
     models = [operator("a", "Conv", 10, 10, ratio=0.5), operator("b", "Conv", 10, 10, ratio=0.5)]
     record = record_of("b.onnx", 1.0)
     refused = msgspec.structs.replace(record, latency=msgspec.structs.replace(record.latency, p50_ms=None))
-    profile = operator_report.measured_operators(models, [record_of("a.onnx", 1.0), refused, record_of("w.onnx", 4.0, "unknown")], 10.0)
+    profile = operator_report.measured_operators(
+        models, [record_of("a.onnx", 1.0), refused, record_of("w.onnx", 4.0, "unknown")], (10.0, 9.0)
+    )
     assert (profile.sum_ms, profile.sum_ratio, profile.peak_gflop_per_s) == (None, None, None)
     assert profile.operators[1].gflop_per_s is None
 
