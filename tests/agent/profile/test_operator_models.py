@@ -239,7 +239,7 @@ def test_a_share_above_the_roof_is_refused_with_its_reason():
     assert (row.bound, row.roof_ratio) == ("memory", None)
     assert "caches" in row.roof_reason
     assert "no share of the roof for cached: its data stay in caches" in text
-    assert "111" not in text
+    assert "1111.1%" not in text
     assert (profile.peak_gflop_per_s, profile.copy_gbyte_per_s) == (pytest.approx(2000 / 9.5), 10.0)
 
 
@@ -280,9 +280,8 @@ def test_a_sum_with_an_unknown_part_is_unknown():
     models = [operator("a", "Conv", 10, 10, ratio=0.5), operator("b", "Conv", 10, 10, ratio=0.5)]
     record = record_of("b.onnx", 1.0)
     refused = msgspec.structs.replace(record, latency=msgspec.structs.replace(record.latency, p50_ms=None))
-    profile = operator_report.measured_operators(
-        models, [record_of("a.onnx", 1.0), refused, record_of("w.onnx", 4.0, "unknown")], (10.0, 9.0)
-    )
+    records = [record_of("a.onnx", 1.0), refused, record_of("w.onnx", 4.0, "unknown")]
+    profile = operator_report.measured_operators(models, records, (10.0, 9.0))
     assert (profile.sum_ms, profile.sum_ratio, profile.peak_gflop_per_s) == (None, None, None)
     assert profile.operators[1].gflop_per_s is None
 
@@ -318,5 +317,6 @@ def test_operators_are_measured_and_kept_as_runs_of_their_own_task(two_convoluti
     assert (row["operator"], row["count"]) == ("Conv 1x4x8x8 by 4x4x3x3", 2)
     assert row["share_ratio"] == pytest.approx(2 * row["p50_ms"] / document["whole_p50_ms"])
     assert row["verdict"] in {"valid", "suspect", "invalid"}
-    assert document["peak_gflop_per_s"] > 0
+    # On a busy machine the two runs of the peak may differ.
+    assert document["peak_gflop_per_s"] or "GFLOP/s of Gemm" in str(document["doubts"])
     assert (tmp_path / "out" / "operators.toml").is_file()
