@@ -19,12 +19,12 @@ from edgemeter.agent.base.figures import ABSENT, plain_digits
 from edgemeter.agent.base.terminal import plain_table, print_lines, print_text
 from edgemeter.agent.contract.energy_provenance import EnergyProvenance, energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.profile.operator_models import PEAK, OperatorModel
+from edgemeter.agent.profile.operator_models import PEAKS, OperatorModel, Shape
 
 # Far beyond the caches of boards, within the memory of small ones; half of it is read, half written.
 _COPIED_BYTES = 128_000_000
 _COPIES = 9
-_PRODUCTS = ("Gemm", "MatMul")
+_PRODUCTS = ("Gemm", "MatMul", "FULLY_CONNECTED")
 # Two measurements of one part of the roof agree if the lower is this share of the higher.
 _STEADY_RATIO = 0.85
 _ABOVE = {
@@ -65,7 +65,7 @@ class MeasuredOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """All operators of one run, and the machine's roof, whose parts are null where they were disturbed.
+    """All operators of one run, and the machine's roof: the peak of each precision, and copying; without what was disturbed.
 
     `sum_ms` is that of the operators by their counts, null if one is unknown.
     """
@@ -74,7 +74,7 @@ class OperatorProfile(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str
     backend: str
     threads: int
-    peak_gflop_per_s: float | None
+    peaks_gflop_per_s: dict[str, float]
     copy_gbyte_per_s: float | None
     whole_p50_ms: float | None
     sum_ms: float | None
@@ -110,21 +110,17 @@ def measured_operators(
     whole_run = next((record for record in records if record.model.task != "operator"), None)
     whole_ms = whole_run.latency.p50_ms if whole_run else None
     measured = [(model, by_file[model.file.name]) for model in models if model.file.name in by_file]
-    flops = {model.file.name: model.flops for model in models if model.kind in _PRODUCTS and model.flops}
-    products = [(flops[run.model.file] / run.latency.min_ms / 1e6, run) for run in records if run.model.file in flops]
-    peak, fastest = max(products, key=lambda product: product[0], default=(None, None))
-    peak_files = {model.file.name for model in models if model.name == PEAK.name}
-    peaks = [speed for speed, run in products if run.model.file in peak_files]
-    doubts = _unsteady(peaks, f"GFLOP/s of {PEAK.name}")
-    peak = None if doubts else peak
+    doubts: list[str] = []
+    peaks: dict[str, float] = {}
+    for peak_shape in PEAKS:
+        peak, peak_doubts = _peak(models, records, peak_shape)
+        doubts += peak_doubts
+        peaks |= {} if peak is None else {peak_shape.precision: peak}
     copy_doubts = _unsteady(copies_gbyte_per_s, "GB/s of copying memory")
     copied = None if copy_doubts else max(copies_gbyte_per_s)
     doubts += copy_doubts
-    if peak is not None and fastest is not None and fastest.verdict.state != "valid":
-        run = f"the run that gave the peak ({fastest.model.name}) is {fastest.verdict.state}"
-        doubts.append(f"{run}: the peak may be too low, and shares of the roof too high")
     listed = [(model, record) for model, record in measured if whole_run is None or model.profiled_ratio is not None]
-    rows = [_row(model, record, peak, copied, whole_ms) for model, record in listed]
+    rows = [_row(model, record, peaks.get(model.precision), copied, whole_ms) for model, record in listed]
     spent = [row.p50_ms * row.count for row in rows if row.p50_ms is not None]
     total = sum(spent) if spent and len(spent) == len(rows) else None
     profiled = [row.profiled_ratio for row in rows if row.profiled_ratio is not None]
@@ -134,7 +130,7 @@ def measured_operators(
         runtime=f"{first.runtime.package} {first.runtime.version}",
         backend=first.runtime.backend,
         threads=first.runtime.threads,
-        peak_gflop_per_s=peak,
+        peaks_gflop_per_s=peaks,
         copy_gbyte_per_s=copied,
         whole_p50_ms=whole_ms,
         sum_ms=total,
@@ -144,6 +140,22 @@ def measured_operators(
         left_out=tuple(left_out),
         doubts=tuple(doubts),
     )
+
+
+def _peak(models: Sequence[OperatorModel], records: Sequence[RunRecord], shape: Shape) -> tuple[float | None, list[str]]:
+    """Return the peak in the precision of `shape`, GFLOP/s, None if its runs differ, and what is wrong with it."""
+    products = {model.file.name: model for model in models if model.kind in _PRODUCTS and model.precision == shape.precision}
+    runs = [(products[run.model.file], run) for run in records if run.model.file in products]
+    speeds = [(model.flops / run.latency.min_ms / 1e6, run, model.name == shape.name) for model, run in runs if model.flops]
+    if not speeds:
+        return None, []
+    if doubts := _unsteady([speed for speed, _, is_repeated in speeds if is_repeated], f"GFLOP/s of {shape.name}"):
+        return None, doubts
+    peak, fastest, _ = max(speeds, key=lambda speed: speed[0])
+    if fastest.verdict.state == "valid":
+        return peak, []
+    run = f"the run that gave the peak ({fastest.model.name}) is {fastest.verdict.state}"
+    return peak, [f"{run}: the peak may be too low, and shares of the roof too high"]
 
 
 def _unsteady(speeds: Sequence[float], unit: str) -> list[str]:
@@ -226,8 +238,9 @@ def _energy_text(row: MeasuredOperator) -> str:
 
 def operator_notes(profile: OperatorProfile) -> list[str]:
     """Return what the table does not show: the roof, the sum beside the whole, and what is not in it."""
-    peak, copied = plain_digits(profile.peak_gflop_per_s), plain_digits(profile.copy_gbyte_per_s)
-    notes = [f"roof, measured in this run: {peak} GFLOP/s (the fastest product of matrices here), {copied} GB/s (copying memory)"]
+    peaks = ", ".join(f"{plain_digits(peak)} GFLOP/s in {precision}" for precision, peak in profile.peaks_gflop_per_s.items()) or ABSENT
+    copied = f"{plain_digits(profile.copy_gbyte_per_s)} GB/s (copying memory)"
+    notes = [f"roof, measured in this run: {peaks} (the fastest product of matrices here), {copied}"]
     above = {reason: [row.operator for row in profile.operators if row.roof_reason == reason] for reason in _ABOVE.values()}
     notes += [f"no share of the roof for {', '.join(names)}: {reason}" for reason, names in above.items() if names]
     if profile.sum_ms is not None and profile.sum_ratio is not None:
