@@ -80,7 +80,9 @@ def _written(
 ) -> tuple[list[OperatorModel], list[str]]:
     """Write the operators to the folder; return them, and what could not be cut out."""
     if model is None:
-        return write_shapes(LISTS[which], ".tflite" if settings.get("runtime") == "litert" else ".onnx", folder), []
+        # Runtimes without a format of their own here read ONNX.
+        suffix = next((suffix for suffix, form in FORMATS.items() if form.profiled_by["runtime"] == settings.get("runtime")), ".onnx")
+        return write_shapes(LISTS[which], suffix, folder), []
     from edgemeter.agent.cli.run_session import suite_of
     from edgemeter.agent.profile.operator_cutting import cut_in_sandbox
     from edgemeter.agent.profile.profiler import ProfileJob, profile_in_child

@@ -18,7 +18,7 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, power_
 @click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
 @click.option(
     "--operators", is_flag=False, flag_value="slowest", type=click.Choice(["slowest", "standard", "deepbench"]),
-    help="Time operators one by one, each as a model: the slowest --top of an ONNX or TFLite file, or a list (deepbench: fp32 and int8).",
+    help="Time operators one by one, each as a model: the slowest --top of a .onnx, .tflite or .pt2 file, or a list.",
 )  # fmt: skip
 @renamed_option(
     "-o", "--output", "out", former=["--out"], type=PATH,

@@ -5,7 +5,7 @@ Needs the package onnx (`pip install 'edgemeter[operators]'`), which this module
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -82,11 +82,14 @@ class OnnxCutter:
         self._numbers = {node.name: number for number, node in enumerate(self._nodes)}
         self._by_output = {name: node for node in self._nodes for name in node.output}
 
-    def node_of(self, event: ProfileEvent) -> int | None:
-        """Return the node that an event is about, None where it is one of the runtime's own.
+    def nodes_of(self, _events: Sequence[ProfileEvent]) -> Callable[[ProfileEvent], int | None]:
+        """Return what finds the node of an event, by its name.
 
         ONNX Runtime names a node that it rearranges by its output, which is that of the activation where it fused one into it.
         """
+        return self._node_of
+
+    def _node_of(self, event: ProfileEvent) -> int | None:
         base = event.name.removesuffix(_REARRANGED)
         node = self._nodes[self._numbers[base]] if base in self._numbers else self._by_output.get(base)
         for _ in range(_FUSED_NODES):

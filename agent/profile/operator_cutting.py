@@ -32,11 +32,13 @@ class OperatorFormat:
 
     module: str
     profiled_by: Mapping[str, str]
+    has_int8: bool = True
 
 
 # By the ending of a model's name.
 FORMATS: Mapping[str, OperatorFormat] = {
     ".onnx": OperatorFormat("edgemeter.agent.profile.onnx_operators", {"runtime": "onnx"}),
+    ".pt2": OperatorFormat("edgemeter.agent.profile.torch_operators", {"runtime": "pytorch"}, has_int8=False),
     ".tflite": OperatorFormat("edgemeter.agent.profile.tflite_operators", {"runtime": "litert", "backend": "builtin"}),
 }
 
@@ -72,7 +74,7 @@ def cut_in_sandbox(
         EdgemeterError: the model cannot be read or cut, or not be profiled.
     """
     if model.suffix.lower() not in FORMATS:
-        endings = " and ".join(FORMATS)
+        endings = ", ".join(FORMATS)
         raise ConfigError(f"operators are cut out of {endings} files, {str(model)!r} is none: convert it first (edgemeter models convert)")
     with tempfile.TemporaryDirectory(prefix="edgemeter-operators-") as name:
         scratch = Path(name)
@@ -85,9 +87,9 @@ def cut_in_sandbox(
 
 
 def write_shapes(shapes: Sequence[Shape], suffix: str, folder: Path) -> list[OperatorModel]:
-    """Write the operators of a list as models of a format; raises UnavailableError if its package is not installed."""
+    """Write the operators of a list that a format has as models; raises UnavailableError if its package is not installed."""
     write = import_module(FORMATS[suffix].module).write_shape
-    return [write(shape, folder) for shape in shapes]
+    return [write(shape, folder) for shape in shapes if FORMATS[suffix].has_int8 or shape.precision != "int8"]
 
 
 def _answer(request: CutRequest, scratch: Path) -> CutOperators:
@@ -126,7 +128,8 @@ def cut_slowest(
     """
     spent: dict[int, float] = {}
     unnamed_us: dict[str, float] = {}
-    for (node, kind), us in inference_times(events, lambda event: (cutter.node_of(event), event.type)).items():
+    node_of = cutter.nodes_of(events)
+    for (node, kind), us in inference_times(events, lambda event: (node_of(event), event.type)).items():
         if node is None:
             unnamed_us[kind] = statistics.median(us)
         else:

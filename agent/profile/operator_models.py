@@ -6,7 +6,7 @@ layout that neighbours agree on.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -44,8 +44,8 @@ class OperatorModel:
 class Cutter(Protocol):
     """Cuts operators out of one model; a node is the operator's index in it."""
 
-    def node_of(self, event: ProfileEvent) -> int | None:
-        """Return the node that an event of the runtime's profiler is about, None where it is one of the runtime's own."""
+    def nodes_of(self, events: Sequence[ProfileEvent]) -> Callable[[ProfileEvent], int | None]:
+        """Return what finds the node that one of these events of the runtime's profiler is about: None for one of the runtime's own."""
 
     def signature(self, node: int) -> Hashable:
         """Return what makes two nodes the same operator: kind, attributes, and shapes and types of inputs, fixed or not."""

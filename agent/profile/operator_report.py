@@ -24,7 +24,7 @@ from edgemeter.agent.profile.operator_models import PEAKS, OperatorModel, Shape
 # Far beyond the caches of boards, within the memory of small ones; half of it is read, half written.
 _COPIED_BYTES = 128_000_000
 _COPIES = 9
-_PRODUCTS = ("Gemm", "MatMul", "FULLY_CONNECTED")
+_PRODUCTS = ("Gemm", "MatMul", "FULLY_CONNECTED", "linear", "matmul", "mm", "bmm", "addmm")
 # Two measurements of one part of the roof agree if the lower is this share of the higher.
 _STEADY_RATIO = 0.85
 _ABOVE = {

@@ -7,7 +7,7 @@ Source: the schema that ai-edge-litert ships (`schema_py_generated`). Tested wit
 import io
 import math
 import zipfile
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from importlib import import_module
@@ -60,8 +60,11 @@ class TfliteCutter:
         name = self._builtins.get(max(code.builtinCode, code.deprecatedBuiltinCode), "?")
         return code.customCode.decode() if name == "CUSTOM" else name
 
-    def node_of(self, event: ProfileEvent) -> int | None:
-        """Return the operator that is meant: the nth of its kind."""
+    def nodes_of(self, _events: Sequence[ProfileEvent]) -> Callable[[ProfileEvent], int | None]:
+        """Return what finds the operator of an event: the nth of its kind."""
+        return self._node_of
+
+    def _node_of(self, event: ProfileEvent) -> int | None:
         kind, _, number = event.name.rpartition(" #")
         same = [node for node, other in enumerate(self._kinds) if other == kind]
         return same[int(number) - 1] if number.isdecimal() and 0 < int(number) <= len(same) else None

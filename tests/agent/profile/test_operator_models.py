@@ -156,8 +156,6 @@ def test_the_operators_of_the_list_compute_what_they_are_called(tmp_path):
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             np.testing.assert_allclose(result, weights / weights.sum(-1, keepdims=True) @ inputs["value"], rtol=1e-3, atol=1e-4)
     assert len({shape.name for shape in operator_models.STANDARD}) == len(operator_models.STANDARD)
-        operator_models.STANDARD
-    )
 
 
 def test_what_cannot_be_cut_is_refused(tmp_path):

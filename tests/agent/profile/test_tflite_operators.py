@@ -158,15 +158,16 @@ def test_deepbenchs_list_is_in_fp32_and_int8():
 
 
 @pytest.mark.slow
-def test_the_operators_of_a_tflite_model_are_measured(tmp_path):
-    """By the command, on LiteRT: the row, its share, and the peak in the model's precision."""
+@pytest.mark.parametrize("name", ["litert.tflite", pytest.param("pytorch.pt2", marks=pytest.mark.torch)])
+def test_the_operators_of_a_model_are_measured_on_its_runtime(tmp_path, name):
+    """By the command: the row, its share, and the peak in the model's precision."""
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
-    arguments = ("--model", FIXTURE, "--operators", "--top", "1", "--queries", "5", "--power", "none", "--json")
+    arguments = ("--model", FIXTURE.with_name(name), "--operators", "--top", "1", "--queries", "5", "--power", "none", "--json")
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", "profile", *map(str, arguments)]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900, env=environment)
     assert completed.returncode == 0, completed.stderr
     document = json.loads(completed.stdout)
     (row,) = document["operators"]
-    assert document["runtime"].startswith("ai-edge-litert")
+    assert document["runtime"].startswith({"litert.tflite": "ai-edge-litert", "pytorch.pt2": "torch"}[name])
     assert row["share_ratio"] == pytest.approx(row["count"] * row["p50_ms"] / document["whole_p50_ms"])
     assert document["peaks_gflop_per_s"] or "GFLOP/s of Gemm" in str(document["doubts"])
