@@ -177,7 +177,8 @@ def write_shape(shape: Shape, folder: Path) -> OperatorModel:
     def info(name: str, sizes: Sequence[int]) -> Any:
         return helper.make_tensor_value_info(name, onnx.TensorProto.UINT8 if is_int8 else onnx.TensorProto.FLOAT, sizes)
 
-    inputs, fixed = [info("x", shape.first)], {}
+    inputs = [info("x", shape.first)]
+    fixed: dict[str, Any]
     if shape.kind == "Attention":
         inputs += [info("key", shape.second), info("value", shape.second)]
         fixed = {"scale": np.array(1 / math.sqrt(shape.first[-1]), np.float32)}
@@ -191,13 +192,13 @@ def write_shape(shape: Shape, folder: Path) -> OperatorModel:
     else:
         weights = np.random.default_rng(_SEED).standard_normal(shape.second).astype(np.float32)
         attributes = {"strides": [shape.stride] * 2, "pads": [shape.pad] * 4, "group": shape.groups} if shape.kind == "Conv" else {}
-        kind, operands = shape.kind, ["x", "w"]
-        fixed = {"w": weights}
         if is_int8:
-            kind, operands = {"Gemm": "QLinearMatMul", "Conv": "QLinearConv"}[shape.kind], ["x", "s", "z", "w", "s", "wz", "s", "z"]
             scale, zero = np.array(INT8_SCALE, np.float32), np.array(128, np.uint8)
             fixed = {"w": int8_weights(weights), "s": scale, "z": zero, "wz": np.array(0, np.int8)}
-        nodes = [helper.make_node(kind, operands, ["y"], **attributes)]
+            kind = {"Gemm": "QLinearMatMul", "Conv": "QLinearConv"}[shape.kind]
+            nodes = [helper.make_node(kind, ["x", "s", "z", "w", "s", "wz", "s", "z"], ["y"], **attributes)]
+        else:
+            fixed, nodes = {"w": weights}, [helper.make_node(shape.kind, ["x", "w"], ["y"], **attributes)]
     graph = helper.make_graph(
         nodes, "operator", inputs, [info("y", shape.output)], [onnx.numpy_helper.from_array(array, name) for name, array in fixed.items()]
     )

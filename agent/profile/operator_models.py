@@ -78,7 +78,7 @@ class Shape:
 
     @property
     def pad(self) -> int:
-        """What a convolution adds at each edge."""
+        """The pixels that a convolution adds at each edge."""
         return self.second[-1] // 2 if self.kind == "Conv" else 0
 
     @property
@@ -170,8 +170,8 @@ def operator_name(kind: str, shapes: Sequence[Sequence[int]], stride: int = 1, g
     """Return a name that is the same on every device: `Conv 1x64x56x56 by 64x64x3x3 stride 2`."""
     first, *further = ["x".join(map(str, shape)) for shape in shapes if shape] or [""]
     by = [f"by {further[0]}"] if further else []
-    rest = [*([f"stride {stride}"] if stride > 1 else []), *([f"groups {groups}"] if groups > 1 else [])]
-    return " ".join([kind, first, *by, *rest, *([precision] if precision != "fp32" else [])])
+    settings = [*([f"stride {stride}"] if stride > 1 else []), *([f"groups {groups}"] if groups > 1 else [])]
+    return " ".join([kind, first, *by, *settings, *([precision] if precision != "fp32" else [])])
 
 
 def operator_file(name: str, suffix: str, folder: Path) -> Path:

@@ -19,7 +19,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import ModuleOfExtra
 from edgemeter.agent.engine.loading import OPERATOR_MARK
-from edgemeter.agent.profile.operator_models import INT8_SCALE, OperatorModel, Shape, int8_weights, operator_file, operator_name
+from edgemeter.agent.profile.operator_models import INT8_SCALE, OperatorModel, Precision, Shape, int8_weights, operator_file, operator_name
 from edgemeter.agent.profile.profiler import ProfileEvent
 
 _schema = ModuleOfExtra("ai_edge_litert.schema_py_generated", "litert", "TFLite operators are cut by ai-edge-litert")
@@ -115,7 +115,7 @@ class TfliteCutter:
         operator.opcodeIndex = 0
         shapes = [tuple(map(int, tensor.shape)) for tensor in first]
         moved_type = _TYPES[next(tensor.type for tensor in first if not self._is_fixed(tensor))][0]
-        precision = "int8" if moved_type in ("int8", "uint8") else "fp32"
+        precision: Precision = "int8" if moved_type in ("int8", "uint8") else "fp32"
         stride = getattr(operator.builtinOptions, "strideH", 1)
         name = operator_name(kind, shapes[:2], stride, precision=moved_type)
         return OperatorModel(
@@ -174,7 +174,7 @@ def write_shape(shape: Shape, folder: Path) -> OperatorModel:
         is_depthwise = shape.groups > 1
         kind = "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D"
         weights = weights.transpose((1, 2, 3, 0) if is_depthwise else (0, 2, 3, 1))
-        ends = tuple((each[0], *each[2:], each[1]) for each in (shape.first, shape.output))
+        ends = ((shape.first[0], *shape.first[2:], shape.first[1]), (shape.output[0], *shape.output[2:], shape.output[1]))
         options = _schema.DepthwiseConv2DOptionsT() if is_depthwise else _schema.Conv2DOptionsT()
         options.padding = 0 if shape.pad else 1
         options.strideW = options.strideH = shape.stride

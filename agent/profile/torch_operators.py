@@ -103,7 +103,7 @@ class TorchCutter:
         new |= {other: graph.get_attr(other.name) for other in node.all_input_nodes if other.name in self._fixed}
         call = graph.call_function(node.target, *(fx.map_arg(each, new.__getitem__) for each in (node.args, node.kwargs)))
         graph.output(call)
-        inputs, outputs = ([tensor for other in others for tensor in _tensors(other)] for others in (node.all_input_nodes, [node]))
+        inputs, outputs = ([tensor for end in ends for tensor in _tensors(end)] for ends in (node.all_input_nodes, [node]))
         shapes, kind = [tuple(tensor.shape) for tensor in inputs], self._kind(nodes[0])
         name = operator_name(kind, shapes[:2])
         return OperatorModel(

@@ -23,9 +23,9 @@ REAL = ("mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2
 def plain(path):
     """Return a bare interpreter with the builtin kernels, its tensors kept."""
     resolver = interpreters.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    made = interpreters.Interpreter(str(path), experimental_op_resolver_type=resolver, experimental_preserve_all_tensors=True)
-    made.allocate_tensors()
-    return made
+    interpreter = interpreters.Interpreter(str(path), experimental_op_resolver_type=resolver, experimental_preserve_all_tensors=True)
+    interpreter.allocate_tensors()
+    return interpreter
 
 
 def check_operators(path, folder):
@@ -111,14 +111,14 @@ INT8 = (
 def expected_int8(shape, x):
     """Return the real values of an int8 operator of a list by numpy: whole numbers multiplied, scaled, rounded and clipped."""
     weights = np.random.default_rng(0).standard_normal(shape.second).astype(np.float32)
-    whole = np.clip(np.rint(weights * 42), -127, 127).astype(np.int64)
+    quantised = np.clip(np.rint(weights * 42), -127, 127).astype(np.int64)
     if shape.kind == "Gemm":
-        total = x @ whole
+        total = x @ quantised
     else:
         padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
         by_channel = shape.groups > 1
-        total = np.einsum("nchwij,cij->nchw" if by_channel else "nchwij,ocij->nohw", windows, whole[:, 0] if by_channel else whole)
+        total = np.einsum("nchwij,cij->nchw" if by_channel else "nchwij,ocij->nohw", windows, quantised[:, 0] if by_channel else quantised)
     return np.clip(np.rint(total / 42), -128, 127)
 
 

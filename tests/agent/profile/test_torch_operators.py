@@ -44,12 +44,12 @@ def answer(file, *arrays):
 
 def test_a_call_alone_computes_what_it_computes_in_its_program(program, tmp_path):
     """Its inputs and outputs taken from inside by PyTorch's own interpreter of graphs."""
-    seen = {}
+    values = {}
 
     class Watching(torch.fx.Interpreter):
         def run_node(self, node):
-            seen[node.name] = super().run_node(node)
-            return seen[node.name]
+            values[node.name] = super().run_node(node)
+            return values[node.name]
 
     module = torch.export.load(str(program)).module()
     with torch.inference_mode():
@@ -59,9 +59,9 @@ def test_a_call_alone_computes_what_it_computes_in_its_program(program, tmp_path
     for number, node in enumerate(calls):
         assert cutter.obstacle(number) is None
         model = cutter.write([number], 0.5, tmp_path)
-        moving = [seen[other.name].numpy() for other in node.all_input_nodes if other.op != "get_attr"]
+        moving = [values[other.name].numpy() for other in node.all_input_nodes if other.op != "get_attr"]
         loaded, result = answer(model.file, *moving)
-        np.testing.assert_array_equal(result, seen[node.name].numpy(), err_msg=node.name)
+        np.testing.assert_array_equal(result, values[node.name].numpy(), err_msg=node.name)
         assert loaded.metadata["edgemeter_operator"] == model.name
         kinds.append((model.kind, model.flops))
     flops = dict(kinds)
