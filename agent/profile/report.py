@@ -143,11 +143,11 @@ def show_profile(profile: Profile, *, by_type: bool, top: int, console: Console 
     about = f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, {threads})"
     print_text(console, f"{about}: {profile.queries} inferences of {profile.data} under the profiler")
     console.print(_table(rows[:top], profile, left_out=rows[top:], by_type=by_type))
-    print_lines(console, profile_notes(profile))
+    print_lines(console, profile_notes(profile, rows))
 
 
-def profile_notes(profile: Profile) -> list[str]:
-    """Return the limits of the table."""
+def profile_notes(profile: Profile, rows: Sequence[ProfiledOperator]) -> list[str]:
+    """Return the limits of the table of these rows."""
     coverage = f"coverage: {profile.coverage_ratio:.1%} of the inference time is spent in operators"
     if profile.coverage_ratio < LOW_COVERAGE_RATIO:
         coverage += "; the rest is overhead of the runtime and rounding of the profiler, which this table does not show"
@@ -157,16 +157,16 @@ def profile_notes(profile: Profile) -> list[str]:
         f"these are not latencies: with the profiler the median inference took {plain_digits(profile.profiled_p50_ms)} ms, "
         f"without {plain_digits(profile.plain_p50_ms)} ms ({change}); `edgemeter run` measures latency"
     )
-    return [coverage, slower, *_disturbed(profile)]
+    return [coverage, slower, *_disturbed(rows, profile.profiled_p50_ms)]
 
 
-def _disturbed(profile: Profile) -> list[str]:
+def _disturbed(rows: Sequence[ProfiledOperator], inference_ms: float) -> list[str]:
     """Return a line on the operators whose mean is far from their median, none if there are none."""
-    least_ms = _FAR_OF_INFERENCE_RATIO * profile.profiled_p50_ms
-    far = [row for row in profile.operators if abs(row.mean_ms - row.p50_ms) > max(_FAR_RATIO * row.p50_ms, least_ms)]
+    least_ms = _FAR_OF_INFERENCE_RATIO * inference_ms
+    far = [row for row in rows if abs(row.mean_ms - row.p50_ms) > max(_FAR_RATIO * row.p50_ms, least_ms)]
     if not far:
         return []
-    sum_ms = sum(row.mean_ms for row in profile.operators)
+    sum_ms = sum(row.mean_ms for row in rows)
     far.sort(key=lambda row: -abs(row.mean_ms - row.p50_ms))
     shares = [f"{row.name} takes {row.share_ratio:.1%} by its median, {row.mean_ms / sum_ms:.1%} by its mean" for row in far[:3]]
     further = f" (and {len(far) - 3} more)" if len(far) > 3 else ""

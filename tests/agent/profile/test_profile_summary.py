@@ -99,7 +99,7 @@ def test_one_disturbed_inference_does_not_rank():
     assert (conv.name, conv.share_ratio) == ("Conv", pytest.approx(0.90))
     assert (mean.name, mean.p50_ms, mean.share_ratio) == ("ReduceMean", 0.04, pytest.approx(0.04))
     assert mean.mean_ms == pytest.approx(np.mean([0.04] * 10 + [20.0]))
-    (note,) = [line for line in profile_notes(summary) if "ReduceMean" in line]
+    (note,) = [line for line in profile_notes(summary, summary.operators) if "ReduceMean" in line]
     assert "Conv" not in note
     assert "4.0% by its median, 67.3% by its mean" in note
 
@@ -107,7 +107,8 @@ def test_one_disturbed_inference_does_not_rank():
 def test_inferences_that_agree_have_no_note():
     """A median and a mean that are near each other."""
     quiet = recorded([*inferences(5), *(op("Conv", n * 1000, 800 + n) for n in range(5))], [1.0] * 5, [1.0] * 5)
-    assert len(profile_notes(summarise(quiet))) == 2
+    summary = summarise(quiet)
+    assert len(profile_notes(summary, summary.types)) == 2
 
 
 def printed(profile, **options):
@@ -130,8 +131,8 @@ def test_nobody_believes_a_profile_that_covers_half():
 def test_a_profiler_that_costs_nothing_is_not_believed():
     """Profiled faster than plain: noise, and reported as such."""
     summary = summarise(recorded([op("conv1", 0, 1900)], plain_ms=(1.2, 1.2)))
-    assert "the overhead of the profiler is less than the noise" in profile_notes(summary)[1]
-    assert "the rest is" not in profile_notes(summary)[0]
+    assert "the overhead of the profiler is less than the noise" in profile_notes(summary, summary.operators)[1]
+    assert "the rest is" not in profile_notes(summary, summary.operators)[0]
 
 
 def test_what_is_not_shown_is_summed_up():
