@@ -77,7 +77,7 @@ class TfliteCutter:
         """Return kind, settings, and shapes and types of inputs."""
         operator = self._graph.operators[node]
         settings = sorted((name, str(value)) for name, value in vars(operator.builtinOptions or object).items() if name[0] != "_")
-        tensors = tuple((tuple(each.shape), each.type, self._is_fixed(each)) for each in self._tensors(operator.inputs))
+        tensors = tuple((_shape(each), each.type, self._is_fixed(each)) for each in self._tensors(operator.inputs))
         return self._kinds[node], str(settings), tensors
 
     def obstacle(self, node: int) -> str | None:
@@ -88,7 +88,8 @@ class TfliteCutter:
         for tensor in self._tensors([*operator.inputs, *operator.outputs]):
             if tensor.isVariable:
                 return "it keeps a state"
-            if tensor.shape is None or any(size < 1 for size in tensor.shape):
+            # A scalar has no shape, as one of unknown shape has none.
+            if (tensor.shape is None and not self._is_fixed(tensor)) or 0 in _shape(tensor):
                 return f"the shape of {tensor.name.decode()!r} is not known before the model runs"
         moving = [tensor for tensor in self._tensors(operator.inputs) if not self._is_fixed(tensor)]
         if not moving or any(tensor.type not in _TYPES for tensor in moving):
@@ -113,7 +114,7 @@ class TfliteCutter:
         )
         code = self._model.operatorCodes[operator.opcodeIndex]
         operator.opcodeIndex = 0
-        shapes = [tuple(map(int, tensor.shape)) for tensor in first]
+        shapes = [_shape(tensor) for tensor in first]
         moved_type = _TYPES[next(tensor.type for tensor in first if not self._is_fixed(tensor))][0]
         precision: Precision = "int8" if moved_type in ("int8", "uint8") else "fp32"
         stride = getattr(operator.builtinOptions, "strideH", 1)
@@ -123,8 +124,8 @@ class TfliteCutter:
             kind=kind,
             file=_save(name, [code], tensors, buffers, [operator], dict.fromkeys(moving), operator.outputs, folder),
             count=len(nodes),
-            flops=tflite_flops(kind, shapes, tuple(map(int, further[0].shape)) if further else ()),
-            bytes=sum(math.prod(map(int, tensor.shape)) * _bytes_of(tensor) for tensor in tensors),
+            flops=tflite_flops(kind, shapes, _shape(further[0])),
+            bytes=sum(math.prod(_shape(tensor)) * _bytes_of(tensor) for tensor in tensors),
             profiled_ratio=ratio,
             precision=precision,
         )
@@ -135,6 +136,10 @@ class TfliteCutter:
     def _is_fixed(self, tensor: Any) -> bool:
         data = self._model.buffers[tensor.buffer].data
         return data is not None and len(data) > 0
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return () if tensor.shape is None else tuple(map(int, tensor.shape))
 
 
 def _bytes_of(tensor: Any) -> int:
@@ -152,7 +157,8 @@ def tflite_flops(kind: str, inputs: Sequence[Sequence[int]], output: Sequence[in
     if kind == "DEPTHWISE_CONV_2D":
         return 2 * math.prod(output) * math.prod(inputs[1][1:3])
     if kind in ("FULLY_CONNECTED", "BATCH_MATMUL"):
-        return 2 * math.prod(output) * inputs[0][-1]
+        # A fully connected layer flattens what it gets.
+        return 2 * math.prod(output) * inputs[kind == "FULLY_CONNECTED"][-1]
     if kind == "TRANSPOSE_CONV":
         return 2 * math.prod(inputs[2]) * math.prod(inputs[1][:3])
     return None
