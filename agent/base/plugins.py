@@ -22,9 +22,18 @@ from edgemeter.agent.base.suggestions import near
 _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
 
 
+# What a group was called before: packages that register in it are found still.
+_FORMER = {"edgemeter.readers": "edgemeter.datasets"}
+
+
+def registered_in(group: str) -> list[EntryPoint]:
+    """Return what other packages register in an entry point group, or in it by its former name."""
+    return [entry for name in dict.fromkeys((group, _FORMER.get(group, group))) for entry in entry_points(group=name)]
+
+
 def plugin_names(table: Mapping[str, str], group: str) -> list[str]:
     """Return the names in `table`, then those that other packages register in the entry point group."""
-    return list(dict.fromkeys([*table, *(entry.name for entry in entry_points(group=group))]))
+    return list(dict.fromkeys([*table, *(entry.name for entry in registered_in(group))]))
 
 
 def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> Any:
@@ -36,7 +45,7 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
     """
     if name in table:
         return resolve_name(table[name])
-    registered = list(entry_points(group=group, name=name))
+    registered = [entry for entry in registered_in(group) if entry.name == name]
     if not registered:
         raise ConfigError(f"no {kind} is called {name!r}: {near(name, plugin_names(table, group))}")
     if len({entry.value for entry in registered}) > 1:

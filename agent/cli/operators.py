@@ -13,7 +13,8 @@ from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import suite as suites
-from edgemeter.agent.profile.operator_models import PEAK, STANDARD, OperatorModel, write_shapes
+from edgemeter.agent.profile.operator_cutting import FORMATS, write_shapes
+from edgemeter.agent.profile.operator_models import LISTS, PEAKS, OperatorModel
 
 if TYPE_CHECKING:
     from edgemeter.agent.profile.profiler import RecordedProfile
@@ -28,6 +29,7 @@ _NOT_DELIVERED = {
 
 def measure_operators(
     model: Path | None,
+    which: str,
     settings: Mapping[str, object],
     queries: int,
     top: int,
@@ -35,7 +37,7 @@ def measure_operators(
     session_options: Mapping[str, object],
     form: Format | None,
 ) -> None:
-    """Measure the slowest operators of a model, or with None those of the list, and print them.
+    """Measure the slowest operators of a model, or with None those of the list `which`, and print them.
 
     Raises:
         EdgemeterError: the model cannot be cut, a folder not be written, or nothing could be measured.
@@ -47,7 +49,7 @@ def measure_operators(
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-operators-")))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            operators, left_out = _written(model, settings, queries, top, folder)
+            operators, left_out = _written(model, which, settings, queries, top, folder)
             suite_file = folder / SUITE
             suite_file.write_text(_suite_text(model, operators, settings), encoding="utf-8")
         except OSError as error:
@@ -57,11 +59,14 @@ def measure_operators(
         if out:
             note(f"the operators and their suite: {suite_file.resolve()}; deliver with `edgemeter run {suite_file} --broker HOST`")
         threads = settings.get("threads")
-        copied = operator_report.copy_gbyte_per_s(threads if isinstance(threads, int) else 1)
+        count = threads if isinstance(threads, int) else 1
+        before = operator_report.copy_gbyte_per_s(count)
         outcome = run_session.run_session(suites.read(suite_file, suites.Settings()), {**_NOT_DELIVERED, **session_options}, note)
-    profile = operator_report.measured_operators(operators, outcome.records, copied, left_out)
-    if not print_data(form, profile, rows="operators"):
-        operator_report.show_operators(profile, console_for(form))
+    if outcome.records:
+        copies = (before, operator_report.copy_gbyte_per_s(count))
+        profile = operator_report.measured_operators(operators, outcome.records, copies, left_out)
+        if not print_data(form, profile, rows="operators"):
+            operator_report.show_operators(profile, console_for(form))
     for failed in outcome.errors:
         click.echo(f"edgemeter: {failed}", err=True)
     if outcome.interruption is not None:
@@ -71,31 +76,37 @@ def measure_operators(
 
 
 def _written(
-    model: Path | None, settings: Mapping[str, object], queries: int, top: int, folder: Path
+    model: Path | None, which: str, settings: Mapping[str, object], queries: int, top: int, folder: Path
 ) -> tuple[list[OperatorModel], list[str]]:
     """Write the operators to the folder; return them, and what could not be cut out."""
     if model is None:
-        return write_shapes(STANDARD, folder), []
+        # Runtimes without a format of their own here read ONNX.
+        suffix = next((suffix for suffix, form in FORMATS.items() if form.profiled_by["runtime"] == settings.get("runtime")), ".onnx")
+        return write_shapes(LISTS[which], suffix, folder), []
     from edgemeter.agent.cli.run_session import suite_of
     from edgemeter.agent.profile.operator_cutting import cut_in_sandbox
     from edgemeter.agent.profile.profiler import ProfileJob, profile_in_child
 
     def profile(named: Path) -> "RecordedProfile":
-        # What is slow is found by ONNX Runtime's profiler, also where another runtime is to be timed.
-        (case,) = suite_of(None, named, {"threads": settings.get("threads"), "runtime": "onnx"}).cases
+        # What is slow is found by the profiler of the format's own runtime, also where another runtime is to be timed.
+        (case,) = suite_of(None, named, {"threads": settings.get("threads"), **FORMATS[named.suffix].profiled_by}).cases
         return profile_in_child(ProfileJob(case=case, queries=queries))
 
     operators, left_out = cut_in_sandbox(model, profile, top, folder)
     if not operators:
         raise ConfigError(f"no operator of {str(model)!r} can be cut out: {'; '.join(left_out)}")
-    return [*operators, *write_shapes([PEAK], folder)], left_out
+    peaks = [shape for shape in PEAKS if shape.precision in {operator.precision for operator in operators}]
+    return [*operators, *write_shapes(peaks, model.suffix.lower(), folder)], left_out
 
 
 def _suite_text(model: Path | None, operators: list[OperatorModel], settings: Mapping[str, Any]) -> str:
-    """Return a suite of the whole model and its operators, each run once, shortly."""
+    """Return a suite of the whole model and its operators, each run once, shortly; what gives the peak once more, after all others."""
     chosen_settings = {key: settings[key] for key in ("runtime", "backend", "threads") if settings.get(key) is not None}
-    cases: list[dict[str, Any]] = [{"model": operator.file.name, "name": operator.name} for operator in operators]
+    peaks = {shape.name for shape in PEAKS}
+    cases: list[dict[str, Any]] = [
+        {"model": operator.file.name, "name": operator.name, "repeats": 2 if operator.name in peaks else 1} for operator in operators
+    ]
     if model is not None:
-        cases.append({"model": str(model.absolute())})
-    document = {"name": "operators", "case": [{**case, **chosen_settings, "mode": "rapid", "repeats": 1} for case in cases]}
+        cases.append({"model": str(model.absolute()), "repeats": 1})
+    document = {"name": "operators", "case": [{**case, **chosen_settings, "mode": "rapid"} for case in cases]}
     return toml_document(document)

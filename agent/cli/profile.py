@@ -17,8 +17,8 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, power_
 @click.option("--by", type=click.Choice(["operator", "type"]), default="operator", show_default=True, help="What a row shows.")
 @click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
 @click.option(
-    "--operators", is_flag=False, flag_value="slowest", type=click.Choice(["slowest", "standard"]),
-    help="Time operators one by one, each as a model: the slowest --top of an ONNX model, or a fixed list; needs the extra operators.",
+    "--operators", is_flag=False, flag_value="slowest", type=click.Choice(["slowest", "standard", "deepbench"]),
+    help="Time operators one by one, each as a model: the slowest --top of a .onnx, .tflite or .pt2 file, or a list.",
 )  # fmt: skip
 @renamed_option(
     "-o", "--output", "out", former=["--out"], type=PATH,
@@ -52,10 +52,12 @@ def profile(
     if operators is not None:
         from edgemeter.agent.cli.operators import measure_operators
 
-        measure_operators(model if operators == "slowest" else None, settings, queries, top, out, {"power": power, "save": save}, form)
+        measure_operators(
+            model if operators == "slowest" else None, operators, settings, queries, top, out, {"power": power, "save": save}, form
+        )
         return
     if model is None:
-        raise click.UsageError("give the --model, or --operators standard")
+        raise click.UsageError("give the --model, or --operators with standard or deepbench")
     from edgemeter.agent.cli.run_session import suite_of
     from edgemeter.agent.profile import profiler
     from edgemeter.agent.profile.profiler import ProfileJob, profile_in_child

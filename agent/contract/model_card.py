@@ -16,80 +16,65 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How a photograph becomes the model's input.
 
     real value = (pixel - mean) / sd per channel, pixels 0..255; a quantised input is then quantised by the model's own scale and
-    zero point. `pad` is the letterbox's pixel value. `centre-crop` takes the central `crop_ratio` of the shorter side.
-    `stretch-smooth` averages the pixels that become one, as the training of classifiers does; `stretch` does not, as detectors' does not.
+    zero point.
     """
 
-    height: Annotated[int, msgspec.Meta(gt=0)]
-    width: Annotated[int, msgspec.Meta(gt=0)]
-    layout: Literal["NHWC", "NCHW"]
-    colour: Literal["RGB", "BGR"] = "RGB"
-    resize: Resize = "stretch"
-    pad: int = 114
-    crop_ratio: float = 0.875
-    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    sd: tuple[float, float, float] = (255.0, 255.0, 255.0)
+    height: Annotated[int, msgspec.Meta(gt=0)]  # Pixels.
+    width: Annotated[int, msgspec.Meta(gt=0)]  # Pixels.
+    layout: Literal["NHWC", "NCHW"]  # Channels last or first.
+    colour: Literal["RGB", "BGR"] = "RGB"  # Order of the channels.
+    resize: Resize = "stretch"  # How the photograph gets the input's size: see below.
+    pad: int = 114  # Pixel value of a letterbox's margins.
+    crop_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.875  # Share of the shorter side that `centre-crop` keeps.
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # By channel, as above.
+    sd: tuple[float, float, float] = (255.0, 255.0, 255.0)  # The same.
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Audio features that a model takes instead of samples: a mel spectrogram, or its cepstral coefficients.
 
-    Frames of `window` samples, one each `hop`, go through a Fourier transform of `fft` points; `bands` filters between `low_hz` and
-    `high_hz` (None: half the sample rate) on the scale `mel` sum its magnitudes to the power `power`. `log` is `natural` (of the sum plus
-    `offset`), `decibel` or `whisper`. `coefficients`, where there are any, are the first so many of the cosine transform. `centred` frames
-    begin half a transform before the recording. Frames `first_frame` to `end_frame` are used; `frames` of them make one call, the next
-    call begins one frame later; None: all make one. `samples_scale` is what samples are divided by first. An integer input is quantised
-    to the `nearest` value, or as MLPerf Tiny does it to the next one towards 0 (`truncate`).
+    Frames go through a Fourier transform; filters sum its magnitudes; the logarithm follows, then where asked for the cosine transform.
     """
 
-    window: Annotated[int, msgspec.Meta(gt=0)]
-    hop: Annotated[int, msgspec.Meta(gt=0)]
-    fft: Annotated[int, msgspec.Meta(gt=0)]
-    bands: Annotated[int, msgspec.Meta(gt=0)]
-    low_hz: float = 0.0
-    high_hz: float | None = None
-    mel: Literal["htk", "slaney"] = "htk"
-    power: Literal[1, 2] = 2
-    log: Literal["natural", "decibel", "whisper"] = "natural"
-    offset: float = 1e-6
-    centred: bool = False
-    coefficients: Annotated[int, msgspec.Meta(gt=0)] | None = None
-    first_frame: Annotated[int, msgspec.Meta(ge=0)] = 0
-    end_frame: Annotated[int, msgspec.Meta(gt=0)] | None = None
-    frames: Annotated[int, msgspec.Meta(gt=0)] | None = None
-    layout: Literal["frames-first", "bands-first"] = "frames-first"
-    samples_scale: Literal["none", "maximum"] = "none"
-    quantised: Literal["nearest", "truncate"] = "nearest"
+    window: Annotated[int, msgspec.Meta(gt=0)]  # Samples in a frame.
+    hop: Annotated[int, msgspec.Meta(gt=0)]  # Samples from one frame to the next.
+    fft: Annotated[int, msgspec.Meta(gt=0)]  # Points of the Fourier transform.
+    bands: Annotated[int, msgspec.Meta(gt=0)]  # Number of mel filters.
+    low_hz: float = 0.0  # Where the filters begin.
+    high_hz: float | None = None  # Where they end; half the sample rate by default.
+    mel: Literal["htk", "slaney"] = "htk"  # Scale of the filters.
+    power: Literal[1, 2] = 2  # Power of the magnitudes that are summed.
+    log: Literal["natural", "decibel", "whisper"] = "natural"  # Which logarithm; `natural` of the sum plus `offset`.
+    offset: float = 1e-6  # See `log`.
+    centred: bool = False  # Whether frames begin half a transform before the recording.
+    coefficients: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Cepstral coefficients that are kept; none by default.
+    first_frame: Annotated[int, msgspec.Meta(ge=0)] = 0  # First frame that is used.
+    end_frame: Annotated[int, msgspec.Meta(gt=0)] | None = None  # First frame that no longer is.
+    frames: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Frames of a call, the next begins one later; all make one by default.
+    layout: Literal["frames-first", "bands-first"] = "frames-first"  # Order of the axes.
+    samples_scale: Literal["none", "maximum"] = "none"  # What samples are divided by first.
+    quantised: Literal["nearest", "truncate"] = "nearest"  # Rounding to an integer input; MLPerf Tiny truncates towards 0.
 
 
 class AudioInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="audio"):
-    """Audio input of a model: one channel of so many samples per second; `samples` of them, None for any length.
+    """Audio input of a model, one channel: without `features` the samples (-1..1) themselves."""
 
-    A shorter recording is continued with silence, a longer one is cut. Without `features` the model takes the samples (-1..1) themselves.
-    """
-
-    sample_rate_hz: Annotated[int, msgspec.Meta(gt=0)]
-    samples: Annotated[int, msgspec.Meta(gt=0)] | None = None
-    features: Features | None = None
+    sample_rate_hz: Annotated[int, msgspec.Meta(gt=0)]  # Samples a second.
+    samples: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Length that recordings are cut or filled with silence to; any by default.
+    features: Features | None = None  # Features in place of samples: the table `[input.features]`.
 
 
 class TextInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="text"):
-    """Text input of a model: split into `tokens` by `tokenizer` (a tokenizer.json in the model's folder); None for any number.
+    """Text input of a model. What is longer than `tokens` is cut, the longer of two texts first; a passage becomes several windows."""
 
-    With `padding` = `tokens` shorter texts are padded to that length, with `none` each has its own. What is longer is cut, the longer of
-    two texts first; of a question about a passage the passage is cut into windows (calls) that begin `stride_tokens` after each other,
-    the question to `question_tokens`, and an answer has at most `answer_tokens`. `inputs` says, in the model's order, what each of its
-    inputs is, where their names do not.
-    """
-
-    tokenizer: Annotated[str, msgspec.Meta(min_length=1)]
-    tokenizer_sha256: Sha256 | None = None
-    tokens: Annotated[int, msgspec.Meta(gt=0)] | None = None
-    padding: Literal["tokens", "none"] = "tokens"
-    stride_tokens: Annotated[int, msgspec.Meta(gt=0)] = 128
-    question_tokens: Annotated[int, msgspec.Meta(gt=0)] = 64
-    answer_tokens: Annotated[int, msgspec.Meta(gt=0)] = 30
-    inputs: tuple[Literal["ids", "mask", "types", "positions"], ...] = ()
+    tokenizer: Annotated[str, msgspec.Meta(min_length=1)]  # A tokenizer.json in the model's folder.
+    tokenizer_sha256: Sha256 | None = None  # Its SHA-256.
+    tokens: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Longest text in tokens; any by default.
+    padding: Literal["tokens", "none"] = "tokens"  # Whether shorter texts are padded to `tokens`.
+    stride_tokens: Annotated[int, msgspec.Meta(gt=0)] = 128  # Tokens from one window of a passage to the next.
+    question_tokens: Annotated[int, msgspec.Meta(gt=0)] = 64  # Longest question; the rest is cut.
+    answer_tokens: Annotated[int, msgspec.Meta(gt=0)] = 30  # Longest answer.
+    inputs: tuple[Literal["ids", "mask", "types", "positions"], ...] = ()  # What each input is, in the model's order, if unnamed.
 
 
 class TensorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tensor"):
@@ -102,39 +87,33 @@ IMAGE = "image"
 
 
 class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How outputs become predictions. `label_offset` is added to a class index to give its place in the label map.
+    """How outputs become predictions."""
 
-    `depth` is what a model of depth gives: metres, or inverse depth without scale.
-    """
-
-    classes: int | None = None
-    labels: tuple[str, ...] = ()
-    label_offset: int = 0
-    score_threshold: float = 0.001
-    nms_iou: float | None = None
-    max_detections: int = 300
-    strides: tuple[int, ...] = ()
-    depth: Literal["metres", "inverse"] = "metres"
+    classes: int | None = None  # Number of classes.
+    labels: tuple[str, ...] = ()  # Their names.
+    label_offset: int = 0  # Added to a class index to give its place in the labels.
+    score_threshold: float = 0.001  # Detections with a lower score are dropped.
+    nms_iou: float | None = None  # Overlap above which non-maximum suppression drops a box; none is done without it.
+    max_detections: int = 300  # Most detections of a photograph.
+    strides: tuple[int, ...] = ()  # Strides of the detector's grids, where its family needs them.
+    depth: Literal["metres", "inverse"] = "metres"  # What a model of depth gives: metres, or inverse depth without scale.
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model file: identity, task, decoder family, input and output.
+    """One model file: identity, task, decoder family, input and output."""
 
-    `made` says how it was made, `accuracy` how good it is, `parity` how far it is from the file it was converted from.
-    """
-
-    name: Name
-    task: str
-    family: str
-    precision: str
-    sha256: Sha256 | None = None
-    licence: str | None = None
-    source: str | None = None
-    input: CardInput
-    output: CardOutput = CardOutput()
-    made: dict[str, str | int | float] = {}
-    accuracy: dict[str, str | int | float] = {}
-    parity: dict[str, str | int | float] = {}
+    name: Name  # Name that all files of the model share.
+    task: str  # Task, such as `detection`.
+    family: str  # Decoder of its outputs, such as `yolov8`; `classifier` has none.
+    precision: str  # Precision of the file, such as `int8`.
+    sha256: Sha256 | None = None  # SHA-256 of the file.
+    licence: str | None = None  # Licence.
+    source: str | None = None  # Where it comes from.
+    input: CardInput  # The table `[input]`.
+    output: CardOutput = CardOutput()  # The table `[output]`.
+    made: dict[str, str | int | float] = {}  # How the file was made.
+    accuracy: dict[str, str | int | float] = {}  # How accurate it is.
+    parity: dict[str, str | int | float] = {}  # How far it is from the file it was converted from.
 
     @property
     def image(self) -> ImageInput:

@@ -1,6 +1,6 @@
 """Data sets: items and their ground truth. The protocol of a reader of ground truth, and the table of names; one file per format.
 
-Others register theirs through the entry point group `edgemeter.datasets`. A reader is not named by the user: it recognises its format.
+Others register theirs through the entry point group `edgemeter.readers`. A reader is not named by the user: it recognises its format.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ READERS: Mapping[str, str] = {
     "class-list": "edgemeter.agent.datasets.readers:ClassList",
     "coco": "edgemeter.agent.datasets.readers:Coco",
 }
-ENTRY_POINTS = "edgemeter.datasets"
+ENTRY_POINTS = "edgemeter.readers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base.plugins import install_command
+from edgemeter.agent.base.plugins import install_command, registered_in
 from edgemeter.agent.doctor import setups
 from edgemeter.agent.machine import board, clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.attached import accelerators, edge_tpus, is_on_usb_2
@@ -204,7 +203,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     ),
 }
 # What other packages may add to; the groups of their entry points are called so.
-PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "datasets")
+PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers")
 VISION: Mapping[str, Sequence[RuntimePackage]] = {
     "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),
     "accuracy": (RuntimePackage("hotcoco", "hotcoco", "vision", "detections are not scored"),),
@@ -230,7 +229,7 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
     yield from _edge_tpu(Machine())
     yield from _gpu(Machine())
     for family in PLUGIN_FAMILIES:
-        for entry in entry_points(group=f"edgemeter.{family}"):
+        for entry in registered_in(f"edgemeter.{family}"):
             yield _software(entry.name, "ok", f"of another package, in edgemeter.{family}: {entry.value}")
     if not any(installed[name] for name in RUNTIMES):
         yield _software("runtimes", "bad", "none is installed: no model can run", "`pip install 'edgemeter[litert,onnx]'`")

@@ -2,8 +2,8 @@
 
 The roof is measured in the same run: the fastest product of matrices that the same runtime ran on the same threads (its fastest query: a
 peak is what the machine can do), and how fast memory is copied. An operator cannot be faster than bytes / bandwidth or FLOPs / peak; which
-of the two is longer says what binds it. Above 100% of the roof, its data stayed in caches, or the algorithm needs fewer operations than
-the definition. Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
+of the two is longer says what binds it. Either is measured twice, apart in time, and refused if the two differ: other work disturbed one.
+A share above 100% is refused too. Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
 """
 
 import time
@@ -19,18 +19,25 @@ from edgemeter.agent.base.figures import ABSENT, plain_digits
 from edgemeter.agent.base.terminal import plain_table, print_lines, print_text
 from edgemeter.agent.contract.energy_provenance import EnergyProvenance, energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.profile.operator_models import OperatorModel
+from edgemeter.agent.profile.operator_models import PEAKS, OperatorModel, Shape
 
 # Far beyond the caches of boards, within the memory of small ones; half of it is read, half written.
 _COPIED_BYTES = 128_000_000
-_COPIES = 5
-_PRODUCTS = ("Gemm", "MatMul")
+_COPIES = 9
+_PRODUCTS = ("Gemm", "MatMul", "FULLY_CONNECTED", "linear", "matmul", "mm", "bmm", "addmm")
+# Two measurements of one part of the roof agree if the lower is this share of the higher.
+_STEADY_RATIO = 0.85
+_ABOVE = {
+    "memory": "its data stay in caches, and do not come from memory",
+    "compute": "it needs fewer operations than its definition has, or other kernels than products of matrices",
+}
 
 
 class MeasuredOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator, timed alone; what cannot be known is null.
 
     `share_ratio` is `count` x `p50_ms` over the whole model's p50, `profiled_ratio` its share by the runtime's profiler inside the model.
+    `roof_ratio` is null where the roof is unknown, or not one: then `roof_reason` says why.
     `energy_mj` is gross, with its expanded uncertainty (None if unknown) and where it comes from.
     """
 
@@ -47,6 +54,7 @@ class MeasuredOperator(msgspec.Struct, frozen=True, kw_only=True):
     gbyte_per_s: float | None
     bound: Literal["compute", "memory"] | None
     roof_ratio: float | None
+    roof_reason: str | None
     share_ratio: float | None
     profiled_ratio: float | None
     energy_mj: float | None
@@ -57,14 +65,17 @@ class MeasuredOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """All operators of one run, and the machine's roof. `sum_ms` is that of the operators by their counts, null if one is unknown."""
+    """All operators of one run, and the machine's roof: the peak of each precision, and copying; without what was disturbed.
+
+    `sum_ms` is that of the operators by their counts, null if one is unknown.
+    """
 
     model: str | None
     runtime: str
     backend: str
     threads: int
-    peak_gflop_per_s: float | None
-    copy_gbyte_per_s: float
+    peaks_gflop_per_s: dict[str, float]
+    copy_gbyte_per_s: float | None
     whole_p50_ms: float | None
     sum_ms: float | None
     sum_ratio: float | None
@@ -75,7 +86,7 @@ class OperatorProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def copy_gbyte_per_s(threads: int) -> float:
-    """Return how fast this many threads copy memory, GB/s, read and written bytes together; the fastest of 5."""
+    """Return how fast this many threads copy memory, GB/s, read and written bytes together; the fastest of 9."""
     source, target = np.ones(_COPIED_BYTES // 2, np.uint8), np.empty(_COPIED_BYTES // 2, np.uint8)
     parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
     durations = []
@@ -89,21 +100,27 @@ def copy_gbyte_per_s(threads: int) -> float:
 
 
 def measured_operators(
-    models: Sequence[OperatorModel], records: Sequence[RunRecord], copy_gbyte_per_s: float, left_out: Sequence[str] = ()
+    models: Sequence[OperatorModel], records: Sequence[RunRecord], copies_gbyte_per_s: Sequence[float], left_out: Sequence[str] = ()
 ) -> OperatorProfile:
-    """Return the operators in the order given with what was measured of each; `records` may hold the whole model's run too."""
-    by_file = {record.model.file: record for record in records}
+    """Return the operators in the order given with what was measured of each; `records` may hold the whole model's run too.
+
+    `copies_gbyte_per_s` is how fast memory was copied before and after the runs; of `PEAK` there are several runs.
+    """
+    by_file = {record.model.file: record for record in reversed(records)}
     whole_run = next((record for record in records if record.model.task != "operator"), None)
     whole_ms = whole_run.latency.p50_ms if whole_run else None
     measured = [(model, by_file[model.file.name]) for model in models if model.file.name in by_file]
-    products = [(model.flops / run.latency.min_ms / 1e6, run) for model, run in measured if model.kind in _PRODUCTS and model.flops]
-    peak, fastest = max(products, key=lambda product: product[0], default=(None, None))
-    doubts = []
-    if fastest is not None and fastest.verdict.state != "valid":
-        run = f"the run that gave the peak ({fastest.model.name}) is {fastest.verdict.state}"
-        doubts.append(f"{run}: the peak may be too low, and shares of the roof too high")
+    doubts: list[str] = []
+    peaks: dict[str, float] = {}
+    for peak_shape in PEAKS:
+        peak, peak_doubts = _peak(models, records, peak_shape)
+        doubts += peak_doubts
+        peaks |= {} if peak is None else {peak_shape.precision: peak}
+    copy_doubts = _unsteady(copies_gbyte_per_s, "GB/s of copying memory")
+    copied = None if copy_doubts else max(copies_gbyte_per_s)
+    doubts += copy_doubts
     listed = [(model, record) for model, record in measured if whole_run is None or model.profiled_ratio is not None]
-    rows = [_row(model, record, peak, copy_gbyte_per_s, whole_ms) for model, record in listed]
+    rows = [_row(model, record, peaks.get(model.precision), copied, whole_ms) for model, record in listed]
     spent = [row.p50_ms * row.count for row in rows if row.p50_ms is not None]
     total = sum(spent) if spent and len(spent) == len(rows) else None
     profiled = [row.profiled_ratio for row in rows if row.profiled_ratio is not None]
@@ -113,8 +130,8 @@ def measured_operators(
         runtime=f"{first.runtime.package} {first.runtime.version}",
         backend=first.runtime.backend,
         threads=first.runtime.threads,
-        peak_gflop_per_s=peak,
-        copy_gbyte_per_s=copy_gbyte_per_s,
+        peaks_gflop_per_s=peaks,
+        copy_gbyte_per_s=copied,
         whole_p50_ms=whole_ms,
         sum_ms=total,
         sum_ratio=total / whole_ms if total is not None and whole_ms else None,
@@ -125,14 +142,39 @@ def measured_operators(
     )
 
 
-def _row(model: OperatorModel, record: RunRecord, peak: float | None, copied: float, whole_ms: float | None) -> MeasuredOperator:
+def _peak(models: Sequence[OperatorModel], records: Sequence[RunRecord], shape: Shape) -> tuple[float | None, list[str]]:
+    """Return the peak in the precision of `shape`, GFLOP/s, None if its runs differ, and what is wrong with it."""
+    products = {model.file.name: model for model in models if model.kind in _PRODUCTS and model.precision == shape.precision}
+    runs = [(products[run.model.file], run) for run in records if run.model.file in products]
+    speeds = [(model.flops / run.latency.min_ms / 1e6, run, model.name == shape.name) for model, run in runs if model.flops]
+    if not speeds:
+        return None, []
+    if doubts := _unsteady([speed for speed, _, is_repeated in speeds if is_repeated], f"GFLOP/s of {shape.name}"):
+        return None, doubts
+    peak, fastest, _ = max(speeds, key=lambda speed: speed[0])
+    if fastest.verdict.state == "valid":
+        return peak, []
+    run = f"the run that gave the peak ({fastest.model.name}) is {fastest.verdict.state}"
+    return peak, [f"{run}: the peak may be too low, and shares of the roof too high"]
+
+
+def _unsteady(speeds: Sequence[float], unit: str) -> list[str]:
+    """Return why a part of the roof is refused, if measurements of it differ."""
+    if not speeds or min(speeds) >= _STEADY_RATIO * max(speeds):
+        return []
+    return [f"{' and '.join(plain_digits(speed) for speed in speeds)} {unit}: other work disturbed it, so there is no roof: try again"]
+
+
+def _row(model: OperatorModel, record: RunRecord, peak: float | None, copied: float | None, whole_ms: float | None) -> MeasuredOperator:
     p50_ms = record.latency.p50_ms
-    memory_ms = model.bytes / copied / 1e6
-    compute_ms = model.flops / peak / 1e6 if model.flops is not None and peak else None
     bound: Literal["compute", "memory"] | None = None
-    if compute_ms is not None:
+    roof_ratio = roof_reason = None
+    if model.flops is not None and peak and copied:
+        memory_ms, compute_ms = model.bytes / copied / 1e6, model.flops / peak / 1e6
         bound = "compute" if compute_ms > memory_ms else "memory"
-    least_ms = max(memory_ms, compute_ms) if compute_ms is not None else None
+        roof_ratio = max(memory_ms, compute_ms) / p50_ms if p50_ms else None
+        if roof_ratio is not None and roof_ratio > 1:
+            roof_ratio, roof_reason = None, _ABOVE[bound]
     return MeasuredOperator(
         operator=model.name,
         kind=model.kind,
@@ -146,7 +188,8 @@ def _row(model: OperatorModel, record: RunRecord, peak: float | None, copied: fl
         gflop_per_s=model.flops / p50_ms / 1e6 if model.flops is not None and p50_ms else None,
         gbyte_per_s=model.bytes / p50_ms / 1e6 if p50_ms else None,
         bound=bound,
-        roof_ratio=least_ms / p50_ms if least_ms is not None and p50_ms else None,
+        roof_ratio=roof_ratio,
+        roof_reason=roof_reason,
         share_ratio=model.count * p50_ms / whole_ms if p50_ms and whole_ms else None,
         profiled_ratio=model.profiled_ratio,
         energy_mj=record.energy.gross_mj if record.energy else None,
@@ -195,14 +238,16 @@ def _energy_text(row: MeasuredOperator) -> str:
 
 def operator_notes(profile: OperatorProfile) -> list[str]:
     """Return what the table does not show: the roof, the sum beside the whole, and what is not in it."""
-    peak, copied = plain_digits(profile.peak_gflop_per_s), plain_digits(profile.copy_gbyte_per_s)
-    roof = f"roof, measured in this run: {peak} GFLOP/s (the fastest product of matrices here), {copied} GB/s (copying memory)"
-    notes = [f"{roof}; above 100% of it, data stay in caches or the algorithm needs fewer operations"]
+    peaks = ", ".join(f"{plain_digits(peak)} GFLOP/s in {precision}" for precision, peak in profile.peaks_gflop_per_s.items()) or ABSENT
+    copied = f"{plain_digits(profile.copy_gbyte_per_s)} GB/s (copying memory)"
+    notes = [f"roof, measured in this run: {peaks} (the fastest product of matrices here), {copied}"]
+    above = {reason: [row.operator for row in profile.operators if row.roof_reason == reason] for reason in _ABOVE.values()}
+    notes += [f"no share of the roof for {', '.join(names)}: {reason}" for reason, names in above.items() if names]
     if profile.sum_ms is not None and profile.sum_ratio is not None:
         alone = f"{plain_digits(profile.sum_ms)} ms, {profile.sum_ratio:.1%} of the whole model's {plain_digits(profile.whole_p50_ms)} ms"
         inside = f"inside it the profiler gives them {_percent(profile.profiled_sum_ratio)}"
         why = "alone, an operator finds its data in caches, is not fused with its neighbours and pays for a call of its own"
-        notes.append(f"sum: by their counts the operators alone take {alone}; {inside}. The two differ: {why}")
+        notes.append(f"sum: by their counts the operators alone take {alone}; {inside}. They differ: {why}")
     return [*notes, *profile.doubts, *(f"left out: {reason}" for reason in profile.left_out)]
 
 

@@ -1,14 +1,17 @@
 """A profile for people and tools: which operator took how much of the time, as a table and as a Chrome trace.
 
+Operators are ranked by the median over the inferences: one inference that the machine held up changes no order.
+
 Chrome trace: chrome://tracing and ui.perfetto.dev open it. Source: Trace Event Format, JSON Object Format: complete events (`X`) and
 metadata (`M`), times in us.
 """
 
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -24,26 +27,30 @@ from edgemeter.agent.profile.profiler import ProfiledModel, ProfileEvent, Record
 US_PER_MS = 1000.0
 # Below this much of the time in operators, what is slow may lie outside the table.
 LOW_COVERAGE_RATIO = 0.8
+# A mean is far from its median above this much of the median, and of the median inference.
+_FAR_RATIO, _FAR_OF_INFERENCE_RATIO = 0.25, 0.02
 _PROCESS = 1
 _INFERENCES = 0
+Key = TypeVar("Key", bound=Hashable)
 
 
 class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator over all recorded inferences, or all operators of one type; without the time of others that it called.
 
-    `share_ratio` is its share of the wall time of the inferences.
+    `p50_ms` and `mean_ms` are of its time in an inference, all its calls together; `share_ratio` is that of the medians.
     """
 
     name: str
     type: str
     calls: int
     total_ms: float
+    p50_ms: float
     mean_ms: float
     share_ratio: float
 
 
 class Profile(ProfiledModel, frozen=True, kw_only=True):
-    """A profile. `coverage_ratio`: the share of the inferences' wall time that is spent in operators.
+    """A profile. `coverage_ratio`: the share of the median inference's wall time that is spent in operators.
 
     `slowdown_ratio`: how much slower the median inference is with the profiler than without, taken in turns in the same process.
     """
@@ -59,19 +66,28 @@ class Profile(ProfiledModel, frozen=True, kw_only=True):
 
 def summarise(recorded: RecordedProfile) -> Profile:
     """Return which operators took the time, slowest first."""
-    wall_ms = sum(recorded.profiled_ns) / NS_PER_MS
-    self_us = self_times([event for event in recorded.events if event.category == "operator"])
     plain_ms, profiled_ms = (statistics.median(times) / NS_PER_MS for times in (recorded.plain_ns, recorded.profiled_ns))
+    covered_us = statistics.median(inference_times(recorded.events, lambda _: "")[""])
+    coverage_ratio = covered_us / US_PER_MS / profiled_ms
     return Profile(
         **{name: getattr(recorded, name) for name in ProfiledModel.__struct_fields__},
         queries=len(recorded.profiled_ns),
         plain_p50_ms=plain_ms,
         profiled_p50_ms=profiled_ms,
         slowdown_ratio=profiled_ms / plain_ms - 1,
-        coverage_ratio=sum(us for _, us in self_us) / US_PER_MS / wall_ms,
-        operators=_grouped(self_us, wall_ms, lambda event: (event.name, event.type)),
-        types=_grouped(self_us, wall_ms, lambda event: (event.type, event.type)),
+        coverage_ratio=coverage_ratio,
+        operators=_grouped(recorded.events, coverage_ratio, lambda event: (event.name, event.type)),
+        types=_grouped(recorded.events, coverage_ratio, lambda event: (event.type, event.type)),
     )
+
+
+def inference_times(events: Sequence[ProfileEvent], key: Callable[[ProfileEvent], Key]) -> Mapping[Key, list[float]]:
+    """Return the time of the operators of each key in each inference, us, without what ran inside them; 0 where none ran."""
+    starts_us = sorted(event.start_us for event in events if event.category == "inference")
+    times: dict[Key, list[float]] = defaultdict(lambda: [0.0] * max(1, len(starts_us)))
+    for event, us in self_times([event for event in events if event.category == "operator"]):
+        times[key(event)][max(0, bisect_right(starts_us, event.start_us) - 1)] += us
+    return times
 
 
 def self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, float]]:
@@ -96,18 +112,25 @@ def _is_inside(event: ProfileEvent, other: ProfileEvent) -> bool:
 
 
 def _grouped(
-    operator_times: Iterable[tuple[ProfileEvent, float]], wall_ms: float, key: Callable[[ProfileEvent], tuple[str, str]]
+    events: Sequence[ProfileEvent], coverage_ratio: float, key: Callable[[ProfileEvent], tuple[str, str]]
 ) -> tuple[ProfiledOperator, ...]:
-    times: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for event, us in operator_times:
-        times[key(event)].append(us / US_PER_MS)
+    calls = Counter(key(event) for event in events if event.category == "operator")
+    times = inference_times(events, key)
+    medians_us = {each: statistics.median(us) for each, us in times.items()}
+    sum_us = sum(medians_us.values())
     operators = [
         ProfiledOperator(
-            name=name, type=kind, calls=len(each), total_ms=sum(each), mean_ms=statistics.fmean(each), share_ratio=sum(each) / wall_ms
+            name=each[0],
+            type=each[1],
+            calls=calls[each],
+            total_ms=sum(us) / US_PER_MS,
+            p50_ms=medians_us[each] / US_PER_MS,
+            mean_ms=statistics.fmean(us) / US_PER_MS,
+            share_ratio=coverage_ratio * medians_us[each] / sum_us if sum_us else 0.0,
         )
-        for (name, kind), each in times.items()
+        for each, us in times.items()
     ]
-    return tuple(sorted(operators, key=lambda operator: -operator.total_ms))
+    return tuple(sorted(operators, key=lambda operator: (-operator.p50_ms, -operator.total_ms)))
 
 
 def show_profile(profile: Profile, *, by_type: bool, top: int, console: Console | None = None) -> None:
@@ -120,11 +143,11 @@ def show_profile(profile: Profile, *, by_type: bool, top: int, console: Console 
     about = f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, {threads})"
     print_text(console, f"{about}: {profile.queries} inferences of {profile.data} under the profiler")
     console.print(_table(rows[:top], profile, left_out=rows[top:], by_type=by_type))
-    print_lines(console, profile_notes(profile))
+    print_lines(console, profile_notes(profile, rows))
 
 
-def profile_notes(profile: Profile) -> list[str]:
-    """Return the limits of the table."""
+def profile_notes(profile: Profile, rows: Sequence[ProfiledOperator]) -> list[str]:
+    """Return the limits of the table of these rows."""
     coverage = f"coverage: {profile.coverage_ratio:.1%} of the inference time is spent in operators"
     if profile.coverage_ratio < LOW_COVERAGE_RATIO:
         coverage += "; the rest is overhead of the runtime and rounding of the profiler, which this table does not show"
@@ -134,7 +157,21 @@ def profile_notes(profile: Profile) -> list[str]:
         f"these are not latencies: with the profiler the median inference took {plain_digits(profile.profiled_p50_ms)} ms, "
         f"without {plain_digits(profile.plain_p50_ms)} ms ({change}); `edgemeter run` measures latency"
     )
-    return [coverage, slower]
+    return [coverage, slower, *_disturbed(rows, profile.profiled_p50_ms)]
+
+
+def _disturbed(rows: Sequence[ProfiledOperator], inference_ms: float) -> list[str]:
+    """Return a line on the operators whose mean is far from their median, none if there are none."""
+    least_ms = _FAR_OF_INFERENCE_RATIO * inference_ms
+    far = [row for row in rows if abs(row.mean_ms - row.p50_ms) > max(_FAR_RATIO * row.p50_ms, least_ms)]
+    if not far:
+        return []
+    sum_ms = sum(row.mean_ms for row in rows)
+    far.sort(key=lambda row: -abs(row.mean_ms - row.p50_ms))
+    shares = [f"{row.name} takes {row.share_ratio:.1%} by its median, {row.mean_ms / sum_ms:.1%} by its mean" for row in far[:3]]
+    further = f" (and {len(far) - 3} more)" if len(far) > 3 else ""
+    why = "other work held some inferences up, or the operator's work depends on its input; the table goes by medians"
+    return [f"{'; '.join(shares)}{further}: {why}"]
 
 
 def _table(rows: tuple[ProfiledOperator, ...], profile: Profile, left_out: tuple[ProfiledOperator, ...], *, by_type: bool) -> Table:
@@ -142,16 +179,16 @@ def _table(rows: tuple[ProfiledOperator, ...], profile: Profile, left_out: tuple
     table.add_column("operator", overflow="fold")
     if not by_type:
         table.add_column("type", overflow="fold")
-    for heading in ("calls", "total ms", "share", "mean ms"):
+    for heading in ("calls", "p50 ms", "share", "mean ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         kind = [] if by_type else [row.type]
-        table.add_row(row.name, *kind, str(row.calls), plain_digits(row.total_ms), f"{row.share_ratio:.1%}", plain_digits(row.mean_ms, 3))
+        table.add_row(row.name, *kind, str(row.calls), plain_digits(row.p50_ms, 3), f"{row.share_ratio:.1%}", plain_digits(row.mean_ms, 3))
     blank = [] if by_type else [""]
     if left_out:
-        calls, total_ms = sum(row.calls for row in left_out), sum(row.total_ms for row in left_out)
+        calls, p50_ms = sum(row.calls for row in left_out), sum(row.p50_ms for row in left_out)
         share = f"{sum(row.share_ratio for row in left_out):.1%}"
-        table.add_row(f"({len(left_out)} more)", *blank, str(calls), plain_digits(total_ms), share, "", style="dim")
+        table.add_row(f"({len(left_out)} more)", *blank, str(calls), plain_digits(p50_ms, 3), share, "", style="dim")
     table.add_row("(in no operator)", *blank, "", "", f"{max(0.0, 1 - profile.coverage_ratio):.1%}", "", style="dim")
     return table
 

@@ -37,7 +37,7 @@ _POSE_COLUMNS = 1 + 3 * KEYPOINTS
 _IDS = "numbered as COCO's ids are"
 # DETR was trained on COCO's ids 0..90, of which 0 means nothing, and "no object" besides.
 _DETR_CLASSES = 91
-_IMAGENET = (1000, 1001)
+IMAGENET_CLASSES = (1000, 1001)
 # As Ultralytics calls the tasks: ours, the family, and what a row holds beside classes.
 _HEADS = {
     "segment": ("segmentation", "yolo-seg", 4 + PROTOTYPES),
@@ -97,7 +97,7 @@ def _is_scores(shape: Shape) -> bool:
 
 def _classifier(shape: Shape, name: str, description: SelfDescription) -> OutputFamily:
     classes = max(size or 0 for size in shape)
-    if classes in _IMAGENET or classes == len(description.labels):
+    if classes in IMAGENET_CLASSES or classes == len(description.labels):
         return OutputFamily("classifier", "classification", classes, f"its {classes} scores")
     if description.labels and description.task in (None, "classify"):
         raise UnknownFamilyError(f"it gives {classes} scores and names {len(description.labels)} classes")

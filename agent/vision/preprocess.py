@@ -101,7 +101,9 @@ def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
         scale = image.crop_ratio * min(photo_width / image.width, photo_height / image.height)
         half_x, half_y = image.width * scale / 2, image.height * scale / 2
         x, y = photo_width / 2, photo_height / 2
-        return Placement((x - half_x, y - half_y, x + half_x, y + half_y), image.width, image.height, 0, 0)
+        # Rounding leaves the photograph where the crop is all of it.
+        crop = (max(x - half_x, 0.0), max(y - half_y, 0.0), min(x + half_x, float(photo_width)), min(y + half_y, float(photo_height)))
+        return Placement(crop, image.width, image.height, 0, 0)
     scale = min(image.width / photo_width, image.height / photo_height)
     width, height = max(round(photo_width * scale), 1), max(round(photo_height * scale), 1)
     if image.resize == "letterbox-top-left":

@@ -1,7 +1,7 @@
 """One address into a part file: resumes where it stopped, and never joins pieces of different files.
 
-HTTP and HTTPS only, never from HTTPS down to HTTP, through proxies, with a timeout. On urllib, because the house's HTTP client is for
-devices on the local network: it reads whole answers and knows neither proxies nor redirects.
+HTTP and HTTPS only, never from HTTPS down to HTTP, through proxies, with a timeout and a least pace. On urllib, because the
+house's HTTP client is for devices on the local network: it reads whole answers and knows neither proxies nor redirects.
 """
 
 import errno
@@ -26,6 +26,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.progress import Tell
 from edgemeter.models.catalogue.catalogue import is_address
+from edgemeter.models.fetch.pace import SLOW_S, Pace, TooSlowError
 
 logger = logging.getLogger(__name__)
 
@@ -103,23 +104,25 @@ class PartFile:
 class Transport:
     """How to reach servers. `proxy` replaces http_proxy and https_proxy of the environment; no_proxy always applies.
 
-    `pause` waits that many seconds before another try.
+    `slow_s` is the period over which a server has to keep the least pace; `pause` waits that many seconds before another try.
     """
 
     proxy: str | None = None
     timeout_s: float = TIMEOUT_S
+    slow_s: float = SLOW_S
     pause: Callable[[float], None] = time.sleep
 
-    def open(self, address: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """Return the response to a GET: status 200, 206 or 416, its body unread.
+    def open(self, address: str, headers: Mapping[str, str], pace: Pace) -> http.client.HTTPResponse:
+        """Return the response to a GET: status 200, 206 or 416, its body unread, which comes at that pace at least.
 
         Raises:
             TransientError: no connection, a timeout, or a busy server.
             UnavailableError: the server refuses, or redirects to where we do not follow.
+            TooSlowError: it sends too little.
         """
         request = urllib.request.Request(address, headers={"User-Agent": "edgemeter", "Accept-Encoding": "identity", **headers})  # noqa: S310 - checked by the opener
         try:
-            response: http.client.HTTPResponse = self._opener().open(request, timeout=self.timeout_s)
+            response: http.client.HTTPResponse = self._opener(pace).open(request, timeout=self.timeout_s)
         except urllib.error.HTTPError as error:
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and "Range" in headers:
                 return error  # type: ignore[return-value] # an HTTPError is also the response
@@ -130,14 +133,13 @@ class Transport:
             raise lost(address, error) from error
         return response
 
-    def _opener(self) -> urllib.request.OpenerDirector:
+    def _opener(self, pace: Pace) -> urllib.request.OpenerDirector:
         # Not build_opener: it would also open file:, ftp: and data: addresses.
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(None if self.proxy is None else dict.fromkeys(("http", "https"), self._checked_proxy())),
             urllib.request.UnknownHandler(),
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPSHandler(context=ssl.create_default_context()),
+            *pace.handlers(),
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
             _Redirects(),
@@ -163,6 +165,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if becomes not in ("http", "https") or (was == "https" and becomes == "http"):
             redirect = f"{redacted(req.full_url)} redirects to {redacted(newurl)}"
             raise UnavailableError(f"{redirect}: not followed; only https to https, and http to http or https, are")
+        # The library would read its body to the end, of which there may be none.
+        fp.close()
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -208,15 +212,21 @@ def download(address: str, part: PartFile, expected: ExpectedFile, transport: Tr
     it, has another file by now, or sent no validator, sends everything again.
 
     Raises:
-        TransientError: the connection broke too often, or the disk is full; what has arrived is kept.
+        TransientError: the connection broke too often or is too slow, or the disk is full; what has arrived is kept.
         UnavailableError: the server refuses, or has another file than expected.
     """
-    failed, largest_bytes = 0, part.size_bytes
+    failed, largest_bytes, pace = 0, part.size_bytes, Pace(transport.slow_s)
     while True:
         try:
-            return _download_once(address, part, expected, transport, report)
+            return _download_once(address, part, expected, transport, report, pace)
+        except TooSlowError as error:
+            advice = f"{part.size_bytes} bytes are kept, fetch again to resume, or name a --mirror"
+            raise TransientError(f"{redacted(address)}: {error}; {advice}") from error
         except _BrokenError as error:
             failed = 1 if part.size_bytes > largest_bytes else failed + 1
+            if failed > 1:
+                # A try without a new byte is counted as one, not as slow.
+                pace.restart()
             largest_bytes = max(largest_bytes, part.size_bytes)
             if failed >= TRIES:
                 raise TransientError(f"{error}, {TRIES} times; {part.size_bytes} bytes are kept, fetch again to resume") from error
@@ -224,7 +234,7 @@ def download(address: str, part: PartFile, expected: ExpectedFile, transport: Tr
             transport.pause(0.5 * 2 ** (failed - 1))
 
 
-def _download_once(address: str, part: PartFile, expected: ExpectedFile, transport: Transport, report: Tell) -> None:
+def _download_once(address: str, part: PartFile, expected: ExpectedFile, transport: Transport, report: Tell, pace: Pace) -> None:
     """Request once what is missing, and append it."""
     origin = part.origin()
     have = part.size_bytes if origin and origin.address == address and origin.validator else 0
@@ -232,7 +242,7 @@ def _download_once(address: str, part: PartFile, expected: ExpectedFile, transpo
         return
     headers = {"Range": f"bytes={have}-", "If-Range": origin.validator or ""} if origin and have else {}
     try:
-        response = transport.open(address, headers)
+        response = transport.open(address, headers, pace)
     except TransientError as error:
         raise _BrokenError(str(error)) from error
     with response:
@@ -240,7 +250,7 @@ def _download_once(address: str, part: PartFile, expected: ExpectedFile, transpo
             part.drop()
             raise _BrokenError(f"{redacted(address)}: the file there is shorter than what has arrived")
         total = _begin(address, response, part, have, expected)
-        _append(address, response, part, total, expected, report)
+        _append(address, response, part, total, expected, report, pace)
 
 
 def _begin(address: str, response: http.client.HTTPResponse, part: PartFile, have: int, expected: ExpectedFile) -> int | None:
@@ -271,14 +281,15 @@ def _begin(address: str, response: http.client.HTTPResponse, part: PartFile, hav
 
 
 def _append(
-    address: str, response: http.client.HTTPResponse, part: PartFile, total: int | None, expected: ExpectedFile, report: Tell
+    address: str, response: http.client.HTTPResponse, part: PartFile, total: int | None, expected: ExpectedFile, report: Tell, pace: Pace
 ) -> None:
     """Write the body to the end of the part, and sync it."""
-    received_bytes, limit = part.size_bytes, expected.limit_bytes if total is None else total
+    received_bytes, limit = part.size_bytes, total or expected.size_bytes or expected.limit_bytes
     try:
         with part.path.open("ab") as file:
             while chunk := _chunk(address, response):
                 received_bytes += len(chunk)
+                pace.count(len(chunk))
                 if received_bytes > limit:
                     part.drop()
                     raise UnavailableError(f"{redacted(address)}: more than the {limit} bytes expected")

@@ -159,6 +159,23 @@ def test_a_classifier_with_background_is_shifted_back():
     assert (card.input.resize, card.input.crop_ratio, card.input.mean[0]) == ("centre-crop", 0.875, 128)
 
 
+@pytest.mark.parametrize(
+    ("classes", "shape", "metadata", "resize"),
+    [
+        (2, (1, 96, 96, 3), {}, "stretch-smooth"),
+        (10, (1, 3, 32, 32), {}, "centre-crop"),
+        (1000, (1, 224, 224, 3), {}, "centre-crop"),
+        (2, (1, 224, 224, 3), {"task": "classify"}, "centre-crop"),
+    ],
+    ids=["fine-tuned in TensorFlow", "in PyTorch", "ImageNet's", "Ultralytics'"],
+)
+def test_a_classifier_is_resized_as_its_trainer_does(classes, shape, metadata, resize):
+    """TensorFlow's trainers shrink the whole photograph; ImageNet's evaluation and PyTorch's recipes crop."""
+    card, notes = recognised("mobilenet_vww.tflite", tensors(shape), tensors((1, classes)), metadata)
+    assert card.input.resize == resize
+    assert any("set input.resize" in note for note in notes) == (resize == "stretch-smooth")
+
+
 def test_a_float_classifiers_range_is_read_or_guessed_aloud():
     """What the file says; else what is usual for its framework, with a warning."""
     for name, metadata, mean, sd, guessed in [

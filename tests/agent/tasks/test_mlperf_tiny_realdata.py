@@ -16,6 +16,7 @@ from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.suite import MLPERF_TINY
 from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.recognition.recognise import recognise
 from edgemeter.agent.tasks.anomaly_detection import auc
 from edgemeter.models.catalogue.shipped_models import card_text
 from tests.fixtures.audio_factory import labels_csv, mlperf_card, tone, write_recording
@@ -51,6 +52,18 @@ def test_visual_wake_words_reach_the_target_on_photographs_of_coco(realdata):
     assert accuracy.value == pytest.approx(58 / 72, abs=1.5 / 72)
     low, high = wilson_interval(round(accuracy.value * 72), 72)
     assert low < 0.80 < high
+
+
+def test_a_visual_wake_word_model_without_a_card_scores_as_with_the_catalogues(realdata, tmp_path):
+    """What the recogniser makes of it takes photographs as its trainer did: the same photographs are right."""
+    annotations = realdata / "annotations" / "coco_tiny_80_instances_val2017.json"
+    data = open_folder(realdata / "images" / "coco_tiny_80", annotations, reader="visual-wake-words")
+    model = tmp_path / "mobilenet_vww_int8.tflite"
+    shutil.copy(realdata / "mlperf_tiny" / "vww_96_int8.tflite", model)
+    runtime = runtimes.create("litert")
+    card, _ = recognise(model, runtime.load(model, runtimes.Options()))
+    runtime.close()
+    assert scored(model, card, data).value == scored(model, mlperf_card("mlperf-tiny-vww"), data).value
 
 
 @pytest.mark.parametrize("name", ["ad01_fp32.tflite", "ad01_int8.tflite"])

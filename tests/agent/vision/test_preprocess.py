@@ -1,5 +1,7 @@
 """From photograph to input tensor, and from outputs to real values."""
 
+import itertools
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -45,6 +47,16 @@ def test_letterbox_centres_and_rounds_as_ultralytics():
 def test_letterbox_top_left_starts_at_the_corner():
     """YOLOX pads right and below only."""
     assert corners_of((416, 208), make_input(height=416, width=416, resize="letterbox-top-left")) == (0, 0, 416, 208)
+
+
+def test_a_crop_of_the_whole_shorter_side_lies_within_the_photograph():
+    """Of any size, whatever the rounding: Pillow refuses a box that begins at -1e-14."""
+    image = make_input(resize="centre-crop", crop_ratio=1.0, width=224, height=224)
+    for width, height in itertools.product(range(31, 900, 29), range(37, 900, 31)):
+        x1, y1, x2, y2 = placement_of((width, height), image).crop
+        assert 0 <= x1 < x2 <= width, (width, height)
+        assert 0 <= y1 < y2 <= height, (width, height)
+        assert x2 - x1 == pytest.approx(y2 - y1)
 
 
 def test_centre_crop_takes_the_middle_of_the_shorter_side():

@@ -18,7 +18,7 @@ and meaning.
 
 A field of the [record](record.md) has the record's name; inside a part, the part's name comes first: `p50_ms` of `latency` is
 `latency_p50_ms`. A list or a map is JSON text. `exact_TAG` is the exact text of a tag that cannot hold it. With `--influx-fields figures`
-only these fields are written: {figures}.
+only those are written that this file marks in its column `figures`.
 
 """
 # Ends the name of a field that is written with `--influx-fields figures`.
@@ -94,14 +94,15 @@ def csv_file() -> str:
 
 
 def page() -> str:
-    """Return the page: the tags, how the fields of a run are named, and the other measurements."""
+    """Return the page: the tags, how the fields of a run are named, and the names in the other measurements."""
     all_rows = list(rows())
-    figures = ", ".join(f"`{row[2].removesuffix(STAR)}`" for row in all_rows if row[2].endswith(STAR))
-    tags = ((f"`{row[2]}`", row[4]) for row in all_rows if row[:2] == ("run", "tag"))
-    text = HEAD.format(figures=figures) + table(["tag", "meaning"], tags)
+    tags = [row for row in all_rows if row[:2] == ("run", "tag")]
+    plain = ", ".join(f"`{row[2]}` ({row[4].partition(' ')[0]})" for row in tags if row[2] not in TEXTS)
+    text = f"{HEAD}Tags with the field of the record: {plain}; and\n\n"
+    text += table(["tag", "meaning"], ((f"`{row[2]}`", row[4]) for row in tags if row[2] in TEXTS))
     for measurement in dict.fromkeys(row[0] for row in all_rows if row[0] != "run"):
         fields_and_tags = [row for row in all_rows if row[0] == measurement]
         names = ", ".join(f"`{row[2]}`" for row in fields_and_tags if row[1] == "tag")
         text += f"\n## Measurement {measurement}\n\nTags: {names.replace('`as `run``', 'as `run`')}.\n\n"
-        text += table(["field", "meaning"], ((f"`{row[2]}` {row[3]}", row[4]) for row in fields_and_tags if row[1] == "field"))
+        text += f"Fields: {', '.join(f'`{row[2]}`' for row in fields_and_tags if row[1] == 'field')}.\n"
     return text

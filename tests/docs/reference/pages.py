@@ -8,7 +8,7 @@ from pathlib import Path
 from edgemeter.agent.settings.files import FILES, sample
 from edgemeter.agent.verdict import judge
 from edgemeter.collector.compare.pairing import comparability_kinds, comparability_rules
-from tests.docs.reference import commands, figures, influx_fields, messages, parts, records, settings, sql_views
+from tests.docs.reference import card, commands, figures, influx_fields, messages, parts, records, settings, sql_views
 from tests.docs.reference.tables import table
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
@@ -43,6 +43,7 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "runtimes.md": ("Runtimes", "libraries, backends, settings, and what is timed", parts.runtimes_page),
     "generators.md": ("Generators", "what generates text, its settings, and what is timed", parts.generators_page),
     "decoders.md": ("Decoders", "from a detector's outputs to boxes", parts.decoders_page),
+    "card.md": ("The model card", "every key of a model's card, and how photographs are resized", card.page),
     "record.md": ("The run record", "every field with its unit", records.page),
     "rules.md": (
         "My run is suspect: what now",

@@ -16,8 +16,8 @@ One measurement of one case in one process. Its schema number is {number}.
 - **Free texts** (reasons, notes, warnings, evidence) may change.
 - **Units** end the names. A ratio is 0..1. Absent is null, never 0.
 
-[record.schema.json](record.schema.json) has the type, unit and meaning of every field, as `edgemeter config schema` prints it. Below, the
-fields of a run have their meaning; of the parts inside it, the names show the structure.
+[record.schema.json](record.schema.json) has type, unit and meaning of every field, as `edgemeter config schema` prints it. Below are the
+fields of a run, and the names in its parts.
 
 """
 
@@ -31,7 +31,7 @@ def page() -> str:
     text = HEAD.format(number=record.SCHEMA) + table(["field", "meaning"], run)
     for name in inner:
         fields = ", ".join(f"`{field}`{_link(kind, ' ')}" for field, kind in parts[name]["properties"].items())
-        text += f"\n## {name}\n\n{parts[name].get('description', '')}\n\n{fields}\n"
+        text += f"\n## {name}\n\n{fields}\n"
     return text
 
 

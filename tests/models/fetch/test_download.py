@@ -1,11 +1,15 @@
 """Downloads over a real server: whole, resumed, cut, changed, refused, with no room for them; proxies, redirects and certificates."""
 
+import contextlib
+import socket
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.progress import no_progress
+from edgemeter.models.fetch import pace
 from edgemeter.models.fetch.download import TRIES, ExpectedFile, Origin, PartFile, Transport, download, redacted
 from tests.fixtures.catalogue_factory import content
 from tests.fixtures.certificates import Authority
@@ -21,11 +25,38 @@ def part(tmp_path):
     return PartFile(tmp_path / "m.onnx")
 
 
-def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress, timeout_s=5.0):
+def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress, **settings):
     """Download without pauses and return what was paused."""
     paused = []
-    download(address, part, ExpectedFile(size_bytes, limit_bytes), Transport(timeout_s=timeout_s, pause=paused.append), tell)
+    transport = Transport(**{"timeout_s": 5.0, "pause": paused.append} | settings)
+    download(address, part, ExpectedFile(size_bytes, limit_bytes), transport, tell)
     return paused
+
+
+@contextlib.contextmanager
+def endless(head, chunk, pause_s=0.0):
+    """Run a server that answers every request with `head`, then `chunk` again and again, while the block lasts; yield its address."""
+    over, listener = threading.Event(), socket.create_server(("127.0.0.1", 0))
+
+    def answer(connection):
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(head)
+            while not over.wait(pause_s):
+                connection.sendall(chunk)
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/m"
+    over.set()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
 
 
 def test_a_file_arrives_whole(server, part):
@@ -155,6 +186,55 @@ def test_a_silent_server_is_not_waited_for_for_ever(server, part):
         get(server.put("/m", BODY, wait_s=1.0), part, timeout_s=0.05)
 
 
+LENGTH = b'HTTP/1.1 200 OK\r\nETag: "a"\r\nContent-Length: 9000000\r\n\r\n'
+OPEN = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "chunk"),
+    [(LENGTH, b"x"), (OPEN, b"x"), (b"HTTP/1.1 200 OK\r\nX: ", b"x"), (OPEN[:-2] + b"Transfer-Encoding: chunked\r\n\r\n", b"0")],
+    ids=["body", "body without a length", "header", "size of a chunk"],
+)
+def test_a_server_that_sends_a_little_for_ever_is_given_up(part, head, chunk):
+    """A byte each 20 ms: no timeout ends it, in whatever part of the answer; what has arrived is kept."""
+    with endless(head, chunk, pause_s=0.02) as address, pytest.raises(TransientError, match=r"\d+ bytes in \d s.*bytes are kept"):
+        get(address, part, slow_s=0.5)
+
+
+def test_what_came_slowly_is_resumed(server, part, monkeypatch):
+    """The bytes of a try that was given up count for the next."""
+    monkeypatch.setattr(pace, "SLOWEST_BYTES_S", 10_000_000)
+    address = server.put("/m", BODY, drip_s=0.3)
+    with pytest.raises(TransientError, match="bytes are kept, fetch again to resume"):
+        get(address, part, slow_s=1.0)
+    monkeypatch.undo()
+    arrived = part.size_bytes
+    assert 0 < arrived < len(BODY)
+    server.resources["/m"].drip_s = 0.0
+    get(address, part)
+    assert part.path.read_bytes() == BODY
+    assert server.asked("/m")[-1]["Range"] == f"bytes={arrived}-"
+
+
+def test_bytes_that_are_cut_off_one_by_one_are_too_slow(server, part):
+    """Each try gains one, so that tries alone would never be enough."""
+    address = server.put("/m", BODY, cuts=[1] * 1_000_000)
+    with pytest.raises(TransientError, match="and fewer than 1000 a second"):
+        get(address, part, slow_s=0.5)
+
+
+def test_a_server_that_sends_without_end_is_refused(part):
+    """By the size in the catalogue where there is one, however much the cache may hold; a redirect's body is not read."""
+    with endless(OPEN, b"x" * 65_536) as address, pytest.raises(UnavailableError, match="more than the 100000 bytes"):
+        get(address, part, 100_000, limit_bytes=10_000_000_000)
+    with endless(OPEN, b"x" * 65_536) as address, pytest.raises(UnavailableError, match="more than the 10000000 bytes"):
+        get(address, part)
+    moved = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/m\r\n\r\n"
+    with endless(moved, b"x" * 65_536) as address, pytest.raises(TransientError, match="refused"):
+        get(address, part)
+    assert part.size_bytes == 0
+
+
 def test_nobody_at_the_address(part):
     """Connection refused, named with the address, without a query's secrets."""
     with pytest.raises(TransientError, match=r"http://127\.0\.0\.1:1/m: .*refused") as raised:
@@ -199,7 +279,7 @@ def test_a_disk_without_room_is_reported_before_the_body(server, part, monkeypat
 
 def body(transport, address):
     """Return what lies at the address."""
-    with transport.open(address, {}) as answer:
+    with transport.open(address, {}, pace.Pace(60.0)) as answer:
         return answer.read()
 
 
