@@ -59,6 +59,8 @@ METRICS: Mapping[str, AccuracyMetric] = {
     "accuracy": AccuracyMetric("accuracy", "Share of right classes"),
     "f1": AccuracyMetric("F1", "F1 of class 1"),
     "matthews": AccuracyMetric("Matthews", "Matthews correlation"),
+    "pearson": AccuracyMetric("Pearson", "Pearson's correlation"),
+    "spearman": AccuracyMetric("Spearman", "Spearman's rank correlation"),
     "squad_f1": AccuracyMetric("SQuAD F1", "F1 of the answers' words"),
     "exact_match": AccuracyMetric("exact match"),
     "f1_has_answer": AccuracyMetric("F1, answerable", "F1 of questions with an answer"),

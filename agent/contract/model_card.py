@@ -11,6 +11,9 @@ from edgemeter.agent.base.types import Name, Sha256
 
 Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop"]
 
+DepthCrop = Literal["none", "garg", "eigen", "eigen-nyu"]
+DepthScaling = Literal["none", "median", "least-squares"]
+
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
     """How a photograph becomes the model's input.
@@ -104,7 +107,8 @@ IMAGE = "image"
 class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How outputs become predictions. `label_offset` is added to a class index to give its place in the label map.
 
-    `depth` is what a model of depth gives: metres, or inverse depth without scale.
+    `depth` is what a model of depth gives: metres, or inverse depth without scale. What else is of depth replaces the protocol of the data:
+    true depths outside `depth_min_m` and `depth_max_m` or the crop do not count; `depth_scaling` fits predictions to each photograph.
     """
 
     classes: int | None = None
@@ -115,6 +119,10 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_detections: int = 300
     strides: tuple[int, ...] = ()
     depth: Literal["metres", "inverse"] = "metres"
+    depth_min_m: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    depth_max_m: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    depth_crop: DepthCrop | None = None
+    depth_scaling: DepthScaling | None = None
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,6 @@ Corners are in pixels, in order around the object; `difficult` (0 or 1; 0 if it 
 Source: DOTA_devkit `readme.md`, section "Annotation format".
 """
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import text_lines
-from edgemeter.agent.datasets.items import list_photographs, photographs_in
+from edgemeter.agent.datasets.items import is_number, list_photographs, photographs_in
 
 _FORM = "each line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`, in pixels, difficult 0 or 1"
 _HEADINGS = ("imagesource:", "gsd:", "acquisition")
@@ -42,7 +41,7 @@ class Dota:
                 path = annotations / f"{Path(name).stem}.txt"
                 words = next((words for _, words in _lines(path)), None) if path.is_file() else None
                 if words is not None:
-                    return len(words) >= 9 and not _is_number(words[8])
+                    return len(words) >= 9 and not is_number(words[8])
         return False
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
@@ -64,14 +63,7 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _object(path: Path, number: int, words: list[str]) -> OrientedObject:
-    if len(words) not in (9, 10) or not all(map(_is_number, words[:8])) or words[9:] not in ([], ["0"], ["1"]):
+    if len(words) not in (9, 10) or not all(map(is_number, words[:8])) or words[9:] not in ([], ["0"], ["1"]):
         raise ConfigError(f"the labels {str(path)!r}: line {number} is {' '.join(words)[:80]!r}: {_FORM}")
     values = [float(word) for word in words[:8]]
     return OrientedObject(tuple(zip(values[::2], values[1::2], strict=True)), words[8], words[9:] == ["1"])
-
-
-def _is_number(word: str) -> bool:
-    try:
-        return math.isfinite(float(word))
-    except ValueError:
-        return False
