@@ -39,6 +39,16 @@ _OUTLINES = ("segmentation", "keypoints")
 _Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
 
+class Rle(msgspec.Struct, frozen=True):
+    """A mask as a run-length code: `size` is height and width, `counts` the runs, compressed to a text or not."""
+
+    size: tuple[int, int]
+    counts: str | list[int]
+
+
+Outline = list[_Polygon] | Rle
+
+
 def box_form_problem(noun: str, boxes: Boxes, sizes: Boxes) -> str | None:
     """Return why these boxes of `noun` (float64 [n, 4]) can hardly be x, y, width, height in pixels, None if nothing speaks against it.
 
@@ -157,6 +167,11 @@ def image_fields(path: Path) -> dict[str, dict[int, str]]:
     }
 
 
+def image_names(document: CocoDocument) -> dict[int, str]:
+    """Return the file name of each image by its id; of one without a file name its id."""
+    return {image.id: image.file_name or str(image.id) for image in document.images}
+
+
 def _decode_document(content: bytes) -> CocoDocument:
     try:
         return msgspec.json.decode(content, type=CocoDocument)
@@ -237,19 +252,14 @@ def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
     return {**fields, "bbox": list(annotation.bbox), "area": area}
 
 
-class _Rle(msgspec.Struct, frozen=True):
-    size: tuple[int, int]
-    counts: str | list[int]
-
-
 def outline_of(annotation: Mapping[str, Any]) -> list[list[float]] | dict[str, Any]:
     """Return the outline of a plain annotation as COCO has it: polygons, or a run-length code.
 
     Raises:
         ConfigError: it has none, or a garbled one; the message names the annotation.
     """
-    outline = _decoded(annotation, "segmentation", list[_Polygon] | _Rle, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code")
-    if isinstance(outline, _Rle):
+    outline = _decoded(annotation, "segmentation", Outline, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code")
+    if isinstance(outline, Rle):
         return {"size": list(outline.size), "counts": outline.counts}
     if not outline or any(len(polygon) % 2 for polygon in outline):
         raise ConfigError(f"annotation {annotation['id']}: its segmentation is empty, or has an x without y: correct it")

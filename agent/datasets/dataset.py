@@ -8,7 +8,7 @@ none, or a list of their classes (.txt).
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
-from edgemeter.agent.datasets.clusters import Clusters, clusters_of
+from edgemeter.agent.datasets.clusters import Clusters, Fields, clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
 
@@ -35,7 +35,8 @@ class Dataset:
     index is only the place among those names, and a model must know them or have as many. `groups` maps item names to a group.
     `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
     `clusters` are what the annotations or a rule name of the items that belong together, None where nothing does.
-    `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
+    `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is. `fields` are what a
+    ground truth without its files states of items besides.
     `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
     the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them.
     """
@@ -53,6 +54,7 @@ class Dataset:
     needed: tuple[Path, ...] = ()
     targets: Mapping[str, object] | None = None
     clusters: Clusters | None = None
+    fields: Fields = field(default_factory=dict)
 
     @property
     def has_truth(self) -> bool:
@@ -83,7 +85,12 @@ def open_folder(
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
     """
-    truth = _truth(images, annotations, reader)
+    truth = read_truth(images, annotations, reader)
+    if truth is not None and isinstance(truth.content, CocoDocument):
+        unnamed = sum(image.file_name is None for image in truth.content.images)
+        of_all = f"{unnamed} of the {len(truth.content.images)} images in {str(annotations)!r}"
+        if unnamed:
+            raise ConfigError(f"{of_all} have no file_name: add it, or score predictions only")
     named = list_items(images) if truth is None else truth.named()
     if not named:
         raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(images)!r}")
@@ -110,6 +117,16 @@ def open_folder(
     return _with_truth(replace(dataset, clusters=clusters), truth.content, names_in_set)
 
 
+def without_files(truth: GroundTruth, name: str, cluster_by: str | None = None) -> Dataset:
+    """Return the items of a ground truth to score predictions of, of which no file is read; the hash is that of the ground truth alone."""
+    names_in_set = truth.named()
+    inside = {item.name: item for item in truth.items}
+    items = tuple(inside.get(item_name) or item_of_file(Path(), item_name) for item_name in names_in_set)
+    clusters = clusters_of(names_in_set, truth.fields, cluster_by)
+    dataset = Dataset(name, items, truth.sha256(), warnings=truth.warnings, clusters=clusters, fields=truth.fields)
+    return _with_truth(dataset, truth.content, names_in_set)
+
+
 def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, names_in_set: list[str]) -> Dataset:
     """Return the data set with the ground truth of its items."""
     if isinstance(content, CocoDocument):
@@ -122,7 +139,7 @@ def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, 
     return replace(dataset, targets={name: content.values[name] for name in names_in_set}, groups=groups)
 
 
-def _truth(folder: Path, annotations: Path | None, reader_name: str | None) -> GroundTruth | None:
+def read_truth(folder: Path, annotations: Path | None, reader_name: str | None = None) -> GroundTruth | None:
     """Return the ground truth, as the wanted reader or the first that recognises it reads it; None of photographs without annotations.
 
     Raises:

@@ -11,9 +11,9 @@
 | RTE | index, sentence1, sentence2, label | entailment, not_entailment | accuracy |
 | MNLI | index, ..., sentence1, sentence2, ..., gold_label | contradiction, entailment, neutral | accuracy |
 
-A plain table has a heading with `sentence` or `text` (or `sentence1` and `sentence2`) and `label`, or `score` for a number; a column `group`
-names the group of a text. Quotation marks stand for themselves. Source of layouts and metrics: A. Wang et al., GLUE (arXiv:1804.07461),
-gluebenchmark.com.
+A plain table has a heading with `sentence` or `text` (or `sentence1` and `sentence2`) and `label`, or `score` for a number; a column
+`group` names the group of a text. Quotation marks stand for themselves. Source of layouts and metrics: A. Wang et al., GLUE
+(arXiv:1804.07461), gluebenchmark.com.
 
 SQuAD 1.1 and 2.0 are nested JSON, an item per question:
 {"version", "data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],

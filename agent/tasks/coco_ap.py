@@ -146,6 +146,17 @@ def mask_code(mask: NDArray[np.uint8]) -> dict[str, Any]:
     return code
 
 
+def outline_code(outline: Sequence[Sequence[float]] | Mapping[str, Any], height: int, width: int) -> dict[str, Any]:
+    """Return the run-length code of an outline: of polygons (pixels of the image), or a code, which may be a list of runs."""
+    hotcoco_mask = _hotcoco().mask
+    code: Any = (
+        hotcoco_mask.fr_py_objects(outline, height, width)
+        if not isinstance(outline, Mapping) or isinstance(outline["counts"], list)
+        else outline
+    )
+    return dict(hotcoco_mask.merge(code) if isinstance(code, list) else code)
+
+
 def _hotcoco() -> Any:
     return import_extra("hotcoco", "vision", "COCO average precision needs hotcoco, which is not installed")
 
