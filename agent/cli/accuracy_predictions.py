@@ -129,8 +129,8 @@ def _in_coco_form(results: CocoResults, truth: Truth) -> Found:
         else:
             if isinstance(shape, dict) and tuple(shape["size"]) != sizes[image]:
                 raise ConfigError(
-                    f"the mask of result number {number} is of {list(shape['size'])} pixels, its image of {list(sizes[image])} (height, width): "
-                    "give masks of the whole image"
+                    f"the mask of result number {number} is of {list(shape['size'])} pixels, its image of {list(sizes[image])} "
+                    "(height, width): give masks of the whole image"
                 )
             part = {"segmentation": outline_code(shape, *sizes[image])}
         scored.append({"image_id": image, "category_id": int(row[CATEGORY]), "score": float(row[SCORE]), **part})

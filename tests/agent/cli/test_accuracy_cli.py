@@ -206,6 +206,26 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_model_on_annotations_without_objects_is_not_valid(tmp_path):
+    """`accuracy` and `run`: no figure, the reason by name, and not the verdict `valid`."""
+    pytest.importorskip("ai_edge_litert")
+    model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
+    truth = json.loads((SCENES / "annotations.json").read_text())
+    empty = written(tmp_path, "empty.json", {**truth, "annotations": []})
+    arguments = ("--model", model, "--data", SCENES / "images", "--annotations", empty, "--subset", 4)
+    result = run(*arguments, "--json")
+    scores = json.loads(result.stdout)
+    assert (result.returncode, scores["value"], scores["verdict"]) == (1, None, "suspect")
+    assert scores["reason"].startswith("the ground truth holds nothing to find")
+    assert scores["reasons"] == [f"nothing-to-find: {scores['reason']}"]
+    result = edgemeter("run", *arguments, "--mode", "rapid", "--repeats", "1", "--json", cwd=tmp_path)
+    (record,) = json.loads(result.stdout)["runs"]
+    assert (record["accuracy"], record["accuracy_reason"]) == (None, scores["reason"])
+    assert record["verdict"]["state"] != "valid"
+    assert scores["reasons"][0] in record["verdict"]["reasons"]
+
+
+@pytest.mark.slow
 def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
     """`edgemeter run --corrupt`: timed once, scored clean and corrupted; the subset stands in the data set."""
     pytest.importorskip("ai_edge_litert")

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from pycocotools import mask
 
 from tests.agent.tasks.test_shapes import people
 from tests.fixtures.command import edgemeter
@@ -62,8 +63,6 @@ def outlined(draw, images=12):
 
 def as_codes(results, *, compressed):
     """Return the results with masks as run-length codes of their polygons, by pycocotools."""
-    from pycocotools import mask
-
     coded = []
     for result in results:
         code = mask.merge(mask.frPyObjects(result["segmentation"], 128, 128))
