@@ -16,7 +16,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.clusters import Clusters
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.dota import OrientedObject
-from edgemeter.agent.datasets.items import Item
+from edgemeter.agent.datasets.items import Item, Kind
 from edgemeter.agent.datasets.texts import RightAnswers
 from edgemeter.agent.tasks.anomaly_detection import anomaly_accuracy
 from edgemeter.agent.tasks.classification import class_accuracy
@@ -31,14 +31,15 @@ from edgemeter.agent.tasks.speech_recognition import speech_accuracy, text_edits
 from edgemeter.agent.tasks.text_classification import text_accuracy
 
 Objects = Mapping[str, ArrayLike]
-Scorer = Callable[[Sequence[Any], Sequence[Any], Dataset, Mapping[str, Any]], Accuracy | None]
+Items = Sequence[Any] | NDArray[Any]
+Scorer = Callable[[Any, Any, Dataset, Mapping[str, Any]], Accuracy | None]
 _METRICS = ("accuracy", "f1", "matthews", "pearson")
 
 
 def score(
     task: str,
-    predictions: Sequence[Any] | NDArray[Any],
-    truth: Sequence[Any] | NDArray[Any],
+    predictions: Items,
+    truth: Items,
     *,
     clusters: Sequence[object] | None = None,
     **settings: Any,
@@ -70,8 +71,7 @@ def score(
     if wrong := next((key for key in settings if key not in accepted), None):
         raise TypeError(f"unexpected keyword argument {wrong!r} for the task {task}")
     names = [f"{index:08d}" for index in range(len(truth))]
-    kind = "audio" if task in ("speech-recognition", "keyword-spotting", "anomaly-detection") else "image"
-    items = tuple(Item(name, Path(name), "text" if task in _OF_TEXTS else kind) for name in names)
+    items = tuple(Item(name, Path(name), _ITEMS.get(task, "image")) for name in names)
     of_items = None if clusters is None else Clusters("clusters", {name: str(each) for name, each in zip(names, clusters, strict=True)})
     data = Dataset("arrays", items, _hash(truth), clusters=of_items)
     try:
@@ -109,7 +109,7 @@ def _classes(predictions: Sequence[Any], truth: Sequence[Any], data: Dataset, _:
     if names is None:
         ranked = dict(enumerate(np.argsort(-values, axis=1, kind="stable").tolist()))
         return class_accuracy(ranked, np.asarray(truth, np.int64).tolist(), data)
-    ranked = {index: [place] for index, place in enumerate(np.searchsorted(names, values).tolist())}
+    ranked = {index: [number] for index, number in enumerate(np.searchsorted(names, values).tolist())}
     return class_accuracy(ranked, np.searchsorted(names, np.asarray(truth)).tolist(), data)
 
 
@@ -163,7 +163,7 @@ def _oriented(predictions: Sequence[Objects], truth: Sequence[Objects], data: Da
         labels = [str(label) for label in np.asarray(annotated["labels"]).tolist()]
         difficult = np.asarray(annotated.get("difficult", np.zeros(len(labels)))).astype(bool).tolist()
         rows = zip(corners, labels, difficult, strict=True)
-        objects = [OrientedObject(tuple(map(tuple, its)), label, is_difficult) for its, label, is_difficult in rows]
+        objects = [OrientedObject(tuple((x, y) for x, y in its), label, is_difficult) for its, label, is_difficult in rows]
         names = [str(label) for label in np.asarray(predicted["labels"]).tolist()]
         boxes = np.asarray(predicted["corners"], np.float64).reshape(-1, 4, 2)
         matched[index] = match(boxes, np.asarray(predicted["scores"], np.float64), names, objects)
@@ -177,15 +177,19 @@ def _objects_of(kind: ObjectKind, key: str) -> Scorer:
     def scored(predictions: Sequence[Objects], truth: Sequence[Objects], data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
         labels = sorted({label for objects in (*predictions, *truth) for label in np.asarray(objects["labels"]).tolist()})
         ids = {label: number for number, label in enumerate(labels, 1)}
-        images, annotations, results = [], [], []
+        images: list[dict[str, Any]] = []
+        annotations: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for image, (predicted, annotated) in enumerate(zip(predictions, truth, strict=True)):
             shapes = [np.shape(objects["masks"])[1:] for objects in (annotated, predicted) if np.size(objects.get("masks", ()))]
             height, width = shapes[0] if shapes else (0, 0)
             images.append({"id": image, "height": height, "width": width})
             for number, (label, part) in enumerate(_parts(annotated, key)):
                 about = {"id": len(annotations) + 1, "image_id": image, "category_id": ids[label]}
-                stated = {name: float(np.asarray(annotated[name]).ravel()[number]) for name in ("area", "iscrowd") if name in annotated}
-                annotations.append({**about, **part, **stated, "iscrowd": int(stated.get("iscrowd", 0))})
+                given_figures = {
+                    name: float(np.asarray(annotated[name]).ravel()[number]) for name in ("area", "iscrowd") if name in annotated
+                }
+                annotations.append({**about, **part, **given_figures, "iscrowd": int(given_figures.get("iscrowd", 0))})
             scores = np.asarray(predicted["scores"], np.float64).tolist()
             for value, (label, part) in zip(scores, _parts(predicted, key), strict=True):
                 shape = {name: part[name] for name in (kind.keys[:1] or ("bbox",))}
@@ -222,7 +226,11 @@ def _parts(objects: Objects, key: str) -> list[tuple[Any, dict[str, Any]]]:
     return parts
 
 
-_OF_TEXTS = ("text-classification", "question-answering")
+# The kind of a task's items, where they are no photographs.
+_ITEMS: Mapping[str, Kind] = {
+    **dict.fromkeys(("text-classification", "question-answering"), "text"),
+    **dict.fromkeys(("speech-recognition", "keyword-spotting", "anomaly-detection"), "audio"),
+}  # fmt: skip
 _SCORERS: Mapping[str, Scorer] = {
     "classification": _classes,
     "keyword-spotting": _classes,

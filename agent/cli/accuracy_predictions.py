@@ -103,8 +103,8 @@ def _of_objects(
     reason = None
     if accuracy is None:
         are_crowds = bool(document.annotations)
-        what = "crowds only, which need not be detected" if are_crowds else "no objects"
-        reason = f"the annotations contain {what}, so there is no AP"
+        content = "crowds only, which need not be detected" if are_crowds else "no objects"
+        reason = f"the annotations contain {content}, so there is no AP"
     else:
         warnings += _silent(results.rows, len(images))
     if accuracy is not None and results.task == "detection":

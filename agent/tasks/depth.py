@@ -52,7 +52,7 @@ _NYU_SHAPE, _NYU_PIXELS = (480, 640), (45, 471, 41, 601)
 
 @dataclass(frozen=True, slots=True)
 class DepthProtocol:
-    """What counts: depths in metres above the nearest and below the farthest (None: all), in a crop; and how predictions are scaled."""
+    """The depths that count, in metres above the nearest and below the farthest (None: all), in a crop; and how predictions are scaled."""
 
     name: str = "plain"
     nearest_m: float = 1e-3
@@ -76,17 +76,17 @@ class DepthProtocol:
             return is_measured
         height, width = truth.shape
         if self.crop in _RATIOS:
-            top, bottom, left, right = (
+            top, bottom, first, end = (
                 int(ratio * side) for ratio, side in zip(_RATIOS[self.crop], (height, height, width, width), strict=True)
             )
         elif truth.shape == _NYU_SHAPE:
-            top, bottom, left, right = _NYU_PIXELS
+            top, bottom, first, end = _NYU_PIXELS
         else:
             raise ConfigError(
                 f"the crop {self.crop} is that of maps of 640 x 480, one here has {width} x {height}: set output.depth_crop in the card"
             )
         inside = np.zeros(truth.shape, np.bool_)
-        inside[top:bottom, left:right] = True
+        inside[top:bottom, first:end] = True
         return is_measured & inside
 
 

@@ -137,7 +137,7 @@ def _of_texts(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | N
         return text_accuracy(predicted, [float(name) for name in (target.label for target in targets)], metric, data)
     if wrong := next((label for label in best.values() if label not in names), None):
         raise ConfigError(f"the predicted class {wrong!r} is none of the data's: {', '.join(names)[:80]}")
-    places = {name: float(place) for place, name in enumerate(names)}
+    places = {name: float(number) for number, name in enumerate(names)}
     return text_accuracy(
         {index: places[str(label)] for index, label in best.items()}, [places[target.label] for target in targets], metric, data
     )

@@ -24,9 +24,9 @@ def random_objects(draw, images=15, side=96):
     def of(boxes):
         rounded = np.rint(np.clip(boxes, 0, side)).astype(int)
         masks = np.zeros((len(boxes), side, side), bool)
-        for mask, (x1, y1, x2, y2) in zip(masks, rounded, strict=True):
-            mask[y1:y2, x1:x2] = True
-            mask[y1 : (y1 + y2) // 2, x1 : (x1 + x2) // 2] = False
+        for pixels, (x1, y1, x2, y2) in zip(masks, rounded, strict=True):
+            pixels[y1:y2, x1:x2] = True
+            pixels[y1 : (y1 + y2) // 2, x1 : (x1 + x2) // 2] = False
         return {"boxes": boxes, "masks": masks}
 
     truth, predictions = [], []
@@ -165,8 +165,8 @@ def test_maps_are_counted_pixel_by_pixel():
     truth = draw.integers(0, 3, (4, 20, 30))
     predicted = np.where(draw.random(truth.shape) < 0.8, truth, draw.integers(0, 3, truth.shape))
     truth[:, :2] = 255
-    shown = truth != 255
-    ious = [((predicted == k) & (truth == k))[shown].sum() / ((predicted == k) | (truth == k))[shown].sum() for k in range(3)]
+    counted = truth != 255
+    ious = [((predicted == k) & (truth == k))[counted].sum() / ((predicted == k) | (truth == k))[counted].sum() for k in range(3)]
     accuracy = edgemeter.score("semantic-segmentation", list(predicted), list(truth))
     assert (accuracy.metric, accuracy.value) == ("miou", pytest.approx(np.mean(ious)))
     depths = draw.uniform(1, 120, (3, 40, 50))

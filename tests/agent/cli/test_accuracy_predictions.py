@@ -246,7 +246,7 @@ def words_of(text):
 def test_answers_are_scored_by_squads_rule(tmp_path):
     """SQuAD's own form of predictions; F1 of words as bags, the best of the right answers, an empty one where there is none."""
     right = {"q1": ["the Denver Broncos", "Broncos"], "q2": ["1966"], "q3": []}
-    given = {"q1": "Broncos of Denver", "q2": "in 1966", "q3": ""}
+    answers = {"q1": "Broncos of Denver", "q2": "in 1966", "q3": ""}
     questions = [
         {"id": key, "question": "?", "answers": [{"text": text, "answer_start": 0} for text in texts], "is_impossible": not texts}
         for key, texts in right.items()
@@ -256,11 +256,11 @@ def test_answers_are_scored_by_squads_rule(tmp_path):
     for key, texts in right.items():
         options = []
         for text in texts or [""]:
-            answer, meant = words_of(given[key]), words_of(text)
+            answer, meant = words_of(answers[key]), words_of(text)
             shared = sum((Counter(answer) & Counter(meant)).values())
             options.append(2 * shared / (len(answer) + len(meant)) if answer and meant else float(answer == meant))
         f1.append(max(options))
-    document = scores_of(tmp_path, ("dev.json", truth), ("p.json", given))
+    document = scores_of(tmp_path, ("dev.json", truth), ("p.json", answers))
     assert (document["task"], document["metric"]) == ("question-answering", "squad_f1")
     assert (document["value"], document["exact_match"]) == (pytest.approx(np.mean(f1)), pytest.approx(1 / 3))
 

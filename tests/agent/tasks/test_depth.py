@@ -109,22 +109,22 @@ def test_depths_that_are_no_numbers_end_in_one_line(tmp_path):
         task.predict(0, [[np.zeros((1, 3, 64, 64), np.float32)]])
 
 
-def evaluated(predicted, truth, least, most, window, *, is_disparity):
+def evaluated(predicted, truth, nearest, limit, window, *, is_disparity):
     """Return AbsRel and RMSE of one map as Monodepth2's `evaluate_depth.py` has them, pixel by pixel, without an array operation."""
-    top, bottom, left, right = window
+    top, bottom, first, end = window
     pairs = [
         (1 / float(predicted[y][x]) if is_disparity else float(predicted[y][x]), float(truth[y][x]))
         for y in range(top, bottom)
-        for x in range(left, right)
-        if least < truth[y][x] < most
+        for x in range(first, end)
+        if nearest < truth[y][x] < limit
     ]
     ratio = statistics.median(t for _, t in pairs) / statistics.median(p for p, _ in pairs) if is_disparity else 1.0
-    capped = [(min(max(p * ratio, least), most), t) for p, t in pairs]
+    capped = [(min(max(p * ratio, nearest), limit), t) for p, t in pairs]
     return statistics.fmean(abs(p - t) / t for p, t in capped), math.sqrt(statistics.fmean((p - t) ** 2 for p, t in capped))
 
 
 @pytest.mark.parametrize(
-    ("folder", "size", "most", "window", "output"),
+    ("folder", "size", "limit", "window", "output"),
     [
         ("kitti/val", (64, 64), 80.0, (26, 63, 2, 61), {}),
         ("kitti/val", (64, 64), 80.0, (26, 63, 2, 61), {"depth": "inverse", "depth_scaling": "median"}),
@@ -133,11 +133,11 @@ def evaluated(predicted, truth, least, most, window, *, is_disparity):
         ("mine", (64, 64), 1e9, (0, 64, 0, 64), {"depth_max_m": 1e9}),
     ],
 )
-def test_limits_and_crops_are_those_of_the_papers(tmp_path, folder, size, most, window, output):
+def test_limits_and_crops_are_those_of_the_papers(tmp_path, folder, size, limit, window, output):
     """KITTI: 80 m, Garg's crop; NYU: 10 m, Eigen's; a card replaces each; nothing outside counts, and predictions are cut at the limit."""
     draw = np.random.default_rng(8)
     width, height = size
-    farthest = min(1.5 * most, 150.0)
+    farthest = min(1.5 * limit, 150.0)
     truth = draw.uniform(0.2, farthest, (height, width)).astype(np.float32)
     truth[draw.random(truth.shape) < 0.3] = 0
     predicted = (np.maximum(truth, 1) * draw.uniform(0.5, 2.0, truth.shape)).astype(np.float32)
@@ -154,9 +154,9 @@ def test_limits_and_crops_are_those_of_the_papers(tmp_path, folder, size, most, 
     task.prepare(0)
     task.predict(0, [[predicted[None]]])
     accuracy = task.score()
-    expected = evaluated(predicted.tolist(), truth.tolist(), 1e-3, most, window, is_disparity="depth_scaling" in output)
+    expected = evaluated(predicted.tolist(), truth.tolist(), 1e-3, limit, window, is_disparity="depth_scaling" in output)
     assert (accuracy.value, accuracy.detail["rmse_m"]) == (pytest.approx(expected[0], rel=1e-6), pytest.approx(expected[1], rel=1e-6))
-    assert f"to {most:g} m" in accuracy.normalisation
+    assert f"to {limit:g} m" in accuracy.normalisation
 
 
 def test_the_protocol_is_named_and_a_card_replaces_its_parts():
