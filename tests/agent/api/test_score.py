@@ -11,8 +11,7 @@ from pycocotools import mask
 import edgemeter
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.tasks.coco_ap import METRICS
-from tests.agent.tasks.test_shapes import people
-from tests.fixtures.task_data import scored_by_pycocotools
+from tests.fixtures.task_data import people, scored_by_pycocotools
 
 # pycocotools has not heard of numpy 2.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

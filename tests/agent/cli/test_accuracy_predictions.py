@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from pycocotools import mask
 
-from tests.agent.tasks.test_shapes import people
 from tests.fixtures.command import edgemeter
 from tests.fixtures.rows import table_row
-from tests.fixtures.task_data import scored_by_pycocotools
+from tests.fixtures.task_data import people, scored_by_pycocotools
 
 # pycocotools has not heard of numpy 2.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
