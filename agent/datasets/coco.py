@@ -201,40 +201,6 @@ def decode_problem(content: bytes, error: Exception) -> str:
     return f"{error}: {'it ends too early, fetch or export it again' if 'truncated' in str(error) else 'correct it'}"
 
 
-def annotation_oddities(document: CocoDocument) -> tuple[str, ...]:
-    """Return what in the document is odd and yet has a meaning, counted, each with how it is taken."""
-    flat = [annotation.id for annotation in document.annotations if not annotation.has_extent]
-    sizes = {image.id: (image.width, image.height) for image in document.images}
-
-    def is_outside(annotation: CocoAnnotation) -> bool:
-        (x, y, wide, high), (width, height) = annotation.bbox, sizes[annotation.image_id]
-        return x + wide <= 0 or y + high <= 0 or (width is not None and x >= width) or (height is not None and y >= height)
-
-    outside = [annotation.id for annotation in document.annotations if annotation.has_extent and is_outside(annotation)]
-    unsized = sum(annotation.area is None for annotation in document.annotations)
-    oddities = []
-    if flat:
-        oddities.append(
-            f"{len(flat)} of {len(document.annotations)} annotations have a box whose width or height is not above 0 "
-            f"(first: id {flat[0]}): each counts as an object that was not found, as in the COCO API"
-        )
-    if outside:
-        oddities.append(
-            f"{len(outside)} of {len(document.annotations)} annotations lie outside their photograph (first: id {outside[0]}): "
-            "each counts as an object that was not found"
-        )
-    if any(annotation.id == 0 for annotation in document.annotations):
-        oddities.append(
-            "an annotation has id 0: the COCO API counts the detection that finds it as a false one, here it counts as found, so that "
-            "pycocotools may report a lower AP; number annotations from 1 to compare"
-        )
-    if unsized:
-        oddities.append(
-            f"{unsized} of {len(document.annotations)} annotations have no area: the box's area decides which objects are small"
-        )
-    return tuple(oddities)
-
-
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
     """Return the document as plain data, for these images only (None: all); an annotation without area gets that of its box."""
     return {

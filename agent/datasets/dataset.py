@@ -8,21 +8,24 @@ none, or a list of their classes (.txt).
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.durable_file import sha256_of
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.clusters import Clusters, Fields, clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
+from edgemeter.agent.vision import photograph
 
 logger = logging.getLogger(__name__)
 
+_MAY_BE_WIDE, _LOOKED_AT = (".png", ".tif", ".tiff"), 20
 SUBSET_METHOD = "smallest sha256 of `seed:file name`"
 
 
@@ -99,7 +102,8 @@ def open_folder(
     inside = {} if truth is None else {item.name: item for item in truth.items}
     items = tuple(inside[name] if inside else item_of_file(images, name) for name in names_in_set)
     if truth is None:
-        return Dataset(images.resolve().name, items, _sha256(items), subset=subset_of, needed=tuple(images / name for name in named))
+        paths = tuple(images / name for name in named)
+        return Dataset(images.resolve().name, items, _sha256(items), subset=subset_of, needed=paths, warnings=_dark(items))
     needed_paths = [images / name for name in (all_names if truth.named_by == "annotations" else named)]
     if inside:
         needed_paths = sorted({item.path for item in truth.items})
@@ -110,11 +114,27 @@ def open_folder(
         items=items,
         sha256=_sha256(items, truth.identity),
         subset=subset_of,
-        warnings=truth.warnings,
+        warnings=(*truth.warnings, *_dark(items)),
         needed=(*needed_paths, *truth.beside),
     )
     clusters = clusters_of(names_in_set, truth.fields, cluster_by)
     return _with_truth(replace(dataset, clusters=clusters), truth.content, names_in_set)
+
+
+def _dark(items: Sequence[Item]) -> tuple[str, ...]:
+    """Return the note on values of fewer bits in files of 16 bits a channel, judged by some of these: they are read as nearly black."""
+    files = [item.path for item in items if item.kind == "image" and item.is_file and item.path.suffix.lower() in _MAY_BE_WIDE]
+    sample = files[:: max(len(files) // _LOOKED_AT, 1)][:_LOOKED_AT]
+    # A file that cannot be read is named where it is needed.
+    with suppress(EdgemeterError):
+        if narrow := photograph.narrow_bits(sample):
+            bits, wide = narrow
+            note = (
+                f"{len(wide)} of {len(sample)} photographs that were looked at have 16 bits a channel and no value above {bits} bits "
+                f"(first {wide[0].name!r}): the upper 8 bits, which count, are nearly black; multiply the values by {2 ** (16 - bits)}"
+            )
+            return (note,)
+    return ()
 
 
 def without_files(truth: GroundTruth, name: str, cluster_by: str | None = None) -> Dataset:

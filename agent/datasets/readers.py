@@ -12,7 +12,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
 from edgemeter.agent.datasets.clusters import Fields
-from edgemeter.agent.datasets.coco import CocoDocument, annotation_oddities, image_fields, image_names, read_annotations
+from edgemeter.agent.datasets.coco import CocoDocument, image_fields, image_names, read_annotations
+from edgemeter.agent.datasets.coco_oddities import annotation_oddities
 from edgemeter.agent.datasets.items import PHOTOGRAPHS, SOUND, head_of, list_photographs, photographs_in
 
 # Class folders hold photographs or recordings.
