@@ -41,12 +41,13 @@ class _Detection(msgspec.Struct, frozen=True, gc=False):
     category_id: float
     score: float
     bbox: tuple[float, float, float, float] | msgspec.UnsetType = msgspec.UNSET
-    segmentation: msgspec.Raw = msgspec.Raw(b"[]")
-    keypoints: msgspec.Raw = msgspec.Raw(b"[]")
+    segmentation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    keypoints: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
     def has(self, part: str) -> bool:
         """Return whether it holds a box, an outline or keypoints."""
-        return self.bbox is not msgspec.UNSET if part == "bbox" else bytes(getattr(self, part)) not in _EMPTY
+        value = getattr(self, part)
+        return value is not msgspec.UNSET and (part == "bbox" or bytes(value) not in _EMPTY)
 
 
 class _Wrapped(msgspec.Struct, frozen=True):

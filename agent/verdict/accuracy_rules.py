@@ -148,9 +148,9 @@ def _no_scores(run: Evaluated) -> str | None:
 
 
 @RULES.suspect(
-    "ground truth that was given holds something to find",
-    "annotations without an object give no accuracy, and nothing confirms that the model works",
-    "give annotations of these data; leave --annotations out to time a model only",
+    "the ground truth holds something to find",
+    "without it nothing confirms that the model works",
+    "correct the annotations, or leave them out",
 )
 @_OfOutputs
 def _nothing_to_find(run: Evaluated) -> str | None:
