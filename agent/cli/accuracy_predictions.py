@@ -53,6 +53,8 @@ def of_predictions(
     truth = _ground_truth(annotations, data, reader)
     if isinstance(truth.content, CocoDocument):
         return _of_objects(predictions, truth, truth.content, _checked(task, tuple(_KINDS)), bounds or "auto", cluster_by)
+    if bounds is not None:
+        raise ConfigError("--bounds has no effect on these predictions, only on those of COCO: leave it out")
     dataset = without_files(truth, (annotations or data or predictions).name, cluster_by)
     if any(isinstance(target, tuple) for target in (dataset.targets or {}).values()):
         _checked(task, ("oriented-boxes",))

@@ -115,15 +115,14 @@ class VisualWakeWords:
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return for each photograph that counts whether it shows a person."""
-        if annotations is None:
-            raise ConfigError("visual wake words need COCO's annotations: give --annotations FILE")
-        document = read_annotations(annotations)
+        path = required(annotations)
+        document = read_annotations(path)
         if isinstance(document, dict):
-            raise ConfigError(f"{str(annotations)!r} is an index of classes, and the reader needs COCO's annotations: leave --reader out")
-        classes = _wake_words(document, annotations)
+            raise ConfigError(f"{str(path)!r} is an index of classes, and the reader needs COCO's annotations: leave --reader out")
+        classes = _wake_words(document, path)
         left_out = len(document.images) - len(classes)
         odd = (f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",) if left_out else ()
-        return GroundTruth(ClassIndex(classes), annotations, odd, fields=_fields(document, annotations))
+        return GroundTruth(ClassIndex(classes), path, odd, fields=_fields(document, path))
 
 
 def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
