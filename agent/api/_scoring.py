@@ -70,13 +70,15 @@ def score(
     accepted = {"depth": ("protocol", *CardOutput.__struct_fields__), "text-classification": ("metric",)}.get(task, ())
     if wrong := next((key for key in settings if key not in accepted), None):
         raise TypeError(f"unexpected keyword argument {wrong!r} for the task {task}")
+    if clusters is not None and len(clusters) != len(truth):
+        raise ConfigError(f"there are {len(clusters)} clusters and {len(truth)} items of ground truth: give one for each")
     names = [f"{index:08d}" for index in range(len(truth))]
     items = tuple(Item(name, Path(name), _ITEMS.get(task, "image")) for name in names)
-    of_items = None if clusters is None else Clusters("clusters", {name: str(each) for name, each in zip(names, clusters, strict=True)})
+    of_items = None if clusters is None else Clusters("clusters", dict(zip(names, map(str, clusters), strict=True)))
     data = Dataset("arrays", items, _hash(truth), clusters=of_items)
     try:
         accuracy = _SCORERS[task](predictions, truth, data, settings)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, msgspec.ValidationError) as error:
         raise ConfigError(f"the arrays are not those of the task {task}: {type(error).__name__}: {error}") from error
     if accuracy is None:
         raise ConfigError("the ground truth holds nothing to find (no object, one class only, nothing said): there is no accuracy")
@@ -103,54 +105,69 @@ def _hash(truth: Any) -> str:
     return total.hexdigest()
 
 
-def _classes(predictions: Sequence[Any], truth: Sequence[Any], data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
-    values = np.asarray(predictions)
-    names = np.unique(np.concatenate([np.asarray(truth).ravel(), values if values.ndim == 1 else []])) if values.ndim == 1 else None
-    if names is None:
-        ranked = dict(enumerate(np.argsort(-values, axis=1, kind="stable").tolist()))
-        return class_accuracy(ranked, np.asarray(truth, np.int64).tolist(), data)
-    ranked = {index: [number] for index, number in enumerate(np.searchsorted(names, values).tolist())}
-    return class_accuracy(ranked, np.searchsorted(names, np.asarray(truth)).tolist(), data)
+def _numbered(predictions: Items, truth: Items) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return labels as numbers, of any others by their order; rows of scores [n, classes] stay. Raises ValueError where they do not fit."""
+    values, targets = np.asarray(predictions), np.asarray(truth)
+    if targets.ndim != 1 or values.ndim not in (1, 2):
+        raise ValueError("labels are [n], scores [n, classes]")
+    if values.ndim == 2:
+        targets = targets.astype(np.int64)
+        if not ((targets >= 0) & (targets < values.shape[1])).all():
+            raise ValueError(f"a class of the ground truth is not among the {values.shape[1]} that have scores")
+        return values, targets
+    if (values.dtype.kind in "iufb") != (targets.dtype.kind in "iufb"):
+        raise ValueError("labels are numbers on one side, and words on the other")
+    if targets.dtype.kind in "iufb":
+        return values, targets
+    names = np.unique(np.concatenate([targets, values]))
+    return np.searchsorted(names, values), np.searchsorted(names, targets)
 
 
-def _texts(predictions: Sequence[Any], truth: Sequence[Any], data: Dataset, settings: Mapping[str, Any]) -> Accuracy | None:
+def _classes(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
+    values, targets = _numbered(predictions, truth)
+    ranked = np.argsort(-values, axis=1, kind="stable") if values.ndim == 2 else values[:, None]
+    return class_accuracy(dict(enumerate(ranked.tolist())), targets.tolist(), data)
+
+
+def _texts(predictions: Items, truth: Items, data: Dataset, settings: Mapping[str, Any]) -> Accuracy | None:
     metric = settings.get("metric", "accuracy")
     if metric not in _METRICS:
         raise ConfigError(f"no metric of text-classification is called {metric!r}: {near(metric, _METRICS)}")
-    values, targets = np.asarray(predictions), np.asarray(truth)
-    if values.ndim == 2:
-        values = values.argmax(axis=1)
-    if targets.dtype.kind not in "iuf":
-        names = np.unique(np.concatenate([targets, values]))
-        values, targets = np.searchsorted(names, values), np.searchsorted(names, targets)
-    return text_accuracy(dict(enumerate(values.astype(np.float64).tolist())), targets.astype(np.float64).tolist(), metric, data)
+    values, targets = _numbered(predictions, truth)
+    best = values.argmax(axis=1) if values.ndim == 2 else values
+    return text_accuracy(dict(enumerate(best.astype(np.float64).tolist())), targets.astype(np.float64).tolist(), metric, data)
 
 
-def _anomalies(predictions: Sequence[Any], truth: Sequence[Any], data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
-    return anomaly_accuracy(dict(enumerate(np.asarray(predictions, np.float64).tolist())), np.asarray(truth, np.int64).tolist(), data)
+def _anomalies(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
+    scores, labels = np.asarray(predictions, np.float64), np.asarray(truth, np.int64)
+    if not np.isfinite(scores).all() or not np.isin(labels, (0, 1)).all():
+        raise ValueError("scores are finite, and the ground truth is 0 (normal) or 1 (anomaly)")
+    return anomaly_accuracy(dict(enumerate(scores.tolist())), labels.tolist(), data)
 
 
-def _speech(predictions: Sequence[Any], truth: Sequence[Any], data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
+def _speech(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
     pairs = zip(truth, predictions, strict=True)
     return speech_accuracy({index: text_edits(spoken, heard) for index, (spoken, heard) in enumerate(pairs)}, data)
 
 
-def _answers(predictions: Sequence[Any], truth: Sequence[Any], data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
+def _answers(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
     right = [(texts,) if isinstance(texts, str) else tuple(texts) for texts in truth]
     may_be_none = not all(right)
     return answer_accuracy(dict(enumerate(predictions)), [RightAnswers(texts, may_be_none) for texts in right], data)
 
 
-def _maps(predictions: Sequence[Any], truth: Sequence[Any], data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
+def _maps(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
     pairs = [(np.asarray(p, np.int64), np.asarray(t, np.int64)) for p, t in zip(predictions, truth, strict=True)]
     counted = [(p[t != IGNORED], t[t != IGNORED]) for p, t in pairs]
     count = 1 + max(int(max(p.max(initial=0), t.max(initial=0))) for p, t in counted)
     return map_accuracy({index: pixel_counts(p, t, count) for index, (p, t) in enumerate(counted)}, range(count), data)
 
 
-def _depths(predictions: Sequence[Any], truth: Sequence[Any], data: Dataset, settings: Mapping[str, Any]) -> Accuracy | None:
+def _depths(predictions: Items, truth: Items, data: Dataset, settings: Mapping[str, Any]) -> Accuracy | None:
     output = msgspec.convert({key: value for key, value in settings.items() if key != "protocol"}, CardOutput)
     protocol = protocol_of(output, [settings.get("protocol", "")])
+    if protocol.name != settings.get("protocol", protocol.name):
+        raise ConfigError(f"no protocol of depth is called {settings['protocol']!r}: give kitti or nyu, or depth_max_m and depth_crop")
     pairs = enumerate(zip(predictions, truth, strict=True))
     errors = {index: depth_errors(np.asarray(p, np.float64), np.asarray(t, np.float64), protocol) for index, (p, t) in pairs}
     return depth_accuracy({index: its for index, its in errors.items() if its is not None}, protocol, data)
@@ -186,10 +203,8 @@ def _objects_of(kind: ObjectKind, key: str) -> Scorer:
             images.append({"id": image, "height": height, "width": width})
             for number, (label, part) in enumerate(_parts(annotated, key)):
                 about = {"id": len(annotations) + 1, "image_id": image, "category_id": ids[label]}
-                given_figures = {
-                    name: float(np.asarray(annotated[name]).ravel()[number]) for name in ("area", "iscrowd") if name in annotated
-                }
-                annotations.append({**about, **part, **given_figures, "iscrowd": int(given_figures.get("iscrowd", 0))})
+                figures = {name: float(np.asarray(annotated[name]).ravel()[number]) for name in ("area", "iscrowd") if name in annotated}
+                annotations.append({**about, **part, **figures, "iscrowd": int(figures.get("iscrowd", 0))})
             scores = np.asarray(predicted["scores"], np.float64).tolist()
             for value, (label, part) in zip(scores, _parts(predicted, key), strict=True):
                 shape = {name: part[name] for name in (kind.keys[:1] or ("bbox",))}

@@ -134,7 +134,10 @@ def _in_coco_form(results: CocoResults, truth: Truth) -> Found:
                     f"the mask of result number {number} is of {list(shape['size'])} pixels, its image of {list(sizes[image])} "
                     "(height, width): give masks of the whole image"
                 )
-            part = {"segmentation": outline_code(shape, *sizes[image])}
+            try:
+                part = {"segmentation": outline_code(shape, *sizes[image])}
+            except ValueError as error:
+                raise ConfigError(f"the mask of result number {number} cannot be read: {error}: export it again") from error
         scored.append({"image_id": image, "category_id": int(row[CATEGORY]), "score": float(row[SCORE]), **part})
     return scored
 

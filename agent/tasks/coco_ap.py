@@ -147,13 +147,15 @@ def mask_code(mask: NDArray[np.uint8]) -> dict[str, Any]:
 
 
 def outline_code(outline: Sequence[Sequence[float]] | Mapping[str, Any], height: int, width: int) -> dict[str, Any]:
-    """Return the run-length code of an outline: of polygons (pixels of the image), or a code, which may be a list of runs."""
+    """Return the run-length code of an outline: of polygons (pixels of the image), or of a code, whose runs may be a list or a text.
+
+    Raises:
+        ValueError: the code does not fill the image.
+    """
     hotcoco_mask = _hotcoco().mask
-    code: Any = (
-        hotcoco_mask.fr_py_objects(outline, height, width)
-        if not isinstance(outline, Mapping) or isinstance(outline["counts"], list)
-        else outline
-    )
+    if isinstance(outline, Mapping) and isinstance(outline["counts"], str):
+        return dict(hotcoco_mask.rle_from_string(outline["counts"], height, width))
+    code = hotcoco_mask.fr_py_objects(outline, height, width)
     return dict(hotcoco_mask.merge(code) if isinstance(code, list) else code)
 
 

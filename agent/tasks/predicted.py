@@ -55,7 +55,7 @@ def _by_item(predictions: Mapping[str, _Prediction], data: Dataset, *, needs_all
     numbers = _numbers(data)
     unknown = [name for name in predictions if name not in numbers]
     if unknown:
-        example = data.items[0].name if data.items[0].is_file else "0"
+        example = data.items[0].name if data.items[0].is_file else next(iter(numbers))
         raise ConfigError(
             f"{len(unknown)} of {len(predictions)} predictions are of items that {data.name!r} does not have, first {unknown[0]!r}: "
             f"write the ids as {example!r} is"
@@ -78,7 +78,7 @@ def _numbers(data: Dataset) -> dict[str, int]:
     if not all(item.is_file for item in data.items):
         column = next((data.fields[name] for name in _OWN_NUMBERS if name in data.fields), {})
         by_number = {column.get(name, str(index)): index for index, name in enumerate(names)}
-        return dict(zip(names, range(len(names)), strict=True)) | by_number
+        return by_number | {name: index for index, name in enumerate(names)}
     for shorten in (_stem, _file_name, str):
         short = [shorten(name) for name in names]
         if len(set(short)) == len(short):
@@ -97,7 +97,7 @@ def _file_name(name: str) -> str:
 def _class_number(label: ClassLabel, names: Sequence[str] | None) -> int:
     if names is not None and label in names:
         return names.index(str(label))
-    if str(label).removesuffix(".0").isdigit():
+    if str(label).removesuffix(".0").isdecimal():
         return int(float(label))
     known_names = f": {', '.join(names)[:80]}" if names else ", and the data has numbers"
     raise ConfigError(f"the predicted class {label!r} is none of the data's{known_names}")
@@ -119,7 +119,8 @@ def _of_anomalies(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy
     classes = tuple((data.classes or {}).values())
     if not set(classes) <= {0, 1}:
         raise ConfigError(f"{data.name!r} has other classes than 0 (normal) and 1 (anomaly): give label or scores, not score")
-    return anomaly_accuracy(_required({index: each.score for index, each in of_items.items()}, data, "score"), classes, data)
+    scores = _required({index: each.score for index, each in of_items.items()}, data, "score")
+    return anomaly_accuracy({index: _number(value) for index, value in scores.items()}, classes, data)
 
 
 def _of_texts(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
@@ -134,7 +135,7 @@ def _of_texts(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | N
     best = _required({index: next(iter(each.labels), None) for index, each in of_items.items()}, data, "label")
     if are_numbers:
         predicted = {index: float(_class_number(label, None)) for index, label in best.items()}
-        return text_accuracy(predicted, [float(name) for name in (target.label for target in targets)], metric, data)
+        return text_accuracy(predicted, [float(target.label) for target in targets], metric, data)
     if wrong := next((label for label in best.values() if label not in names), None):
         raise ConfigError(f"the predicted class {wrong!r} is none of the data's: {', '.join(names)[:80]}")
     places = {name: float(number) for number, name in enumerate(names)}

@@ -191,10 +191,19 @@ def test_arrays_that_do_not_fit_end_in_one_line():
         (("detection", [{"boxes": [[0, 0, 9, 9]], "scores": [0.5]}], [box]), "the arrays are not those of the task detection: KeyError"),
         (("detection", [box], [{**box, "labels": [1, 2]}]), "the arrays are not those of the task detection: ValueError"),
         (("detection", [box], [{"boxes": [], "labels": []}]), "the ground truth holds nothing to find"),
+        (("classification", [0, 1], ["cat", "dog"]), "labels are numbers on one side, and words on the other"),
+        (("text-classification", np.eye(2), [0, 2]), "a class of the ground truth is not among the 2 that have scores"),
+        (("anomaly-detection", [0.1, np.nan], [0, 1]), "scores are finite"),
+        (("semantic-segmentation", [np.zeros((2, 2))], [np.zeros((3, 3))]), "the arrays are not those of the task"),
     ]:
         with pytest.raises(ConfigError) as refusal:
             edgemeter.score(*arguments)
         assert words in str(refusal.value)
         assert "\n" not in str(refusal.value)
+    for settings, words in [({"protocol": "mars"}, "no protocol of depth is called 'mars'"), ({"depth_crop": "x"}, "ValidationError")]:
+        with pytest.raises(ConfigError, match=words):
+            edgemeter.score("depth", [np.ones((2, 2))], [np.ones((2, 2))], **settings)
+    with pytest.raises(ConfigError, match="there are 1 clusters and 2 items"):
+        edgemeter.score("classification", [0, 1], [0, 1], clusters=[1])
     with pytest.raises(TypeError, match="unexpected keyword argument 'metric' for the task detection"):
         edgemeter.score("detection", [box], [box], metric="f1")

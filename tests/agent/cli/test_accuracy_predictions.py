@@ -130,6 +130,8 @@ def test_shapes_that_cannot_be_scored_end_in_one_line(tmp_path):
     bare = [{key: value for key, value in result.items() if key != "bbox"} for result in results]
     for document, changed, words in [
         (truth, {"segmentation": {"size": [64, 128], "counts": "0"}}, "is of [64, 128] pixels, its image of [128, 128]"),
+        (truth, {"segmentation": {"size": [128, 128], "counts": "abc"}}, "the mask of result number 0 cannot be read: invalid RLE"),
+        (truth, {"segmentation": {"size": [128, 128], "counts": [100] * 2000}}, "the mask of result number 0 cannot be read: invalid RLE"),
         (truth, {"segmentation": [[1, 2, 3, 4]]}, "the segmentation of number 0 is not polygons"),
         (truth, {"segmentation": [], "keypoints": [1.0, 2.0, 2.0]}, "hold segmentation and keypoints: choose with --task pose"),
         ({**truth, "annotations": [{**truth["annotations"][0], "segmentation": []}]}, {}, "annotation 1: its segmentation is empty"),
