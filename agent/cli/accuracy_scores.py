@@ -52,8 +52,9 @@ def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScore
     work = job.RunJob(case=case, sha256=case.sha256 or "", size_bytes=size, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
     scored = isolation.score_isolated(work, lambda event, _pid: on_event(event))
     notes = dict.fromkeys((*scored.notes, *(scored.accuracy.warnings if scored.accuracy else ())))
-    accuracy, reason = scored.accuracy, scored.accuracy_reason
-    return AccuracyScores(accuracy, scored.images, tuple(notes), None, None, scored.subset, _verdict(scored), reason)
+    return AccuracyScores(
+        scored.accuracy, scored.images, tuple(notes), subset=scored.subset, verdict=_verdict(scored), reason=scored.accuracy_reason
+    )
 
 
 def _verdict(scored: job.Scored) -> Verdict:

@@ -114,7 +114,7 @@ class Depth(PixelTask):
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         super().__init__(model, loaded, data)
         # Of the folders above the maps the nearest: one further up may be anybody's.
-        folders = [part for path in self._truth[:1] for part in path.resolve().parts[-4:-1]]
+        folders = [part for path in self._truth[:1] for part in path.resolve().parts[-5:-1]]
         self._protocol = protocol_of(model.output, [data.name, *folders])
         self._errors: dict[int, tuple[float, ...]] = {}
 

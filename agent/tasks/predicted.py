@@ -111,8 +111,7 @@ def _number(label: ClassLabel) -> float:
 
 def _of_classes(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
     ranked = {index: [_class_number(label, data.class_names) for label in each.labels] for index, each in of_items.items()}
-    _check(ranked, data, "label or scores")
-    return class_accuracy(ranked, tuple((data.classes or {}).values()), data)
+    return class_accuracy(_required(ranked, data, "label or scores"), tuple((data.classes or {}).values()), data)
 
 
 def _of_anomalies(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
@@ -166,14 +165,11 @@ _SCORERS: Mapping[str, Callable[[Mapping[int, Prediction], Dataset], Accuracy | 
 
 
 def _required(values: Mapping[int, Any], data: Dataset, key: str) -> Mapping[int, Any]:
-    _check({index: [] if value is None else [value] for index, value in values.items()}, data, key)
-    return values
-
-
-def _check(values: Mapping[int, Sequence[Any]], data: Dataset, key: str) -> None:
-    bare = next((index for index in sorted(values) if not values[index]), None)
+    """Return the values; raises ConfigError where one is absent."""
+    bare = next((index for index in sorted(values) if values[index] is None or values[index] == []), None)
     if bare is not None:
         raise ConfigError(f"the prediction for {data.items[bare].name!r} has no {key}: give one")
+    return values
 
 
 def score_oriented(results: Mapping[str, OrientedResults], data: Dataset) -> Accuracy | None:
