@@ -135,8 +135,9 @@ def _of_texts(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | N
     if are_numbers:
         predicted = {index: float(_class_number(label, None)) for index, label in best.items()}
         return text_accuracy(predicted, [float(target.label) for target in targets], metric, data)
-    if wrong := next((label for label in best.values() if label not in names), None):
-        raise ConfigError(f"the predicted class {wrong!r} is none of the data's: {', '.join(names)[:80]}")
+    wrong = [label for label in best.values() if label not in names]
+    if wrong:
+        raise ConfigError(f"the predicted class {wrong[0]!r} is none of the data's: {', '.join(names)[:80]}")
     places = {name: float(number) for number, name in enumerate(names)}
     return text_accuracy(
         {index: places[str(label)] for index, label in best.items()}, [places[target.label] for target in targets], metric, data

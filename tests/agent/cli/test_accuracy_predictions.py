@@ -230,6 +230,8 @@ def test_classes_of_texts_are_scored_by_the_metric_of_their_table(tmp_path):
     table = "index\tprediction\n" + "".join(f"{900 + k}\t{names[label]}\n" for k, label in enumerate(predicted))
     document = scores_of(tmp_path, ("dev.tsv", rte), ("p.tsv", table))
     assert (document["task"], document["metric"], document["value"]) == ("text-classification", "accuracy", np.mean(truth == predicted))
+    numbered = run(tmp_path, ("dev.tsv", rte), ("p.json", [{"index": 900 + k, "label": 0} for k in range(40)]))
+    assert "the predicted class 0 is none of the data's: entailment, not_entailment" in numbered.stderr
     meant = draw.uniform(0, 5, 40)
     guessed = meant + draw.normal(0, 1, 40)
     stsb = "index\tsentence1\tsentence2\tscore\n" + "".join(f"{k}\ta\tb\t{score}\n" for k, score in enumerate(meant))
