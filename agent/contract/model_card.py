@@ -107,8 +107,7 @@ IMAGE = "image"
 class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How outputs become predictions. `label_offset` is added to a class index to give its place in the label map.
 
-    `depth` is what a model of depth gives: metres, or inverse depth without scale. What else is of depth replaces the protocol of the data:
-    true depths outside `depth_min_m` and `depth_max_m` or the crop do not count; `depth_scaling` fits predictions to each photograph.
+    `depth` is what a model of depth gives: metres, or inverse depth without scale.
     """
 
     classes: int | None = None
@@ -119,10 +118,10 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_detections: int = 300
     strides: tuple[int, ...] = ()
     depth: Literal["metres", "inverse"] = "metres"
-    depth_min_m: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    depth_max_m: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    depth_crop: DepthCrop | None = None
-    depth_scaling: DepthScaling | None = None
+    depth_min_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths from here on count; default: the data's protocol.
+    depth_max_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths up to here count; default: the data's protocol.
+    depth_crop: DepthCrop | None = None  # Part of the map that counts; default: the data's protocol.
+    depth_scaling: DepthScaling | None = None  # Fit of depths to each photograph; default: least-squares of inverse depth, else none.
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
