@@ -9,11 +9,12 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class AccuracyMetric:
-    """A metric: `title` in tables and charts, `words` where there is room for them (empty: the title)."""
+    """A metric: `title` in tables and charts, `words` where there is room for them (empty: the title); a share or rate has unit `ratio`."""
 
     title: str
     words: str = ""
     better: Better = "higher"
+    unit: str = "ratio"
 
 
 # Metrics of a record's accuracy, and of its details.
@@ -46,7 +47,7 @@ METRICS: Mapping[str, AccuracyMetric] = {
     "delta1": AccuracyMetric("delta < 1.25", "Share of pixels within a factor of 1.25"),
     "delta2": AccuracyMetric("delta < 1.25^2"),
     "delta3": AccuracyMetric("delta < 1.25^3"),
-    "rmse_m": AccuracyMetric("RMSE, m", better="lower"),
+    "rmse_m": AccuracyMetric("RMSE, m", better="lower", unit="m"),
     "top1": AccuracyMetric("top-1"),
     "top5": AccuracyMetric("top-5"),
     "auc": AccuracyMetric("AUC", "Area under the ROC curve"),
@@ -58,7 +59,9 @@ METRICS: Mapping[str, AccuracyMetric] = {
     "insertions": AccuracyMetric("added words", "Added words, of those spoken", better="lower"),
     "accuracy": AccuracyMetric("accuracy", "Share of right classes"),
     "f1": AccuracyMetric("F1", "F1 of class 1"),
-    "matthews": AccuracyMetric("Matthews", "Matthews correlation"),
+    "matthews": AccuracyMetric("Matthews", "Matthews correlation", unit="correlation"),
+    "pearson": AccuracyMetric("Pearson", "Pearson's correlation", unit="correlation"),
+    "spearman": AccuracyMetric("Spearman", "Spearman's rank correlation", unit="correlation"),
     "squad_f1": AccuracyMetric("SQuAD F1", "F1 of the answers' words"),
     "exact_match": AccuracyMetric("exact match"),
     "f1_has_answer": AccuracyMetric("F1, answerable", "F1 of questions with an answer"),
@@ -74,6 +77,11 @@ def metric_name(metric: str) -> str:
 def metric_words(metric: str) -> str:
     """Return a metric in words: `AP at IoU 0.50` for `ap50`."""
     return (METRICS[metric].words or METRICS[metric].title) if metric in METRICS else metric
+
+
+def metric_unit(metric: str) -> str | None:
+    """Return the unit of a metric: `ratio` of a share or a rate, `correlation`, `m`; None of another package's."""
+    return METRICS[metric].unit if metric in METRICS else None
 
 
 def gain(value: float, better: Better) -> float:

@@ -1,33 +1,24 @@
-"""The work and the output of `edgemeter accuracy`: results in COCO's format, or a model, scored against ground truth."""
+"""The accuracy of a model for `edgemeter accuracy`, and the output of that command."""
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import ABSENT
-from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.metrics import metric_name, metric_unit
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Robustness
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.datasets import coco
-from edgemeter.agent.datasets.clusters import clusters_of
-from edgemeter.agent.datasets.coco import CocoDocument, plain_document
-from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
 from edgemeter.agent.engine import isolation, job
-from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy
+from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
-from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.verdict import accuracy_rules
 
 SEVERITIES = 5
@@ -36,40 +27,19 @@ NAMES = {METRIC: "ap"}  # What the value of a metric is called beside its detail
 
 @dataclass(frozen=True, slots=True)
 class AccuracyScores:
-    """The scores of one call; `accuracy` is None where the ground truth holds nothing to find.
+    """The scores of one call; `accuracy` is None where the ground truth holds nothing to find, for the `reason`.
 
-    `detections` and `verdict` are those of a file and of a model, None of the other.
+    `task` and `detections` (None of a task without objects) are those of a file of predictions, `verdict` is that of a model.
     """
 
     accuracy: Accuracy | None
     images: int
-    detections: int | None
     warnings: tuple[str, ...]
+    task: str | None = None
+    detections: int | None = None
     subset: Subset | None = None
     verdict: Verdict | None = None
-
-
-def of_detections(annotations: Path, detections: Path, bounds: Bounds, cluster_by: str | None = None) -> AccuracyScores:
-    """Return the accuracy of detections in COCO's result format; every image of the annotations counts. `cluster_by` as of `clusters_of`.
-
-    Raises:
-        EdgemeterError: a file is unreadable or the two do not belong together, or a library is missing.
-    """
-    document = coco.read_annotations(annotations)
-    if isinstance(document, dict):
-        raise ConfigError(f"{str(annotations)!r} holds one class per file, detections are scored against boxes: give COCO annotations")
-    rows = read_results(detections, document)
-    identity = hashlib.sha256(annotations.read_bytes()).hexdigest()
-    images = [image.id for image in document.images]
-    # An image without a file name has no prefix and no folder.
-    names = {image.id: image.file_name or str(image.id) for image in document.images}
-    fields = {key: {names[number]: text for number, text in of.items()} for key, of in coco.image_fields(annotations).items()}
-    units = units_of(clusters_of(list(names.values()), fields, cluster_by), names)
-    accuracy = coco_accuracy(plain_document(document), rows, images, identity, bounds, units=units)
-    warnings = (*coco.annotation_oddities(document), *result_oddities(rows), *_silent(rows, len(images), document))
-    if accuracy is not None:
-        warnings += _doubtful(accuracy, plain_document(document), rows, images)
-    return AccuracyScores(accuracy, len(images), len(rows), warnings)
+    reason: str | None = None
 
 
 def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScores:
@@ -82,7 +52,9 @@ def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScore
     work = job.RunJob(case=case, sha256=case.sha256 or "", size_bytes=size, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
     scored = isolation.score_isolated(work, lambda event, _pid: on_event(event))
     notes = dict.fromkeys((*scored.notes, *(scored.accuracy.warnings if scored.accuracy else ())))
-    return AccuracyScores(scored.accuracy, scored.images, None, tuple(notes), scored.subset, _verdict(scored))
+    return AccuracyScores(
+        scored.accuracy, scored.images, tuple(notes), subset=scored.subset, verdict=_verdict(scored), reason=scored.accuracy_reason
+    )
 
 
 def _verdict(scored: job.Scored) -> Verdict:
@@ -93,44 +65,23 @@ def _verdict(scored: job.Scored) -> Verdict:
     return Verdict(state=state, reasons=tuple(f"{rule.name}: {evidence}" for rule, evidence in broken))
 
 
-def _silent(rows: NDArray[np.float64], images: int, truth: CocoDocument) -> tuple[str, ...]:
-    """Return the warnings about the score: images without detections lower it, which a reader cannot see from the figure."""
-    if not truth.annotations:
-        return ("the annotations contain no objects, so there is no AP",)
-    if all(annotation.iscrowd for annotation in truth.annotations):
-        return ("the annotations contain crowds only, which need not be detected, so there is no AP",)
-    silent = images - len(np.unique(rows[:, IMAGE]))
-    return (f"{silent} of {images} images have no detections; their objects count as missed",) if silent else ()
-
-
-def _doubtful(accuracy: Accuracy, truth: Mapping[str, Any], rows: NDArray[np.float64], images: Sequence[int]) -> tuple[str, ...]:
-    """Return why an AP near 0 is rather that of a misread file: the boxes read another way, where they score then."""
-    objects = sum(not annotation["iscrowd"] for annotation in truth["annotations"])
-    if accuracy.value >= accuracy_rules.IMPLAUSIBLE or objects < accuracy_rules.FEW or not len(rows):
-        return ()
-    about = f"AP {accuracy.value:.3f} on {objects} objects, and nothing in use is below {accuracy_rules.IMPLAUSIBLE}"
-    best, name = 0.0, ""
-    for other, read in coco.OTHER_BOX_FORMS.items():
-        reread = rows.copy()
-        reread[:, X : HEIGHT + 1] = read(rows[:, X : HEIGHT + 1])
-        scored = coco_accuracy(truth, reread, images, "", parts="value")
-        if scored is not None and scored.value > best:
-            best, name = scored.value, other
-    if best > max(2 * accuracy.value, accuracy_rules.IMPLAUSIBLE):
-        return (f"{about}: as {name} the same boxes have AP {best:.3f}; {coco.BOX_FORM}",)
-    return (f"{about}: are the boxes in pixels of the photograph, not of the model's input, and the categories those of the annotations?",)
-
-
 def document(scored: AccuracyScores) -> dict[str, Any]:
     """Return the accuracy as plain data with short names; a figure is null where there is nothing to find."""
     accuracy = scored.accuracy
+    task = {} if scored.task is None else {"task": scored.task}
     verdict = {} if scored.verdict is None else {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
     if accuracy is None:
-        figures: dict[str, Any] = dict.fromkeys(METRICS.values())
+        figures: dict[str, Any] = dict.fromkeys(("metric", "value", "unit", "better", *METRICS.values()))
         counted = {"images": scored.images, "detections": scored.detections}
-        return {**figures, **counted, "per_class": {}, **verdict, "warnings": list(scored.warnings)}
+        why = {"reason": scored.reason, **verdict, "warnings": list(scored.warnings)}
+        return {**task, **figures, **counted, "per_class": {}, **why}
     fields = msgspec.to_builtins(accuracy)
     return {
+        **task,
+        "metric": accuracy.metric,
+        "value": accuracy.value,
+        "unit": metric_unit(accuracy.metric),
+        "better": accuracy.better,
         NAMES.get(accuracy.metric, accuracy.metric): accuracy.value,
         **accuracy.detail,
         **{key: fields[key] for key in ("low", "high", "interval", "interval_reason", "clusters")},
@@ -159,7 +110,9 @@ def per_class(accuracy: Accuracy) -> dict[str, float | None]:
 def show(scored: AccuracyScores, console: Console | None = None, *, with_classes: bool) -> None:
     """Print all of it, the classes only where they are asked for: there may be a thousand."""
     console = console or Console()
-    counted = f"{scored.images:,} images" + ("" if scored.detections is None else f", {scored.detections:,} detections")
+    noun = "images" if scored.task is None or scored.detections is not None else "items"
+    counted = f"{scored.images:,} {noun}" + ("" if scored.detections is None else f", {scored.detections:,} detections")
+    counted = counted if scored.task is None else f"{scored.task}: {counted}"
     if (accuracy := scored.accuracy) is None:
         console.print(f"{counted}: no accuracy", highlight=False)
         return
@@ -168,11 +121,16 @@ def show(scored: AccuracyScores, console: Console | None = None, *, with_classes
     named = [key for key in accuracy.detail if not key.endswith(("_low", "_high"))]
     bounds = {key: _bounds(accuracy.detail.get(f"{key}_low"), accuracy.detail.get(f"{key}_high")) for key in named}
     figures = [(name, accuracy.value, _bounds(accuracy.low, accuracy.high)), *((key, accuracy.detail[key], bounds[key]) for key in named)]
-    console.print(_table(counted, ("", "", "95%"), [(metric_name(key), _figure(value), bound) for key, value, bound in figures]))
-    if accuracy.interval:
-        console.print(f"95%: {accuracy.interval.removeprefix('95%, ')}", markup=False, highlight=False)
-    if accuracy.low is None and accuracy.interval_reason:
-        console.print(f"no bounds of {metric_name(accuracy.metric)}: {accuracy.interval_reason}", markup=False, highlight=False)
+    console.print(counted, highlight=False)
+    console.print(_table(None, ("", "", "95%"), [(metric_name(key), _figure(value), bound) for key, value, bound in figures]))
+    how = {
+        "95%": (accuracy.interval or "").removeprefix("95%, "),
+        f"no bounds of {metric_name(accuracy.metric)}": accuracy.interval_reason if accuracy.low is None else None,
+        "compared by": accuracy.normalisation,
+    }
+    for heading, text in how.items():
+        if text:
+            console.print(f"{heading}: {text}", markup=False, highlight=False)
     metric = metric_name(accuracy.metric)
     if accuracy.by_objects:
         console.print(_parts("objects in the image", metric, accuracy.by_objects))

@@ -87,7 +87,8 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()  # Oddities of the ground truth, counted, and how they were treated.
     better: Better = "higher"  # Whether a higher or a lower `value` is the better one.
     normalisation: str | None = None
-    """Rule by which texts were made alike before they were compared, e.g. whisper-basic; null for a metric without texts."""
+    """Rule by which predictions and ground truth were made alike before they were compared: of texts, e.g. whisper-basic, of depths the
+    limits, crop and scaling; null for a metric without such a rule."""
 
     @property
     def over(self) -> str:

@@ -3,6 +3,7 @@
 Others register theirs through the entry point group `edgemeter.readers`. A reader is not named by the user: it recognises its format.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.clusters import Fields
 from edgemeter.agent.datasets.coco import CocoDocument
-from edgemeter.agent.datasets.items import Item
+from edgemeter.agent.datasets.items import Item, read_bytes
 
 # Asked in this order; then those of other packages, in the order of their names.
 READERS: Mapping[str, str] = {
@@ -63,6 +64,11 @@ class GroundTruth:
     items: tuple[Item, ...] = ()
     beside: tuple[Path, ...] = ()
     fields: Fields = field(default_factory=dict)
+
+    def sha256(self) -> str:
+        """Return the hash of the ground truth alone; raises ConfigError where its file cannot be read."""
+        content = self.identity if isinstance(self.identity, bytes) else read_bytes(self.identity, "the ground truth")
+        return hashlib.sha256(content).hexdigest()
 
     def named(self) -> list[str]:
         """Return the names of the items, sorted."""

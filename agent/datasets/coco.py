@@ -39,6 +39,16 @@ _OUTLINES = ("segmentation", "keypoints")
 _Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
 
+class Rle(msgspec.Struct, frozen=True):
+    """A mask as a run-length code: `size` is height and width, `counts` the runs, compressed to a text or not."""
+
+    size: tuple[int, int]
+    counts: str | list[int]
+
+
+Outline = list[_Polygon] | Rle
+
+
 def box_form_problem(noun: str, boxes: Boxes, sizes: Boxes) -> str | None:
     """Return why these boxes of `noun` (float64 [n, 4]) can hardly be x, y, width, height in pixels, None if nothing speaks against it.
 
@@ -157,6 +167,11 @@ def image_fields(path: Path) -> dict[str, dict[int, str]]:
     }
 
 
+def image_names(document: CocoDocument) -> dict[int, str]:
+    """Return the file name of each image by its id; of one without a file name its id."""
+    return {image.id: image.file_name or str(image.id) for image in document.images}
+
+
 def _decode_document(content: bytes) -> CocoDocument:
     try:
         return msgspec.json.decode(content, type=CocoDocument)
@@ -186,40 +201,6 @@ def decode_problem(content: bytes, error: Exception) -> str:
     return f"{error}: {'it ends too early, fetch or export it again' if 'truncated' in str(error) else 'correct it'}"
 
 
-def annotation_oddities(document: CocoDocument) -> tuple[str, ...]:
-    """Return what in the document is odd and yet has a meaning, counted, each with how it is taken."""
-    flat = [annotation.id for annotation in document.annotations if not annotation.has_extent]
-    sizes = {image.id: (image.width, image.height) for image in document.images}
-
-    def is_outside(annotation: CocoAnnotation) -> bool:
-        (x, y, wide, high), (width, height) = annotation.bbox, sizes[annotation.image_id]
-        return x + wide <= 0 or y + high <= 0 or (width is not None and x >= width) or (height is not None and y >= height)
-
-    outside = [annotation.id for annotation in document.annotations if annotation.has_extent and is_outside(annotation)]
-    unsized = sum(annotation.area is None for annotation in document.annotations)
-    oddities = []
-    if flat:
-        oddities.append(
-            f"{len(flat)} of {len(document.annotations)} annotations have a box whose width or height is not above 0 "
-            f"(first: id {flat[0]}): each counts as an object that was not found, as in the COCO API"
-        )
-    if outside:
-        oddities.append(
-            f"{len(outside)} of {len(document.annotations)} annotations lie outside their photograph (first: id {outside[0]}): "
-            "each counts as an object that was not found"
-        )
-    if any(annotation.id == 0 for annotation in document.annotations):
-        oddities.append(
-            "an annotation has id 0: the COCO API counts the detection that finds it as a false one, here it counts as found, so that "
-            "pycocotools may report a lower AP; number annotations from 1 to compare"
-        )
-    if unsized:
-        oddities.append(
-            f"{unsized} of {len(document.annotations)} annotations have no area: the box's area decides which objects are small"
-        )
-    return tuple(oddities)
-
-
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
     """Return the document as plain data, for these images only (None: all); an annotation without area gets that of its box."""
     return {
@@ -237,19 +218,14 @@ def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
     return {**fields, "bbox": list(annotation.bbox), "area": area}
 
 
-class _Rle(msgspec.Struct, frozen=True):
-    size: tuple[int, int]
-    counts: str | list[int]
-
-
 def outline_of(annotation: Mapping[str, Any]) -> list[list[float]] | dict[str, Any]:
     """Return the outline of a plain annotation as COCO has it: polygons, or a run-length code.
 
     Raises:
         ConfigError: it has none, or a garbled one; the message names the annotation.
     """
-    outline = _decoded(annotation, "segmentation", list[_Polygon] | _Rle, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code")
-    if isinstance(outline, _Rle):
+    outline = _decoded(annotation, "segmentation", Outline, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code")
+    if isinstance(outline, Rle):
         return {"size": list(outline.size), "counts": outline.counts}
     if not outline or any(len(polygon) % 2 for polygon in outline):
         raise ConfigError(f"annotation {annotation['id']}: its segmentation is empty, or has an x without y: correct it")

@@ -8,21 +8,24 @@ none, or a list of their classes (.txt).
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.durable_file import sha256_of
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
-from edgemeter.agent.datasets.clusters import Clusters, clusters_of
+from edgemeter.agent.datasets.clusters import Clusters, Fields, clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
+from edgemeter.agent.vision import photograph
 
 logger = logging.getLogger(__name__)
 
+_MAY_BE_WIDE, _LOOKED_AT = (".png", ".tif", ".tiff"), 20
 SUBSET_METHOD = "smallest sha256 of `seed:file name`"
 
 
@@ -35,7 +38,8 @@ class Dataset:
     index is only the place among those names, and a model must know them or have as many. `groups` maps item names to a group.
     `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
     `clusters` are what the annotations or a rule name of the items that belong together, None where nothing does.
-    `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
+    `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is. `fields` are what a
+    ground truth without its files states of items besides.
     `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
     the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them.
     """
@@ -53,6 +57,7 @@ class Dataset:
     needed: tuple[Path, ...] = ()
     targets: Mapping[str, object] | None = None
     clusters: Clusters | None = None
+    fields: Fields = field(default_factory=dict)
 
     @property
     def has_truth(self) -> bool:
@@ -83,7 +88,12 @@ def open_folder(
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
     """
-    truth = _truth(images, annotations, reader)
+    truth = read_truth(images, annotations, reader)
+    if truth is not None and isinstance(truth.content, CocoDocument):
+        unnamed = sum(image.file_name is None for image in truth.content.images)
+        of_all = f"{unnamed} of the {len(truth.content.images)} images in {str(annotations)!r}"
+        if unnamed:
+            raise ConfigError(f"{of_all} have no file_name: add it, or score predictions only")
     named = list_items(images) if truth is None else truth.named()
     if not named:
         raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(images)!r}")
@@ -92,7 +102,8 @@ def open_folder(
     inside = {} if truth is None else {item.name: item for item in truth.items}
     items = tuple(inside[name] if inside else item_of_file(images, name) for name in names_in_set)
     if truth is None:
-        return Dataset(images.resolve().name, items, _sha256(items), subset=subset_of, needed=tuple(images / name for name in named))
+        paths = tuple(images / name for name in named)
+        return Dataset(images.resolve().name, items, _sha256(items), subset=subset_of, needed=paths, warnings=_dark(items))
     needed_paths = [images / name for name in (all_names if truth.named_by == "annotations" else named)]
     if inside:
         needed_paths = sorted({item.path for item in truth.items})
@@ -103,11 +114,37 @@ def open_folder(
         items=items,
         sha256=_sha256(items, truth.identity),
         subset=subset_of,
-        warnings=truth.warnings,
+        warnings=(*truth.warnings, *_dark(items)),
         needed=(*needed_paths, *truth.beside),
     )
     clusters = clusters_of(names_in_set, truth.fields, cluster_by)
     return _with_truth(replace(dataset, clusters=clusters), truth.content, names_in_set)
+
+
+def _dark(items: Sequence[Item]) -> tuple[str, ...]:
+    """Return the note on values of fewer bits in files of 16 bits a channel, judged by some of these: they are read as nearly black."""
+    files = [item.path for item in items if item.kind == "image" and item.is_file and item.path.suffix.lower() in _MAY_BE_WIDE]
+    sample = files[:: max(len(files) // _LOOKED_AT, 1)][:_LOOKED_AT]
+    # A file that cannot be read is named where it is needed.
+    with suppress(EdgemeterError):
+        if narrow := photograph.narrow_bits(sample):
+            bits, wide = narrow
+            note = (
+                f"{len(wide)} of {len(sample)} photographs that were looked at have 16 bits a channel and no value above {bits} bits "
+                f"(first {wide[0].name!r}): the upper 8 bits, which count, are nearly black; multiply the values by {2 ** (16 - bits)}"
+            )
+            return (note,)
+    return ()
+
+
+def without_files(truth: GroundTruth, name: str, cluster_by: str | None = None) -> Dataset:
+    """Return the items of a ground truth to score predictions of, of which no file is read; the hash is that of the ground truth alone."""
+    names_in_set = truth.named()
+    inside = {item.name: item for item in truth.items}
+    items = tuple(inside.get(item_name) or item_of_file(Path(), item_name) for item_name in names_in_set)
+    clusters = clusters_of(names_in_set, truth.fields, cluster_by)
+    dataset = Dataset(name, items, truth.sha256(), warnings=truth.warnings, clusters=clusters, fields=truth.fields)
+    return _with_truth(dataset, truth.content, names_in_set)
 
 
 def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, names_in_set: list[str]) -> Dataset:
@@ -122,7 +159,7 @@ def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, 
     return replace(dataset, targets={name: content.values[name] for name in names_in_set}, groups=groups)
 
 
-def _truth(folder: Path, annotations: Path | None, reader_name: str | None) -> GroundTruth | None:
+def read_truth(folder: Path, annotations: Path | None, reader_name: str | None = None) -> GroundTruth | None:
     """Return the ground truth, as the wanted reader or the first that recognises it reads it; None of photographs without annotations.
 
     Raises:

@@ -5,19 +5,21 @@ Corners are in pixels, in order around the object; `difficult` (0 or 1; 0 if it 
 Source: DOTA_devkit `readme.md`, section "Annotation format".
 """
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import text_lines
-from edgemeter.agent.datasets.items import list_photographs, photographs_in
+from edgemeter.agent.datasets.items import files_in, is_number, list_photographs, photographs_in
 
 _FORM = "each line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`, in pixels, difficult 0 or 1"
+_TASK1 = "Task1_"
 _HEADINGS = ("imagesource:", "gsd:", "acquisition")
 
 
@@ -38,11 +40,11 @@ class Dota:
         if annotations is None or not annotations.is_dir() or not folder.is_dir():
             return False
         with suppress(ConfigError):
-            for name in photographs_in(folder):
-                path = annotations / f"{Path(name).stem}.txt"
-                words = next((words for _, words in _lines(path)), None) if path.is_file() else None
+            for name in _names(folder):
+                path = _labels_of(annotations, name)
+                words = next((words for _, words in _lines(path)), None) if path else None
                 if words is not None:
-                    return len(words) >= 9 and not _is_number(words[8])
+                    return len(words) >= 9 and not is_number(words[8])
         return False
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
@@ -52,10 +54,56 @@ class Dota:
             ConfigError: a line is not of that form; the message names it.
         """
         labels, objects = required(annotations), {}
-        for name in list_photographs(folder):
-            path = labels / f"{Path(name).stem}.txt"
-            objects[name] = tuple(_object(path, number, words) for number, words in _lines(path)) if path.is_file() else ()
+        for name in _names(folder) or list_photographs(folder):
+            path = _labels_of(labels, name)
+            objects[name] = tuple(_object(path, number, words) for number, words in _lines(path)) if path else ()
         return GroundTruth(Targets(objects), msgspec.json.encode(objects, order="sorted"), named_by="folder")
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names of the photographs; of labels whose photographs are not there those of their files, without the ending."""
+    return photographs_in(folder) or [name.removesuffix(".txt") for name in files_in(folder, (".txt",))]
+
+
+def _labels_of(labels: Path, name: str) -> Path | None:
+    return next((path for path in (labels / f"{stem}.txt" for stem in (name, Path(name).stem)) if path.is_file()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class OrientedResults:
+    """The oriented boxes predicted for a photograph: corners in pixels, float64 [n, 4, 2], scores, float64 [n], names of classes."""
+
+    corners: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    names: tuple[str, ...]
+
+
+def read_task1(path: Path) -> dict[str, OrientedResults]:
+    """Return the results of DOTA's task 1 by photograph: those of a folder of files `Task1_CLASS.txt`, or of one of these.
+
+    A line is `image score x1 y1 ... x4 y4`.
+
+    Raises:
+        ConfigError: there is no such file, or a line is not of that form; the message names it.
+    """
+    files = sorted(path.glob(f"{_TASK1}*.txt")) if path.is_dir() else [path]
+    if not files or not files[0].name.startswith(_TASK1):
+        raise ConfigError(f"{str(path)!r} holds no results of DOTA's task 1: give a folder of files {_TASK1}CLASS.txt")
+    rows: dict[str, list[tuple[str, float, list[float]]]] = {}
+    for file in files:
+        name = file.stem.removeprefix(_TASK1)
+        for number, words in _lines(file):
+            if len(words) != 10 or not all(map(is_number, words[1:])):
+                raise ConfigError(f"{str(file)!r}: line {number} is {' '.join(words)[:80]!r}: each line is `image score x1 y1 ... x4 y4`")
+            rows.setdefault(words[0], []).append((name, float(words[1]), [float(word) for word in words[2:]]))
+    return {
+        image: OrientedResults(
+            np.array([corners for *_, corners in its]).reshape(-1, 4, 2),
+            np.array([score for _, score, _ in its]),
+            tuple(name for name, *_ in its),
+        )
+        for image, its in rows.items()
+    }
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:
@@ -64,14 +112,7 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _object(path: Path, number: int, words: list[str]) -> OrientedObject:
-    if len(words) not in (9, 10) or not all(map(_is_number, words[:8])) or words[9:] not in ([], ["0"], ["1"]):
+    if len(words) not in (9, 10) or not all(map(is_number, words[:8])) or words[9:] not in ([], ["0"], ["1"]):
         raise ConfigError(f"the labels {str(path)!r}: line {number} is {' '.join(words)[:80]!r}: {_FORM}")
     values = [float(word) for word in words[:8]]
     return OrientedObject(tuple(zip(values[::2], values[1::2], strict=True)), words[8], words[9:] == ["1"])
-
-
-def _is_number(word: str) -> bool:
-    try:
-        return math.isfinite(float(word))
-    except ValueError:
-        return False

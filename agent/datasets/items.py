@@ -1,6 +1,7 @@
 """The items of a data set, each a file of its own, or a text or an array inside a file; and the photographs and recordings in a folder."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -90,6 +91,14 @@ def read_text(path: Path, noun: str) -> str:
         return read_bytes(path, noun).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def item_of_file(folder: Path, name: str) -> Item:

@@ -12,7 +12,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
 from edgemeter.agent.datasets.clusters import Fields
-from edgemeter.agent.datasets.coco import CocoDocument, annotation_oddities, image_fields, read_annotations
+from edgemeter.agent.datasets.coco import CocoDocument, image_fields, image_names, read_annotations
+from edgemeter.agent.datasets.coco_oddities import annotation_oddities
 from edgemeter.agent.datasets.items import PHOTOGRAPHS, SOUND, head_of, list_photographs, photographs_in
 
 # Class folders hold photographs or recordings.
@@ -53,8 +54,8 @@ class ClassFolders:
         if annotations.suffix.lower() != ".txt" or photographs_in(folder):
             return False
         first = next((line for line in text_lines(annotations) if line.strip()), "")
-        # The first line of an index names a photograph.
-        return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() not in PHOTOGRAPHS
+        # The first line of an index names a file.
+        return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() not in _OF_CLASSES
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the class of every photograph in the folders."""
@@ -90,17 +91,13 @@ class Coco:
         content = read_annotations(path)
         if isinstance(content, dict):
             return GroundTruth(ClassIndex(content), path)
-        if unnamed := sum(image.file_name is None for image in content.images):
-            raise ConfigError(
-                f"{unnamed} of the {len(content.images)} images in {str(path)!r} have no file_name: add it, or score detections only"
-            )
         return GroundTruth(content, path, annotation_oddities(content), fields=_fields(content, path))
 
 
 def _fields(document: CocoDocument, path: Path) -> Fields:
     """Return what the document states of its images besides, by field and file name."""
-    names = {image.id: image.file_name for image in document.images if image.file_name is not None}
-    return {key: {names[number]: text for number, text in of.items() if number in names} for key, of in image_fields(path).items()}
+    names = image_names(document)
+    return {key: {names[number]: text for number, text in of.items()} for key, of in image_fields(path).items()}
 
 
 class VisualWakeWords:
@@ -118,15 +115,14 @@ class VisualWakeWords:
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return for each photograph that counts whether it shows a person."""
-        if annotations is None:
-            raise ConfigError("visual wake words need COCO's annotations: give --annotations FILE")
-        document = read_annotations(annotations)
+        path = required(annotations)
+        document = read_annotations(path)
         if isinstance(document, dict):
-            raise ConfigError(f"{str(annotations)!r} is an index of classes, and the reader needs COCO's annotations: leave --reader out")
-        classes = _wake_words(document, annotations)
+            raise ConfigError(f"{str(path)!r} is an index of classes, and the reader needs COCO's annotations: leave --reader out")
+        classes = _wake_words(document, path)
         left_out = len(document.images) - len(classes)
         odd = (f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",) if left_out else ()
-        return GroundTruth(ClassIndex(classes), annotations, odd, fields=_fields(document, annotations))
+        return GroundTruth(ClassIndex(classes), path, odd, fields=_fields(document, path))
 
 
 def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets import GroundTruth, Targets
+from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import ClassIndex, text_lines
 from edgemeter.agent.datasets.items import SOUND
 
@@ -32,7 +32,7 @@ class MlperfTiny:
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the class of each file that the list names."""
-        path = _given(annotations)
+        path = required(annotations)
         classes: dict[str, int] = {}
         for number, line in enumerate(text_lines(path), 1):
             cells = [cell.strip() for cell in line.split(",")]
@@ -70,7 +70,7 @@ class Transcripts:
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the text of each file that the table names."""
-        path = _given(annotations)
+        path = required(annotations)
         rows = [(number, _cells(line, path)) for number, line in enumerate(text_lines(path), 1) if line.strip()]
         heading = rows[0][1] if rows else []
         file, text, group = (_column(heading, names) for names in (_FILE, _TEXT, _GROUP))
@@ -147,9 +147,3 @@ def _add(targets: dict[str, _Target], name: str, target: _Target, path: Path, nu
     if name in targets:
         raise ConfigError(f"{str(path)!r}: line {number} names {name!r} a second time: leave one of the lines")
     targets[name] = target
-
-
-def _given(annotations: Path | None) -> Path:
-    if annotations is None:
-        raise ConfigError("there are no annotations: give --annotations FILE")
-    return annotations

@@ -5,12 +5,15 @@
 | SST-2 | sentence, label | 0, 1 | accuracy |
 | CoLA | source, label, mark, sentence; no heading | 0, 1 | Matthews correlation |
 | MRPC | Quality, #1 ID, #2 ID, #1 String, #2 String | 0, 1 | F1 of class 1 |
+| QQP | id, qid1, qid2, question1, question2, is_duplicate | 0, 1 | F1 of class 1 |
+| STS-B | index, ..., sentence1, sentence2, score | a number, 0..5 | Pearson's correlation |
 | QNLI | index, question, sentence, label | entailment, not_entailment | accuracy |
 | RTE | index, sentence1, sentence2, label | entailment, not_entailment | accuracy |
 | MNLI | index, ..., sentence1, sentence2, ..., gold_label | contradiction, entailment, neutral | accuracy |
 
-A plain table has a heading with `sentence` or `text` (or `sentence1` and `sentence2`) and `label`; a column `group` names the group of a
-text. Quotation marks stand for themselves. Source of layouts and metrics: A. Wang et al., GLUE (arXiv:1804.07461), gluebenchmark.com.
+A plain table has a heading with `sentence` or `text` (or `sentence1` and `sentence2`) and `label`, or `score` for a number; a column
+`group` names the group of a text. Quotation marks stand for themselves. Source of layouts and metrics: A. Wang et al., GLUE
+(arXiv:1804.07461), gluebenchmark.com.
 
 SQuAD 1.1 and 2.0 are nested JSON, an item per question:
 {"version", "data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],
@@ -18,7 +21,7 @@ SQuAD 1.1 and 2.0 are nested JSON, an item per question:
 """
 
 from codecs import BOM_UTF8
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,22 +31,25 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets
 from edgemeter.agent.datasets.coco import decode_problem
-from edgemeter.agent.datasets.items import Item, head_of, read_bytes, read_text
+from edgemeter.agent.datasets.items import Item, head_of, is_number, read_bytes, read_text
 
-ClassMetric = Literal["accuracy", "f1", "matthews"]
+TextMetric = Literal["accuracy", "f1", "matthews", "pearson"]
 _TABLE_HEAD_BYTES = 65536
 _COLA_COLUMNS = 4
-_FIRST = ("sentence", "text", "sentence1", "question", "#1 String")
-_SECOND = ("sentence2", "sentence", "#2 String")
-_LABEL = ("gold_label", "label", "Quality")
+_FIRST = ("sentence", "text", "sentence1", "question", "#1 String", "question1")
+_SECOND = ("sentence2", "sentence", "#2 String", "question2")
+# Its metric, by the heading of the column that holds the label.
+_LABEL: Mapping[str, TextMetric] = {
+    "gold_label": "accuracy", "label": "accuracy", "Quality": "f1", "is_duplicate": "f1", "score": "pearson",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TextClass:
-    """The class of a text by its name, and the metric that the table's task is scored by."""
+    """The class of a text by its name (of `pearson` the number meant), and the metric that the table's task is scored by."""
 
     label: str
-    metric: ClassMetric = "accuracy"
+    metric: TextMetric = "accuracy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class _ColumnLayout:
     second: int | None
     label: int
     names: dict[str, int]
-    metric: ClassMetric
+    metric: TextMetric
     first_row: int
 
 
@@ -84,6 +90,10 @@ class Glue:
                 raise ConfigError(f"{str(folder)!r}: line {number} has {len(row)} columns, {layout.columns} are needed: correct it")
             if not row[layout.label].strip() or not row[layout.first].strip():
                 raise ConfigError(f"{str(folder)!r}: line {number} has no {'label' if row[layout.first].strip() else 'text'}: correct it")
+            if layout.metric == "pearson" and not is_number(row[layout.label]):
+                raise ConfigError(
+                    f"{str(folder)!r}: line {number} has the score {row[layout.label][:40]!r}, which is no number: correct it"
+                )
             name = f"{number:08d}"
             second = None if layout.second is None else row[layout.second]
             items.append(Item(name, folder, "text", row[layout.first], second))
@@ -116,8 +126,7 @@ def _layout(heading: Sequence[str]) -> _ColumnLayout | None:
     second = (
         next((columns[name] for name in _SECOND if name in columns and name != first), None) if first not in ("sentence", "text") else None
     )
-    metric: ClassMetric = "f1" if heading[label] == "Quality" else "accuracy"
-    return _ColumnLayout(len(heading), columns[first], second, label, columns, metric, 1)
+    return _ColumnLayout(len(heading), columns[first], second, label, columns, _LABEL[heading[label]], 1)
 
 
 _DOCUMENT_HEAD_BYTES = 4096

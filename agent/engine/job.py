@@ -123,10 +123,15 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sandbox: Sandbox | None = None
 
 
+# Why a run on ground truth has no accuracy: objects are absent or crowds only, a metric is not defined without both classes, ...
+NOTHING_TO_FIND = "the ground truth holds nothing to find (no object, crowds only, nothing said), so there is no accuracy"
+
+
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The result of a job that was not timed; `accuracy` is null where the ground truth holds nothing to find."""
 
     accuracy: Accuracy | None
+    accuracy_reason: str | None = None
     images: int
     subset: Subset | None
     notes: tuple[str, ...]

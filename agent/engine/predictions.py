@@ -258,7 +258,7 @@ def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None
         return "no photographs were given (--data): the model was timed on noise"
     if not work.accuracy:
         return 'accuracy was not requested for this repeat (accuracy = "first" or "never")'
-    return "the data set has no ground truth (--annotations)"
+    return job.NOTHING_TO_FIND if model.data.has_truth else "the data set has no ground truth (--annotations)"
 
 
 def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
@@ -288,6 +288,7 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
         runtime.close()
     return job.Scored(
         accuracy=accuracy,
+        accuracy_reason=None if accuracy else job.NOTHING_TO_FIND,
         images=len(model.data.items),
         subset=model.data.subset,
         notes=(*model.guesses, *model.data.warnings),

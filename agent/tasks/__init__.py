@@ -18,7 +18,7 @@ from edgemeter.agent.runtimes import Loaded
 
 TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
-    "depth": "edgemeter.agent.tasks.pixels:Depth",
+    "depth": "edgemeter.agent.tasks.depth:Depth",
     "detection": "edgemeter.agent.tasks.detection:Detection",
     "oriented-boxes": "edgemeter.agent.tasks.oriented_boxes:OrientedBoxes",
     "pose": "edgemeter.agent.tasks.shapes:Pose",

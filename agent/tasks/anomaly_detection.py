@@ -4,7 +4,7 @@ The score of a recording is the mean over its windows of the mean squared differ
 (MLPerf Tiny, `benchmark/training/anomaly_detection`). Ground truth: class 1 is an anomaly, 0 normal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,14 +59,7 @@ class AnomalyDetection:
         """Return the AUC over all recordings; None without ground truth, or without normal ones and anomalies both."""
         if self._data.classes is None or not self._scores:
             return None
-        labels = np.array(list(self._data.classes.values()), np.int64)
-        numbers = sorted(self._scores)
-        scores = np.full(len(labels), np.nan)
-        scores[numbers] = [self._scores[index] for index in numbers]
-
-        detail = {"partial_auc": partial_auc(scores[numbers], labels[numbers], PARTIAL_RATE)}
-        figure = Jackknifed(lambda members: auc(scores[list(members)], labels[list(members)]))
-        return item_accuracy(METRIC, figure, numbers, self._data, parts=parts, detail=detail)
+        return anomaly_accuracy(self._scores, list(self._data.classes.values()), self._data, parts)
 
     def _windows(self, index: int) -> list[Array]:
         """Return the windows of recording `index`; those prepared last are kept, for `predict` that follows."""
@@ -89,6 +82,16 @@ class AnomalyDetection:
         if target.shape != output.shape:
             raise ConfigError(f"model {self._model.name!r} gives {output.size} values for {target.size}: one that reconstructs is needed")
         return float(np.mean((target - output) ** 2))
+
+
+def anomaly_accuracy(score_of: Mapping[int, float], truth: Sequence[int], data: Dataset, parts: Parts = "all") -> Accuracy | None:
+    """Return the AUC of the scores of the items, of which 1 is an anomaly and 0 normal; None without both."""
+    labels, numbers = np.array(truth, np.int64), sorted(score_of)
+    scores = np.full(len(labels), np.nan)
+    scores[numbers] = [score_of[index] for index in numbers]
+    detail = {"partial_auc": partial_auc(scores[numbers], labels[numbers], PARTIAL_RATE)}
+    figure = Jackknifed(lambda members: auc(scores[list(members)], labels[list(members)]))
+    return item_accuracy(METRIC, figure, numbers, data, parts=parts, detail=detail)
 
 
 def auc(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> float | None:

@@ -1,6 +1,6 @@
 """Classification: one class per photograph, or per recording (keyword spotting), scored by top-1 and top-5 accuracy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,27 +68,7 @@ class Classification:
         """Return top-1 (and top-5) over all photographs decoded; None without ground truth."""
         if self._truth is None or not self._predictions:
             return None
-        truth = self._truth
-        right = {index: best[0] == truth[index] for index, best in self._predictions.items()}
-        among = {index: truth[index] in best for index, best in self._predictions.items()}
-        members, top1, top5 = sorted(right), Share(right), Share(among)
-        bounds = top5.bounded(members, units_in(self._data, members, METRIC))
-        detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
-        warnings = self._shifted(truth, sum(right.values()))
-        return item_accuracy(METRIC, top1, members, self._data, parts=parts, detail=detail, warnings=warnings)
-
-    def _shifted(self, truth: Sequence[int], top1: int) -> tuple[str, ...]:
-        """Return what an index that counts from another class than the model would explain: more correct predictions one class further."""
-        for shift, word in ((-1, "lower"), (1, "higher")):
-            right = [truth[index] for index, best in self._predictions.items() if best[0] == truth[index] + shift]
-            if len(set(right)) >= _ENOUGH and len(right) > 2 * top1:
-                share = len(right) / len(self._predictions)
-                hint = (
-                    f"with every class of the ground truth one {word}, top-1 would be {share:.3f}: check whether one of them counts the "
-                    "background as class 0, and correct the index, or output.label_offset in the card"
-                )
-                return (hint,)
-        return ()
+        return class_accuracy(self._predictions, self._truth, self._data, parts)
 
     def _scores(self, calls: Sequence[Outputs]) -> NDArray[np.float32]:
         return values_of_first(calls[0], self._loaded)[0].ravel()
@@ -131,6 +111,32 @@ class Classification:
             "do not name the folders: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), "
             "or name the folders by class number"
         )
+
+
+def class_accuracy(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], data: Dataset, parts: Parts = "all") -> Accuracy | None:
+    """Return top-1 and, where more than one class was ranked, top-5 of the classes predicted for each item, best first."""
+    right = {index: best[0] == truth[index] for index, best in ranked.items()}
+    members, detail = sorted(right), {}
+    if any(len(best) > 1 for best in ranked.values()):
+        top5 = Share({index: truth[index] in best[:_BEST] for index, best in ranked.items()})
+        bounds = top5.bounded(members, units_in(data, members, METRIC))
+        detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
+    warnings = _shifted(ranked, truth, sum(right.values()))
+    return item_accuracy(METRIC, Share(right), members, data, parts=parts, detail=detail, warnings=warnings)
+
+
+def _shifted(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], top1: int) -> tuple[str, ...]:
+    """Return what an index that counts from another class than the model would explain: more correct predictions one class further."""
+    for shift, word in ((-1, "lower"), (1, "higher")):
+        right = [truth[index] for index, best in ranked.items() if best[0] == truth[index] + shift]
+        if len(set(right)) >= _ENOUGH and len(right) > 2 * top1:
+            share = len(right) / len(ranked)
+            hint = (
+                f"with every class of the ground truth one {word}, top-1 would be {share:.3f}: check whether one of them "
+                "counts the background as class 0, and correct the index, or output.label_offset in the card"
+            )
+            return (hint,)
+    return ()
 
 
 class KeywordSpotting(Classification):

@@ -146,6 +146,19 @@ def mask_code(mask: NDArray[np.uint8]) -> dict[str, Any]:
     return code
 
 
+def outline_code(outline: Sequence[Sequence[float]] | Mapping[str, Any], height: int, width: int) -> dict[str, Any]:
+    """Return the run-length code of an outline: of polygons (pixels of the image), or of a code, whose runs may be a list or a text.
+
+    Raises:
+        ValueError: the code does not fill the image.
+    """
+    hotcoco_mask = _hotcoco().mask
+    if isinstance(outline, Mapping) and isinstance(outline["counts"], str):
+        return dict(hotcoco_mask.rle_from_string(outline["counts"], height, width))
+    code = hotcoco_mask.fr_py_objects(outline, height, width)
+    return dict(hotcoco_mask.merge(code) if isinstance(code, list) else code)
+
+
 def _hotcoco() -> Any:
     return import_extra("hotcoco", "vision", "COCO average precision needs hotcoco, which is not installed")
 

@@ -65,18 +65,7 @@ class OrientedBoxes(ObjectTask):
         """Return DOTA's mean AP over all photographs; None without ground truth, or where it holds no object to find."""
         if not self._truth or not self._predictions:
             return None
-        members = sorted(self._predictions)
-        by_class = average_precisions([self._predictions[index] for index in members], self._names)
-        by_area = _mean(average_precisions([self._predictions[index] for index in members], self._names, by_area=True))
-        accuracy = item_accuracy(METRIC, Jackknifed(self._map), members, self._data, parts=parts, detail={"map50_area": by_area})
-        if accuracy is None or parts == "value":
-            return accuracy
-        counts = [[self._predictions[index].objects.get(name, 0) for index in members] for name in self._names]
-        per_class = tuple(
-            PartAccuracy(name=name, value=by_class[name], images=sum(count > 0 for count in its), objects=sum(its))
-            for name, its in zip(self._names, counts, strict=True)
-        )
-        return msgspec.structs.replace(accuracy, per_class=per_class)
+        return oriented_accuracy(self._predictions, self._names, self._data, parts)
 
     def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
         detections = super()._decode(index, calls)
@@ -90,10 +79,8 @@ class OrientedBoxes(ObjectTask):
         highest = int(detections.classes.max(initial=-1))
         if highest >= len(self._names):
             raise ConfigError(f"the model found class {highest}, its card has {len(self._names)} labels: correct output.labels")
-        return match(detections, self._names, self._truth[index])
-
-    def _map(self, members: Sequence[int]) -> float | None:
-        return _mean(average_precisions([self._predictions[index] for index in members], self._names))
+        corners = np.zeros((0, 4, 2)) if detections.corners is None else detections.corners
+        return match(corners, detections.scores, [self._names[number] for number in detections.classes], self._truth[index])
 
 
 def _mean(by_class: dict[str, float | None]) -> float | None:
@@ -112,19 +99,42 @@ class MatchedPhotograph:
     objects: Mapping[str, int]
 
 
-def match(detections: Detections, names: Sequence[str], objects: Sequence[OrientedObject]) -> MatchedPhotograph:
+def oriented_accuracy(
+    matched: Mapping[int, MatchedPhotograph], names: Sequence[str], data: Dataset, parts: Parts = "all"
+) -> Accuracy | None:
+    """Return DOTA's mean AP over these photographs and classes; None where they hold no object to find."""
+    members = sorted(matched)
+
+    def by_class(members: Sequence[int], *, by_area: bool = False) -> dict[str, float | None]:
+        return average_precisions([matched[index] for index in members], names, by_area=by_area)
+
+    figure = Jackknifed(lambda members: _mean(by_class(members)))
+    accuracy = item_accuracy(METRIC, figure, members, data, parts=parts, detail={"map50_area": _mean(by_class(members, by_area=True))})
+    if accuracy is None or parts == "value":
+        return accuracy
+    values = by_class(members)
+    counts = [[matched[index].objects.get(name, 0) for index in members] for name in names]
+    per_class = tuple(
+        PartAccuracy(name=name, value=values[name], images=sum(count > 0 for count in its), objects=sum(its))
+        for name, its in zip(names, counts, strict=True)
+    )
+    return msgspec.structs.replace(accuracy, per_class=per_class)
+
+
+def match(corners: NDArray[Any], scores: NDArray[Any], names: Sequence[str], objects: Sequence[OrientedObject]) -> MatchedPhotograph:
     """Return the detections of a photograph matched to its objects, best first: each takes the object that it overlaps most.
 
-    An object that is taken already makes the next detection on it a false one. `names` are those of the model's classes.
+    `corners` [n, 4, 2] are in pixels; `names` are those of the classes. An object that is taken already makes the next detection on it a
+    false one.
     """
     by_name: defaultdict[str, list[OrientedObject]] = defaultdict(list)
     for labelled in objects:
         by_name[labelled.name].append(labelled)
     matches: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
     matched_ids: set[int] = set()
-    corners = np.zeros((0, 4, 2)) if detections.corners is None else detections.corners.astype(np.float64)
-    for index in np.argsort(-detections.scores, kind="stable").tolist():
-        name, score = names[detections.classes[index]], float(detections.scores[index])
+    corners = corners.astype(np.float64)
+    for index in np.argsort(-scores, kind="stable").tolist():
+        name, score = names[index], float(scores[index])
         overlaps = [overlap(corners[index], np.array(candidate.corners)) for candidate in by_name[name]]
         best = int(np.argmax(overlaps)) if overlaps else -1
         if best < 0 or overlaps[best] <= OVERLAP:

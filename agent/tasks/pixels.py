@@ -1,18 +1,11 @@
-"""Tasks whose model predicts every pixel: the class of each (semantic segmentation), or its distance (depth).
-
-A map holds metres: .npy as they are, a PNG of 16 bits in 1/256 m as KITTI's; 0 is no measurement and does not count. A model with
-`output.depth = "inverse"` gives inverse depth without scale (MiDaS, Depth Anything): scale and shift are fitted to the inverse ground truth
-of each photograph by least squares, as its authors evaluate it. Depths beyond the farthest true one of a photograph count as that. Depth is
-scored by the mean absolute relative error (AbsRel); delta and RMSE are its details; all are means over photographs.
-Source: Eigen et al. 2014 (AbsRel, delta); Ranftl et al. 2020, section 5 (alignment).
+"""Tasks whose model predicts every pixel: their base, and the class of each pixel (semantic segmentation).
 
 Classes are scored by the mean over classes of intersection over union (mIoU). Scores are interpolated to the photograph's pixels before the
 best class is taken, as the usual evaluations do; a model that gives classes itself keeps those of the nearest cell. A pixel whose map says
 255, or a class below the model's first, does not count.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +30,6 @@ from edgemeter.agent.vision.preprocess import values_of_first
 Floats = NDArray[np.float32]
 # Rows of the photograph worked on together: the values of all classes for a whole one may be more than a board's memory.
 _BLOCK = 32
-ABS_REL = "abs_rel"
-DETAILS = ("delta1", "delta2", "delta3", "rmse_m")
-_METRES_PER_STEP = 1 / 256
-_STEP = 1.25
-_NEAREST_M = 1e-3
-Depths = NDArray[np.float64]
-# Two outputs have a pixel in common where they differ by no more than this.
-_SAME_RATIO = 0.05
 
 
 class PixelTask(PhotoTask):
@@ -106,64 +91,6 @@ class PixelTask(PhotoTask):
         return values
 
 
-class Depth(PixelTask):
-    """Keeps the errors of each photograph: AbsRel, the three deltas, RMSE."""
-
-    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
-        super().__init__(model, loaded, data)
-        self._errors: dict[int, tuple[float, ...]] = {}
-
-    def predict(self, index: int, calls: Sequence[Outputs]) -> None:
-        """Compare photograph `index`, which was prepared before, with its map."""
-        depths = self._depths(index, calls)
-        if not self._truth:
-            return
-        truth = self._true_map(index).astype(np.float64)
-        if self._truth[index].suffix.lower() == ".png":
-            truth *= _METRES_PER_STEP
-        counts = np.isfinite(truth) & (truth > 0)
-        if counts.any():
-            self._errors[index] = depth_errors(depths[counts], truth[counts], is_inverse=self._model.output.depth == "inverse")
-
-    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
-        """Return the share of pixels that differ by 5% at most."""
-        depths, other_depths = self._depths(index, calls), self._depths(index, other)
-        return float((np.abs(depths - other_depths) <= _SAME_RATIO * np.maximum(np.abs(depths), np.abs(other_depths))).mean())
-
-    def score(self, parts: Parts = "all") -> Accuracy | None:
-        """Return AbsRel over all photographs; None without ground truth, or where no pixel counts."""
-        if not self._errors:
-            return None
-        members = sorted(self._errors)
-        means = np.mean([self._errors[index] for index in members], axis=0).tolist()
-        figure = Jackknifed(lambda members: float(np.mean([self._errors[index][0] for index in members])), limits=(0.0, math.inf))
-        return item_accuracy(
-            ABS_REL, figure, members, self._data, parts=parts, better="lower", detail=dict(zip(DETAILS, means[1:], strict=True))
-        )
-
-    def _depths(self, index: int, calls: Sequence[Outputs]) -> Depths:
-        frame = self._frames[index]
-        depths = np.empty((frame.photo_height, frame.photo_width), np.float64)
-        for rows, values in self._blocks(index, self._map(calls, 1)):
-            depths[rows] = values[0]
-        return depths
-
-
-def depth_errors(predicted: Depths, truth: Depths, *, is_inverse: bool) -> tuple[float, ...]:
-    """Return AbsRel, delta1 to delta3 and RMSE of the pixels that count (float64 [n], metres)."""
-    if is_inverse:
-        matrix = np.column_stack([predicted, np.ones_like(predicted)])
-        scale, shift = np.linalg.lstsq(matrix, 1 / truth, rcond=None)[0]
-        predicted = 1 / np.maximum(predicted * scale + shift, 1 / truth.max())
-    predicted = np.clip(predicted, _NEAREST_M, max(truth.max(), _NEAREST_M))
-    ratio = np.maximum(predicted / truth, truth / predicted)
-    deltas = [float((ratio < _STEP**power).mean()) for power in (1, 2, 3)]
-    errors = (float((np.abs(predicted - truth) / truth).mean()), *deltas, float(np.sqrt(np.square(predicted - truth).mean())))
-    if not np.isfinite(errors).all():
-        raise ConfigError("a depth of the model is no number: its accuracy cannot be computed")
-    return errors
-
-
 MIOU = "miou"
 IGNORED = 255
 Classes = NDArray[np.int64]
@@ -197,8 +124,7 @@ class SemanticSegmentation(PixelTask):
                 f"the map {str(self._truth[index])!r} has class {highest + offset}, the model {self._count} classes from {offset} on: "
                 "give maps in the model's classes (255: ignored), or correct output.label_offset"
             )
-        pairs = np.bincount(targets[counts] * self._count + classes[counts], minlength=self._count**2).reshape(self._count, -1)
-        self._pixels[index] = np.stack([pairs.diagonal(), pairs.sum(axis=0), pairs.sum(axis=1)])
+        self._pixels[index] = pixel_counts(classes[counts], targets[counts], self._count)
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return the share of pixels of the photograph that have the same class in both."""
@@ -206,19 +132,9 @@ class SemanticSegmentation(PixelTask):
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return mIoU over all photographs; None without ground truth, or where no pixel counts."""
-        if not self._pixels:
-            return None
-        members = sorted(self._pixels)
-        right, _, present = self._sum(members)
-        with np.errstate(invalid="ignore"):
-            detail = (
-                {"pixel_accuracy": float(right.sum() / present.sum()), "class_accuracy": _mean(right / present)} if present.sum() else {}
-            )
-        miou = Jackknifed(lambda members: _mean(self._ious(members)) if members else None)
-        accuracy = item_accuracy(MIOU, miou, members, self._data, parts=parts, detail=detail)
-        if accuracy is None or parts == "value":
-            return accuracy
-        return msgspec.structs.replace(accuracy, per_class=self._per_class(members))
+        output = self._model.output
+        labels: list[Any] = list(output.labels) if len(output.labels) == self._count else list(range(self._count))
+        return map_accuracy(self._pixels, labels, self._data, parts)
 
     def _classes(self, index: int, calls: Sequence[Outputs]) -> Classes:
         """Return the class of every pixel of the photograph: int64 [height, width]."""
@@ -241,24 +157,38 @@ class SemanticSegmentation(PixelTask):
             classes[rows_of] = values.argmax(axis=0)
         return classes
 
-    def _sum(self, members: Sequence[int]) -> Classes:
-        return np.asarray(np.sum([self._pixels[index] for index in members], axis=0))
 
-    def _ious(self, members: Sequence[int]) -> NDArray[np.float64]:
+def pixel_counts(predicted: Classes, truth: Classes, count: int) -> Classes:
+    """Return how many pixels (int64 [n], classes from 0) of each class were right, predicted and there: int64 [3, count]."""
+    pairs = np.bincount(truth * count + predicted, minlength=count**2).reshape(count, -1)
+    return np.stack([pairs.diagonal(), pairs.sum(axis=0), pairs.sum(axis=1)])
+
+
+def map_accuracy(pixels: Mapping[int, Classes], labels: Sequence[Any], data: Dataset, parts: Parts = "all") -> Accuracy | None:
+    """Return mIoU over photographs by the counts of their pixels; None where none counts."""
+    if not pixels:
+        return None
+
+    def ious(members: Sequence[int]) -> NDArray[np.float64]:
         """Return intersection over union of each class; NaN of one that is neither there nor predicted."""
-        right, predicted, present = self._sum(members)
+        right, predicted, present = np.sum([pixels[index] for index in members], axis=0)
         with np.errstate(invalid="ignore"):
-            ious: NDArray[np.float64] = right / (predicted + present - right)
-        return ious
+            return np.asarray(right / (predicted + present - right))
 
-    def _per_class(self, members: Sequence[int]) -> tuple[PartAccuracy, ...]:
-        output, ious = self._model.output, self._ious(members)
-        labels: list[Any] = list(output.labels) if len(output.labels) == self._count else list(range(self._count))
-        image_counts = [sum(int(self._pixels[index][2, class_index] > 0) for index in members) for class_index in range(self._count)]
-        return tuple(
-            PartAccuracy(name=str(label), value=None if np.isnan(iou) else float(iou), images=images)
-            for label, iou, images in zip(labels, ious, image_counts, strict=True)
-        )
+    members = sorted(pixels)
+    right, _, present = np.sum([pixels[index] for index in members], axis=0)
+    with np.errstate(invalid="ignore"):
+        detail = {"pixel_accuracy": float(right.sum() / present.sum()), "class_accuracy": _mean(right / present)} if present.sum() else {}
+    miou = Jackknifed(lambda members: _mean(ious(members)) if members else None)
+    accuracy = item_accuracy(MIOU, miou, members, data, parts=parts, detail=detail)
+    if accuracy is None or parts == "value":
+        return accuracy
+    shown_in = [sum(int(pixels[index][2, class_index] > 0) for index in members) for class_index in range(len(labels))]
+    per_class = tuple(
+        PartAccuracy(name=str(label), value=None if np.isnan(iou) else float(iou), images=images)
+        for label, iou, images in zip(labels, ious(members), shown_in, strict=True)
+    )
+    return msgspec.structs.replace(accuracy, per_class=per_class)
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

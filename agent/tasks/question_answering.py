@@ -9,7 +9,7 @@ Source: google-research/bert, run_squad.py (with null_score_diff_threshold 0); e
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,19 +64,7 @@ class QuestionAnswering:
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the mean F1 over all questions answered, with exact match; None without ground truth."""
-        truth = self._truth
-        if truth is None or not self._predictions:
-            return None
-        members = sorted(self._predictions)
-        scores = {index: best_scores(self._predictions[index], truth[index].texts) for index in members}
-        exact, overlap = ({index: pair[position] for index, pair in scores.items()} for position in (0, 1))
-        detail = {"exact_match": _mean(exact, members)}
-        if self._may_be_none:
-            answerable = [index for index in members if truth[index].texts]
-            empty = [index for index in members if not truth[index].texts]
-            detail |= {"f1_has_answer": _mean(overlap, answerable), "f1_no_answer": _mean(overlap, empty)}
-        figure = Jackknifed(lambda members: _mean(overlap, members), is_mean=True)
-        return item_accuracy(METRIC, figure, members, self._data, parts=parts, detail=detail)
+        return None if self._truth is None else answer_accuracy(self._predictions, self._truth, self._data, parts)
 
     def _answer(self, index: int, calls: Sequence[Outputs]) -> str:
         windows = self._windows[index]
@@ -117,6 +105,20 @@ def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> li
             if last is not None and 0 <= end - start < longest:
                 spans.append((float(starts[start] + ends[end]), first[0], last[1]))
     return spans
+
+
+def answer_accuracy(answers: Mapping[int, str], truth: Sequence[RightAnswers], data: Dataset, parts: Parts = "all") -> Accuracy | None:
+    """Return the mean F1 of the answers to the questions, with exact match; of SQuAD 2.0 also with and without an answer apart."""
+    members = sorted(answers)
+    scores = {index: best_scores(answers[index], truth[index].texts) for index in members}
+    exact, overlap = ({index: pair[position] for index, pair in scores.items()} for position in (0, 1))
+    detail = {"exact_match": _mean(exact, members)}
+    if any(right.may_be_none for right in truth):
+        answerable = [index for index in members if truth[index].texts]
+        empty = [index for index in members if not truth[index].texts]
+        detail |= {"f1_has_answer": _mean(overlap, answerable), "f1_no_answer": _mean(overlap, empty)}
+    figure = Jackknifed(lambda members: _mean(overlap, members), is_mean=True)
+    return item_accuracy(METRIC, figure, members, data, parts=parts, detail=detail)
 
 
 def _mean(values: dict[int, float], members: Sequence[int]) -> float | None:

@@ -58,6 +58,25 @@ def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArr
     return np.asarray(np.exp(-apart / (2 * np.square(2 * _SIGMAS) * max(float(sides.prod()), 1.0))).mean(axis=-1))
 
 
+def with_keypoints(truth: Mapping[str, Any]) -> dict[str, Any]:
+    """Return COCO's document as plain data with the keypoints of each annotation; raises ConfigError where they are not COCO's 17."""
+    annotations = []
+    for annotation in truth["annotations"]:
+        points = keypoints_of(annotation)
+        if len(points) != 3 * COUNT:
+            raise ConfigError(f"annotation {annotation['id']}: it has {len(points) // 3} keypoints, COCO's people have {COUNT}")
+        annotations.append({**annotation, "keypoints": points, "num_keypoints": sum(visibility > 0 for visibility in points[2::3])})
+    return {**truth, "annotations": annotations}
+
+
+def with_outlines(truth: Mapping[str, Any]) -> dict[str, Any]:
+    """Return COCO's document as plain data with the outline of each annotation; raises ConfigError where an image has no size."""
+    unsized = [image["id"] for image in truth["images"] if None in (image["width"], image["height"])]
+    if unsized:
+        raise ConfigError(f"image {unsized[0]} of the annotations has no width and height, and masks need them: add them")
+    return {**truth, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in truth["annotations"]]}
+
+
 class Pose(ShapeTask):
     """Keeps the keypoints of everybody found."""
 
@@ -66,13 +85,7 @@ class Pose(ShapeTask):
     similar = staticmethod(by_keypoints)
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
-        annotations = []
-        for annotation in truth["annotations"]:
-            points = keypoints_of(annotation)
-            if len(points) != 3 * COUNT:
-                raise ConfigError(f"annotation {annotation['id']}: it has {len(points) // 3} keypoints, COCO's people have {COUNT}")
-            annotations.append({**annotation, "keypoints": points, "num_keypoints": sum(visibility > 0 for visibility in points[2::3])})
-        return {**truth, "annotations": annotations}
+        return with_keypoints(truth)
 
     def _check_shapes(self, detections: Detections) -> None:
         if detections.keypoints is None:
@@ -93,10 +106,7 @@ class Segmentation(ShapeTask):
     KEY = "segmentation"
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
-        unsized = [image["id"] for image in truth["images"] if None in (image["width"], image["height"])]
-        if unsized:
-            raise ConfigError(f"image {unsized[0]} of {self._data.name!r} has no width and height, and masks need them: add them")
-        return {**truth, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in truth["annotations"]]}
+        return with_outlines(truth)
 
     def _check_shapes(self, detections: Detections) -> None:
         if detections.masks is None:

@@ -50,8 +50,8 @@ class SpeechRecognition:
         self._loaded, self._data = loaded, data
         self._front = FrontEnd(model, loaded)
         self._text_of = text_of_scores(model, loaded) if model.family == "ctc" else text_of_tokens(model, loaded.metadata)
-        self._words: dict[int, Edits] = {}
-        self._letters: dict[int, Edits] = {}
+        # By recording: the edits of words and of letters.
+        self._edits: dict[int, tuple[Edits, Edits]] = {}
 
     def prepare(self, index: int) -> Sequence[Inputs]:
         """Return the one call for recording `index`."""
@@ -59,12 +59,9 @@ class SpeechRecognition:
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
         """Keep how far the words of recording `index` are from the transcript."""
-        heard = normalised(self._text_of(calls[0]))
-        if self._data.targets is None:
-            return
-        spoken = normalised(str(self._data.targets[self._data.items[index].name]))
-        self._words[index] = edits(spoken.split(), heard.split())
-        self._letters[index] = edits(spoken, heard)
+        heard = self._text_of(calls[0])
+        if self._data.targets is not None:
+            self._edits[index] = text_edits(str(self._data.targets[self._data.items[index].name]), heard)
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
         """Return the share of words that two raw outputs have in common, None where both are silent."""
@@ -75,14 +72,7 @@ class SpeechRecognition:
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the word error rate over all recordings; None without transcripts, or where nothing is said in any."""
-        if self._data.targets is None:
-            return None
-        members = sorted(self._words)
-        shares = {kind: rate(self._words, members, kind) for kind in ("substitutions", "deletions", "insertions")}
-        detail = {"cer": rate(self._letters, members), **shares}
-        figure = Jackknifed(lambda members: rate(self._words, members), limits=(0.0, float("inf")), is_mean=True)
-        accuracy = item_accuracy(METRIC, figure, members, self._data, parts=parts, better="lower", detail=detail)
-        return None if accuracy is None else msgspec.structs.replace(accuracy, normalisation=NORMALISATION)
+        return speech_accuracy(self._edits, self._data, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +88,23 @@ class Edits:
     def errors(self) -> int:
         """Return all of them."""
         return self.substitutions + self.deletions + self.insertions
+
+
+def text_edits(spoken: str, heard: str) -> tuple[Edits, Edits]:
+    """Return the edits of words and of letters that turn the one text into the other, both normalised."""
+    spoken, heard = normalised(spoken), normalised(heard)
+    return edits(spoken.split(), heard.split()), edits(spoken, heard)
+
+
+def speech_accuracy(edits_of: Mapping[int, tuple[Edits, Edits]], data: Dataset, parts: Parts = "all") -> Accuracy | None:
+    """Return the word error rate over these recordings, by the edits of words and letters of each; None where nothing is said in any."""
+    members = sorted(edits_of)
+    words, letters = ({index: pair[position] for index, pair in edits_of.items()} for position in (0, 1))
+    shares = {kind: rate(words, members, kind) for kind in ("substitutions", "deletions", "insertions")}
+    figure = Jackknifed(lambda members: rate(words, members), limits=(0.0, float("inf")), is_mean=True)
+    detail = {"cer": rate(letters, members), **shares}
+    accuracy = item_accuracy(METRIC, figure, members, data, parts=parts, better="lower", detail=detail)
+    return None if accuracy is None else msgspec.structs.replace(accuracy, normalisation=NORMALISATION)
 
 
 def rate(edits_of: Mapping[int, Edits], members: Sequence[int], kind: str = "errors") -> float | None:

@@ -11,7 +11,7 @@ from functools import update_wrapper
 import numpy as np
 
 from edgemeter.agent.base.metrics import is_reached
-from edgemeter.agent.engine.job import MeasuredRun, Scored
+from edgemeter.agent.engine.job import NOTHING_TO_FIND, MeasuredRun, Scored
 from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
@@ -145,6 +145,16 @@ def _no_scores(run: Evaluated) -> str | None:
         f"the highest score is {answers.highest_score:.3g}, and scores are 0..1: the values are logits or another column; "
         "export the model with its sigmoid, or correct `family` and output.classes in its card"
     )
+
+
+@RULES.suspect(
+    "the ground truth holds something to find",
+    "without it nothing confirms that the model works",
+    "correct the annotations, or leave them out",
+)
+@_OfOutputs
+def _nothing_to_find(run: Evaluated) -> str | None:
+    return run.accuracy_reason if run.accuracy_reason == NOTHING_TO_FIND else None
 
 
 @RULES.invalid(

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
@@ -24,6 +24,10 @@ _TURNED = frozenset(range(2, 9))
 _WIDE = re.compile(r"(L|LA|RGB|RGBA|RGBX|I);16\w*")
 # Formats whose greys have at most 16 bits: Pillow keeps some of them in 32.
 _AT_MOST_16_BIT = ("PNG", "PPM")
+# The largest that is read: of 16,384 x 16,384 pixels the decoded photograph takes a gigabyte.
+LARGEST_PIXELS = 2**28
+# A file of 16 bits a channel of which so many look nearly black when the upper 8 are taken; beyond, values may just be dark.
+_NARROW_BITS = 14
 # What a file holds beside upright RGB of 8 bits, and what becomes of it.
 Form = Literal["turned", "alpha", "cmyk", "wide"]
 
@@ -108,17 +112,39 @@ def forms(path: Path) -> frozenset[Form]:
     return frozenset(form for form in applies if applies[form])
 
 
+def narrow_bits(paths: Sequence[Path]) -> tuple[int, list[Path]] | None:
+    """Return how many bits the values in files of 16 bits a channel need, and these files; None without any, or where they need most."""
+    wide = [path for path in paths if "wide" in forms(path)]
+    bits = max((_bits(path) for path in wide), default=_NARROW_BITS + 1)
+    return (bits, wide) if bits <= _NARROW_BITS else None
+
+
+def _bits(path: Path) -> int:
+    with _opened(path) as photo:
+        values = np.asarray(photo)
+        # Of colours Pillow keeps the upper 8 bits.
+        return int(values.max(initial=0)).bit_length() + (8 if values.dtype == np.uint8 else 0)
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     imaging = pillow()
+    largest = imaging.MAX_IMAGE_PIXELS
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", imaging.DecompressionBombWarning)
+            imaging.MAX_IMAGE_PIXELS = LARGEST_PIXELS
             with imaging.open(path) as photo:
                 yield photo
+    except (imaging.DecompressionBombError, imaging.DecompressionBombWarning) as error:
+        raise ConfigError(
+            f"the photograph {str(path)!r} has more than {LARGEST_PIXELS:,} pixels, the limit ({error}): save it with fewer pixels"
+        ) from error
     # What Pillow's format plug-ins raise on garbled files; it has no common base of its own.
-    except (OSError, SyntaxError, ValueError, imaging.DecompressionBombError, imaging.DecompressionBombWarning) as error:
+    except (OSError, SyntaxError, ValueError) as error:
         raise ConfigError(f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file") from error
+    finally:
+        imaging.MAX_IMAGE_PIXELS = largest
 
 
 def write(pixels: Pixels, path: Path) -> None:

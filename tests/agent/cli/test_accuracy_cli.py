@@ -33,11 +33,11 @@ def perfect_detections(truth, *, score=0.9):
     return [{**{key: annotation[key] for key in keys}, "score": score} for annotation in truth["annotations"]]
 
 
-def scored(folder, truth, detections):
+def scored(folder, truth, detections, returncode=0):
     """Return the document that `--json` prints."""
     paths = written(folder, "truth.json", truth), written(folder, "found.json", detections)
-    result = run("--annotations", paths[0], "--detections", paths[1], "--json")
-    assert result.returncode == 0, result.stderr
+    result = run("--annotations", paths[0], "--predictions", paths[1], "--json")
+    assert result.returncode == returncode, result.stderr
     return json.loads(result.stdout)
 
 
@@ -93,14 +93,16 @@ def test_no_detections_are_an_ap_of_zero(tmp_path):
 
 
 def test_without_anything_to_find_there_is_no_ap(tmp_path):
-    """Null in every figure, and a warning says why: no objects, or crowds, which nobody has to find."""
+    """Null in every figure, status 1, and a reason: no objects, or crowds, which nobody has to find."""
     for truth, detections, why in (
         ({**make_truth(), "annotations": []}, perfect_detections(make_truth()), "no objects"),
         (crowded(iscrowd=1), [], "crowds only, which need not be detected"),
     ):
-        scores = scored(tmp_path, truth, detections)
-        assert {scores[key] for key in KEYS[:12]} == {None}
-        assert scores["warnings"] == [f"the annotations contain {why}, so there is no AP"]
+        scores = scored(tmp_path, truth, detections, returncode=1)
+        assert {scores[key] for key in (*KEYS[:12], "value")} == {None}
+        assert scores["reason"] == f"the annotations contain {why}, so there is no AP"
+        result = run("--annotations", tmp_path / "truth.json", "--predictions", tmp_path / "found.json")
+        assert (result.returncode, result.stderr.splitlines()[0]) == (1, f"no accuracy: {scores['reason']}")
 
 
 def test_images_need_no_file_names_and_categories_no_order(tmp_path):
@@ -129,12 +131,12 @@ def test_odd_boxes_are_warned_of_and_counted(tmp_path):
 def test_people_get_a_table(tmp_path):
     """On standard output, notes on standard error; classes when asked for."""
     paths = written(tmp_path, "truth.json", make_truth()), written(tmp_path, "found.json", perfect_detections(make_truth())[:2])
-    result = run("--annotations", paths[0], "--detections", paths[1])
+    result = run("--annotations", paths[0], "--predictions", paths[1])
     assert "AP50" in result.stdout
     assert "objects in the image" in result.stdout
     assert "dog" not in result.stdout
     assert result.stderr == "note: 1 of 2 images have no detections; their objects count as missed\n"
-    assert "dog" in run("--annotations", paths[0], "--detections", paths[1], "--classes").stdout
+    assert "dog" in run("--annotations", paths[0], "--predictions", paths[1], "--classes").stdout
 
 
 def test_a_group_without_a_figure_is_explained(tmp_path):
@@ -142,19 +144,19 @@ def test_a_group_without_a_figure_is_explained(tmp_path):
     truth = make_truth()
     grouped = {**truth, "images": [{**image, "group": f"night {index}"} for index, image in enumerate(truth["images"])]}
     paths = written(tmp_path, "truth.json", grouped), written(tmp_path, "found.json", perfect_detections(truth))
-    assert "a group of fewer than 30 images gets no figure" in run("--annotations", paths[0], "--detections", paths[1]).stdout
+    assert "a group of fewer than 30 images gets no figure" in run("--annotations", paths[0], "--predictions", paths[1]).stdout
 
 
 def test_wrong_usage_is_one_line_with_the_remedy():
     """No traceback, nothing on standard output, status 2."""
     for arguments, text in [
-        ((), "give either --detections FILE or --model FILE"),
-        (("--detections", "a", "--model", "b"), "give either"),
-        (("--detections", "a"), "--annotations is missing"),
+        ((), "give either --predictions FILE or --model FILE"),
+        (("--predictions", "a", "--model", "b"), "give either"),
+        (("--predictions", "a"), "--annotations is missing"),
         (("--model", "b.onnx"), "--data is missing: what the score is made of, such as --data photos/"),
-        (("--detections", "a", "--annotations", "b", "--corrupt", "all"), "--corrupt has no effect with --detections"),
+        (("--predictions", "a", "--annotations", "b", "--corrupt", "all"), "--corrupt has no effect with --predictions"),
         (("--model", "b.onnx", "--data", "c", "--bounds", "never"), "--bounds has no effect with --model"),
-        (("--detections", "absent.json", "--annotations", "absent.json"), "cannot read the annotations 'absent.json'"),
+        (("--predictions", "absent.json", "--annotations", "absent.json"), "cannot read the annotations 'absent.json'"),
         (("--model", "absent.tflite", "--data", "."), "there is no model at"),
         (("--model", "b.tflite", "--data", ".", "--corrupt", "rain"), "no corruption is called 'rain'"),
     ]:
@@ -163,14 +165,6 @@ def test_wrong_usage_is_one_line_with_the_remedy():
             assert (result.returncode, result.stdout) == (2, "")
             assert text in result.stderr
             assert "Traceback" not in result.stderr
-
-
-def test_an_index_of_classes_has_no_boxes(tmp_path):
-    """Reported as it is."""
-    paths = written(tmp_path, "truth.json", {"a.jpg": 1}), written(tmp_path, "found.json", [])
-    result = run("--annotations", paths[0], "--detections", paths[1])
-    assert result.returncode == 2
-    assert "give COCO annotations" in result.stderr
 
 
 @pytest.mark.slow
@@ -212,6 +206,26 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_model_on_annotations_without_objects_is_not_valid(tmp_path):
+    """`accuracy` and `run`: no figure, the reason by name, and not the verdict `valid`."""
+    pytest.importorskip("ai_edge_litert")
+    model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
+    truth = json.loads((SCENES / "annotations.json").read_text())
+    empty = written(tmp_path, "empty.json", {**truth, "annotations": []})
+    arguments = ("--model", model, "--data", SCENES / "images", "--annotations", empty, "--subset", 4)
+    result = run(*arguments, "--json")
+    scores = json.loads(result.stdout)
+    assert (result.returncode, scores["value"], scores["verdict"]) == (1, None, "suspect")
+    assert scores["reason"].startswith("the ground truth holds nothing to find")
+    assert scores["reasons"] == [f"nothing-to-find: {scores['reason']}"]
+    result = edgemeter("run", *arguments, "--mode", "rapid", "--repeats", "1", "--json", cwd=tmp_path)
+    (record,) = json.loads(result.stdout)["runs"]
+    assert (record["accuracy"], record["accuracy_reason"]) == (None, scores["reason"])
+    assert record["verdict"]["state"] != "valid"
+    assert scores["reasons"][0] in record["verdict"]["reasons"]
+
+
+@pytest.mark.slow
 def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
     """`edgemeter run --corrupt`: timed once, scored clean and corrupted; the subset stands in the data set."""
     pytest.importorskip("ai_edge_litert")
@@ -232,7 +246,7 @@ def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
     """AP 0.5045806987249628 to 1e-9 through the command, with the image that has no detections."""
     folder = realdata / "annotations" / "cocoapi_val2014_100"
     files = folder / "instances_val2014_100.json", folder / "instances_val2014_fakebbox100_results.json"
-    scores = json.loads(run("--annotations", files[0], "--detections", files[1], "--json").stdout)
+    scores = json.loads(run("--annotations", files[0], "--predictions", files[1], "--json").stdout)
     assert scores["ap"] == pytest.approx(0.5045806987249628, abs=1e-9)
     # Source: val2014_fake_eval_res.txt, type=bbox.
     printed = [0.505, 0.697, 0.573, 0.586, 0.519, 0.501, 0.387, 0.594, 0.595, 0.640, 0.566, 0.564]
@@ -246,7 +260,9 @@ def test_help_documents_the_keys_and_an_example():
     page = run("--help").stdout
     assert "Example: edgemeter accuracy --annotations" in page
     assert all(key in page for key in KEYS)
-    assert "Exit status: 0 scored, 1 failed or the verdict on the model is invalid, 2 wrong option or file." in " ".join(page.split())
+    assert "Exit status: 0 scored, 1 failed, nothing to find or the verdict on the model is invalid, 2 wrong option or file." in " ".join(
+        page.split()
+    )
 
 
 def of_videos(videos, frames=6, *, field="video_id"):
@@ -264,7 +280,7 @@ def test_frames_of_videos_are_bounded_by_video(tmp_path):
     """Annotations that name videos give bounds over these, several times as wide as those over frames that are taken as independent."""
     truth, detections = of_videos(24)
     paths = written(tmp_path, "truth.json", truth), written(tmp_path, "found.json", detections)
-    options = ["--annotations", paths[0], "--detections", paths[1]]
+    options = ["--annotations", paths[0], "--predictions", paths[1]]
     scores, frames, prefixed = (
         json.loads(run(*options, "--json", *options_of_clusters).stdout)
         for options_of_clusters in ([], ["--cluster-by", "none"], ["--cluster-by", "prefix:_"])

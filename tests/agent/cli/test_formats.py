@@ -30,7 +30,7 @@ REPLAY = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay
 # How each is called in the world below, behind its own name.
 LINES = {
     "run": f"-m {REPLAY} --mode rapid --power none --no-save",
-    "accuracy": "--annotations truth.json --detections found.json",
+    "accuracy": "--annotations truth.json --predictions found.json",
     "sensors": "",
     "doctor": "",
     "runs": "",

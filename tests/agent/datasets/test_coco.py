@@ -92,15 +92,6 @@ def test_fractions_and_other_kinds_are_no_ids(tmp_path):
             coco.read_annotations(written(tmp_path, truth))
 
 
-def test_an_annotation_id_of_0_is_warned_of(tmp_path):
-    """The COCO API takes 0 for "not matched" and reports a lower AP than ours."""
-    truth = make_truth(1)
-    truth["annotations"][0]["id"] = 0
-    (oddity,) = coco.annotation_oddities(coco.read_annotations(written(tmp_path, truth)))
-    assert "an annotation has id 0" in oddity
-    assert coco.annotation_oddities(coco.read_annotations(written(tmp_path, make_truth(1)))) == ()
-
-
 def test_words_that_python_writes_for_numbers_are_named(tmp_path):
     """NaN is no JSON; where it stands helps more than "invalid character"."""
     truth = make_truth()
@@ -140,11 +131,3 @@ def test_a_truth_in_another_form_is_refused(tmp_path):
     ]:
         with table_row(words), pytest.raises(ConfigError, match=words):
             coco.read_annotations(written(tmp_path, many(form)))
-
-
-def test_objects_outside_their_photograph_are_counted_aloud(tmp_path):
-    """They can be found by nothing, and lower every AP."""
-    truth = make_truth()
-    truth["annotations"][0]["bbox"] = [64, 8, 16, 16]
-    (oddity,) = coco.annotation_oddities(coco.read_annotations(written(tmp_path, truth)))
-    assert oddity.startswith("1 of 4 annotations lie outside their photograph (first: id 1)")

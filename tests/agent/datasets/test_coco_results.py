@@ -27,7 +27,7 @@ def read(folder, truth, content):
     """Return the rows of a file with this content: text, or a document."""
     path = folder / "found.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return coco_results.read_results(path, truth)
+    return coco_results.read_results(path, truth).rows
 
 
 def test_rows_hold_what_the_file_holds(tmp_path, truth):
@@ -53,7 +53,7 @@ def test_a_byte_order_mark_is_no_garbage(tmp_path, truth):
     for name, document in (("truth.json", make_truth()), ("found.json", [detection()])):
         (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + json.dumps(document).encode())
     assert coco.read_annotations(tmp_path / "truth.json") == truth
-    assert len(coco_results.read_results(tmp_path / "found.json", truth)) == 1
+    assert len(coco_results.read_results(tmp_path / "found.json", truth).rows) == 1
 
 
 def test_an_empty_list_is_no_error(tmp_path, truth):

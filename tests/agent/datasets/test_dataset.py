@@ -4,7 +4,9 @@ import hashlib
 import json
 import logging
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
@@ -179,3 +181,20 @@ def test_odd_boxes_are_reported(folder):
     flat, unsized = open_folder(folder, annotated(folder, truth)).warnings
     assert "1 of 4 annotations have a box whose width or height is not above 0 (first: id 3)" in flat
     assert "1 of 4 annotations have no area" in unsized
+
+
+def test_values_of_12_bits_in_files_of_16_are_noted(tmp_path):
+    """Grey or colour, of some bits fewer: named with their number and the factor; of 16 bits, or 8, nothing is."""
+    draw = np.random.default_rng(0)
+    for highest, bits in [(4095, 12), (1023, 10), (65535, None)]:
+        folder = tmp_path / str(highest)
+        folder.mkdir()
+        for name in ("a.png", "b.png"):
+            values = draw.integers(0, highest + 1, (30, 40)).astype(np.uint16)
+            values[0, 0] = highest
+            Image.fromarray(values).save(folder / name)
+        Image.new("RGB", (4, 4)).save(folder / "c.png")
+        warnings = open_folder(folder).warnings
+        assert len(warnings) == (bits is not None)
+        start = f"2 of 3 photographs that were looked at have 16 bits a channel and no value above {bits} bits (first 'a.png')"
+        assert all(warning.startswith(start) for warning in warnings)

@@ -93,7 +93,7 @@ def test_ap_is_that_of_dotas_devkit(seed):
         corners = corners_of(missed).astype(np.float32)
         scores = draw.random(15).astype(np.float32)
         photographs.append((Detections(np.zeros((15, 4), np.float32), scores, np.array(kinds, np.int32), corners=corners), objects))
-    matched = [match(detections, NAMES, objects) for detections, objects in photographs]
+    matched = [match(its.corners, its.scores, [NAMES[number] for number in its.classes], objects) for its, objects in photographs]
     computed = average_precisions(matched, NAMES)
     for name in NAMES:
         assert computed[name] == pytest.approx(voc_eval(photographs, name), abs=1e-9)

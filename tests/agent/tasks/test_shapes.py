@@ -16,30 +16,11 @@ from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.boxes import photo_mask
 from tests.fixtures.onnx_factory import segmenter, single_pose
 from tests.fixtures.rows import in_folders, table_row
-from tests.fixtures.task_data import CARD, PEOPLE, outlined_photographs, photographed_people, scored, scored_by_pycocotools
+from tests.fixtures.task_data import CARD, outlined_photographs, people, photographed_people, scored, scored_by_pycocotools
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
 # Two thirds of its size on 64 x 64, with bars of 16 pixels.
 LETTERBOXED = PhotoFrame(96, 48, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
-
-
-def people(draw, images=40):
-    """Return a document of people with hidden and unlabelled keypoints, and results that miss by some pixels."""
-    annotations, results = [], []
-    for image in range(1, images + 1):
-        for _ in range(int(draw.integers(1, 4))):
-            x, y, side = *draw.uniform(0, 200, 2).tolist(), float(draw.uniform(20, 200))
-            points = draw.uniform(0, side, (17, 2)) + np.array([x, y])
-            visibility = draw.choice([0, 1, 2], 17, p=[0.3, 0.2, 0.5])
-            keypoints = np.column_stack([points * (visibility > 0)[:, None], visibility]).ravel().tolist()
-            about = {"id": len(annotations) + 1, "image_id": image, "category_id": 1, "iscrowd": 0, "bbox": [x, y, side, side]}
-            annotations.append({**about, "area": side * side * 0.6, "keypoints": keypoints, "num_keypoints": int((visibility > 0).sum())})
-            if draw.random() < 0.9:
-                missed = points + draw.normal(0, side * 0.05, (17, 2))
-                keypoints_found = np.column_stack([missed, draw.random(17)]).ravel().tolist()
-                results.append({"image_id": image, "category_id": 1, "keypoints": keypoints_found, "score": float(draw.random())})
-    sized = [{"id": image, "file_name": f"{image}.png", "width": 400, "height": 400} for image in range(1, images + 1)]
-    return {"images": sized, "annotations": annotations, "categories": PEOPLE}, results
 
 
 def test_keypoint_ap_is_that_of_pycocotools(tmp_path):

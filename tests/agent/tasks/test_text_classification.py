@@ -56,6 +56,51 @@ def test_cola_is_scored_by_the_correlation_of_both(tmp_path, predictions):
     assert len(score.without_parts) == 20
 
 
+QQP = "{}\t1\t2\tHow are you ?\tAre you well ?\t{}\n"
+QQP_HEADING = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+STSB = "{}\tnews\tf\t2012\t1\tnone\tnone\ttea\tcup\t{}\n"
+STSB_HEADING = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+
+
+def test_question_pairs_are_scored_by_f1_and_accuracy(tmp_path, predictions):
+    """QQP's columns: F1 of duplicates as twice precision times recall over their sum, and accuracy beside it."""
+    truth, predicted = predictions
+    score = scored(tmp_path, QQP_HEADING + "".join(QQP.format(k, label) for k, label in enumerate(truth)), np.eye(2)[predicted])
+    precision, recall = truth[predicted == 1].mean(), predicted[truth == 1].mean()
+    assert (score.metric, score.value) == ("f1", pytest.approx(2 * precision * recall / (precision + recall), abs=1e-12))
+    assert score.detail == {"accuracy": pytest.approx(np.mean(truth == predicted))}
+
+
+def ranks(values):
+    """Return the rank of each value by counting those below it, and half of its equals."""
+    return np.array([(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values])
+
+
+def test_similarity_of_sentences_is_scored_by_both_correlations(tmp_path):
+    """STS-B: Pearson's correlation by numpy, Spearman's as that of ranks counted one by one, ties included."""
+    draw = np.random.default_rng(6)
+    truth = np.round(draw.uniform(0, 5, 90), 1)
+    predicted = np.round(truth + draw.normal(0, 1.5, 90), 1).astype(np.float32)
+    text = STSB_HEADING + "".join(STSB.format(k, value) for k, value in enumerate(truth))
+    score = scored(tmp_path, text, predicted[:, None])
+    assert (score.metric, score.better) == ("pearson", "higher")
+    assert score.value == pytest.approx(np.corrcoef(truth, predicted)[0, 1], abs=1e-12)
+    assert score.detail == {"spearman": pytest.approx(np.corrcoef(ranks(truth), ranks(predicted))[0, 1], abs=1e-12)}
+    assert -1 < score.low < score.value < score.high < 1
+
+
+def test_similarities_that_order_nothing_are_worth_0_and_need_one_number_each(tmp_path):
+    """A constant or a NaN correlates with nothing; two outputs are classes; a score that is a word is named with its line."""
+    text = STSB_HEADING + "".join(STSB.format(k, k % 5) for k in range(30))
+    for logits in (np.ones((30, 1)), np.where(np.arange(30) == 7, np.nan, 1.0)[:, None]):
+        score = scored(tmp_path, text, logits)
+        assert (score.value, score.detail["spearman"]) == (0, 0)
+    with pytest.raises(ConfigError, match=r"gives 2 values, and .* holds a number for each text"):
+        scored(tmp_path, text, np.ones((30, 2)))
+    with pytest.raises(ConfigError, match="line 2 has the score 'high', which is no number"):
+        scored(tmp_path, STSB_HEADING + STSB.format(0, "high"), np.ones((1, 1)))
+
+
 def test_a_correlation_below_0_has_bounds_below_0(tmp_path, predictions):
     """Its lowest value is -1, not 0; with one class only it is 0, as scikit-learn has it."""
     truth, predicted = predictions

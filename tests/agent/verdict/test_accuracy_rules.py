@@ -4,6 +4,7 @@ import msgspec
 
 from edgemeter.agent.contract.record_accuracy import AccuracyGate, Agreement, Answers
 from edgemeter.agent.contract.record_conditions import DatasetInfo, RuntimeInfo, Tensor
+from edgemeter.agent.engine.job import NOTHING_TO_FIND
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
@@ -54,6 +55,7 @@ CASES = [
         "output 'output0' has one scale for all values, a step is 2.51",
     ),
     ("no-scores", "invalid", answered(highest_score=9.4), "the highest score is 9.4, and scores are 0..1"),
+    ("nothing-to-find", "suspect", {"accuracy_reason": NOTHING_TO_FIND}, "the ground truth holds nothing to find"),
     ("low-ap", "suspect", answered() | scored(0.02), "coco_ap 0.020 on 815 annotated objects in 80 photographs"),
     ("implausible-accuracy", "invalid", scored(0.001, "top1", 200), "top1 0.001 on 200 items"),
     ("implausible-accuracy", "invalid", scored(0.45, "top1", 200) | {"outputs": CLASSES}, "models in use reach at least 0.5"),

@@ -1,0 +1,166 @@
+"""The work of `edgemeter accuracy --predictions`: a file of predictions, scored against ground truth without a model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli.accuracy_scores import AccuracyScores
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.datasets import GroundTruth, coco, create
+from edgemeter.agent.datasets.clusters import clusters_of
+from edgemeter.agent.datasets.coco import CocoDocument, image_names, plain_document
+from edgemeter.agent.datasets.coco_results import CATEGORY, HEIGHT, IMAGE, SCORE, CocoResults, X, read_results, result_oddities
+from edgemeter.agent.datasets.dataset import read_truth, without_files
+from edgemeter.agent.datasets.dota import read_task1
+from edgemeter.agent.datasets.predictions import read_predictions
+from edgemeter.agent.tasks.coco_ap import BOXES, KEYPOINTS, MASKS, Bounds, Found, ObjectKind, coco_accuracy, outline_code
+from edgemeter.agent.tasks.parts import units_of
+from edgemeter.agent.tasks.predicted import item_task, score_items, score_oriented
+from edgemeter.agent.tasks.shapes import COUNT, with_keypoints, with_outlines
+from edgemeter.agent.verdict import accuracy_rules
+
+Truth = Mapping[str, Any]
+_KINDS: Mapping[str, tuple[ObjectKind, Callable[[Truth], Truth]]] = {
+    "detection": (BOXES, lambda truth: truth),
+    "segmentation": (MASKS, with_outlines),
+    "pose": (KEYPOINTS, with_keypoints),
+}
+# Readers of files that hold items and ground truth alike.
+_OF_ONE_FILE = ("glue", "squad")
+
+
+def of_predictions(
+    predictions: Path,
+    annotations: Path | None,
+    data: Path | None = None,
+    *,
+    task: str | None = None,
+    reader: str | None = None,
+    bounds: Bounds | None = None,
+    cluster_by: str | None = None,
+) -> AccuracyScores:
+    """Return the accuracy of the predictions in a file; every item of the ground truth counts. `cluster_by` as of `clusters_of`.
+
+    The task follows from the ground truth and, where that leaves several, from what the file holds; `task` names it.
+
+    Raises:
+        EdgemeterError: a file is unreadable or the two do not belong together, or a library is missing.
+    """
+    truth = _ground_truth(annotations, data, reader)
+    if isinstance(truth.content, CocoDocument):
+        return _of_objects(predictions, truth, truth.content, _checked(task, tuple(_KINDS)), bounds or "auto", cluster_by)
+    if bounds is not None:
+        raise ConfigError("--bounds has no effect on these predictions, only on those of COCO: leave it out")
+    dataset = without_files(truth, (annotations or data or predictions).name, cluster_by)
+    if any(isinstance(target, tuple) for target in (dataset.targets or {}).values()):
+        _checked(task, ("oriented-boxes",))
+        results = read_task1(predictions)
+        accuracy = score_oriented(results, dataset)
+        count = sum(len(its.scores) for its in results.values())
+        reason = None if accuracy else "the ground truth contains no objects, so there is no AP"
+        return AccuracyScores(accuracy, len(dataset.items), dataset.warnings, "oriented-boxes", count, reason=reason)
+    of_items = read_predictions(predictions)
+    clear = item_task(dataset, of_items)
+    same_truth = ("classification", "keyword-spotting", "anomaly-detection") if dataset.classes is not None else (clear,)
+    task = _checked(task, same_truth) or clear
+    accuracy = score_items(of_items, dataset, task)
+    reason = None if accuracy else "the ground truth holds nothing that this metric is defined for"
+    return AccuracyScores(accuracy, len(dataset.items), accuracy.warnings if accuracy else dataset.warnings, task, reason=reason)
+
+
+def _ground_truth(annotations: Path | None, data: Path | None, reader: str | None) -> GroundTruth:
+    if data is None and annotations is not None and annotations.is_file() and reader is None:
+        for name in _OF_ONE_FILE:
+            if create(name).recognises(annotations, None):
+                return create(name).read(annotations, None)
+    folder = data or annotations or Path()
+    truth = read_truth(folder if data is not None or folder.is_dir() else folder.parent, annotations, reader)
+    if truth is None:
+        raise ConfigError(f"{str(folder)!r} holds no ground truth: give --annotations FILE")
+    return truth
+
+
+def _checked(task: str | None, possible: Sequence[str]) -> str | None:
+    """Return the task that was named; raises ConfigError where the ground truth is that of others."""
+    if task is not None and task not in possible:
+        raise ConfigError(f"--task {task}: the ground truth is that of {', '.join(possible)}: name one of them, or give other annotations")
+    return task
+
+
+def _of_objects(
+    predictions: Path, truth: GroundTruth, document: CocoDocument, task: str | None, bounds: Bounds, cluster_by: str | None
+) -> AccuracyScores:
+    results = read_results(predictions, document, task)
+    kind, with_shapes = _KINDS[results.task]
+    plain = with_shapes(plain_document(document))
+    names = image_names(document)
+    images = list(names)
+    units = units_of(clusters_of(list(names.values()), truth.fields, cluster_by), names)
+    accuracy = coco_accuracy(plain, _in_coco_form(results, plain), images, truth.sha256(), bounds, kind, units=units)
+    warnings = (*truth.warnings, *result_oddities(results.rows))
+    reason = None
+    if accuracy is None:
+        are_crowds = bool(document.annotations)
+        content = "crowds only, which need not be detected" if are_crowds else "no objects"
+        reason = f"the annotations contain {content}, so there is no AP"
+    else:
+        warnings += _silent(results.rows, len(images))
+    if accuracy is not None and results.task == "detection":
+        warnings += _doubtful(accuracy, plain, results.rows, images)
+    return AccuracyScores(accuracy, len(images), warnings, results.task, len(results.rows), reason=reason)
+
+
+def _in_coco_form(results: CocoResults, truth: Truth) -> Found:
+    """Return the results in the form that is scored; raises ConfigError where a shape does not fit its image."""
+    if results.task == "detection":
+        return results.rows
+    sizes = {image["id"]: (image["height"], image["width"]) for image in truth["images"]}
+    scored: list[dict[str, Any]] = []
+    for number, (row, shape) in enumerate(zip(results.rows, results.shapes, strict=True)):
+        image = int(row[IMAGE])
+        if results.task == "pose":
+            if len(shape) != 3 * COUNT:
+                raise ConfigError(
+                    f"result number {number} has {len(shape) / 3:g} keypoints, COCO's people have {COUNT}: it is no pose of these"
+                )
+            part = {"keypoints": shape}
+        else:
+            if isinstance(shape, dict) and tuple(shape["size"]) != sizes[image]:
+                raise ConfigError(
+                    f"the mask of result number {number} is of {list(shape['size'])} pixels, its image of {list(sizes[image])} "
+                    "(height, width): give masks of the whole image"
+                )
+            try:
+                part = {"segmentation": outline_code(shape, *sizes[image])}
+            except ValueError as error:
+                raise ConfigError(f"the mask of result number {number} cannot be read: {error}: export it again") from error
+        scored.append({"image_id": image, "category_id": int(row[CATEGORY]), "score": float(row[SCORE]), **part})
+    return scored
+
+
+def _silent(rows: NDArray[np.float64], images: int) -> tuple[str, ...]:
+    """Return the warning about images without detections: they lower the score, which a reader cannot see from the figure."""
+    silent = images - len(np.unique(rows[:, IMAGE]))
+    return (f"{silent} of {images} images have no detections; their objects count as missed",) if silent else ()
+
+
+def _doubtful(accuracy: Accuracy, truth: Mapping[str, Any], rows: NDArray[np.float64], images: Sequence[int]) -> tuple[str, ...]:
+    """Return why an AP near 0 is rather that of a misread file: the boxes read another way, where they score then."""
+    objects = sum(not annotation["iscrowd"] for annotation in truth["annotations"])
+    if accuracy.value >= accuracy_rules.IMPLAUSIBLE or objects < accuracy_rules.FEW or not len(rows):
+        return ()
+    about = f"AP {accuracy.value:.3f} on {objects} objects, and nothing in use is below {accuracy_rules.IMPLAUSIBLE}"
+    best, name = 0.0, ""
+    for other, read in coco.OTHER_BOX_FORMS.items():
+        reread = rows.copy()
+        reread[:, X : HEIGHT + 1] = read(rows[:, X : HEIGHT + 1])
+        scored = coco_accuracy(truth, reread, images, "", parts="value")
+        if scored is not None and scored.value > best:
+            best, name = scored.value, other
+    if best > max(2 * accuracy.value, accuracy_rules.IMPLAUSIBLE):
+        return (f"{about}: as {name} the same boxes have AP {best:.3f}; {coco.BOX_FORM}",)
+    return (f"{about}: are the boxes in pixels of the photograph, not of the model's input, and the categories those of the annotations?",)

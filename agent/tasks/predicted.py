@@ -1,0 +1,185 @@
+"""Predictions that something else made, scored item by item as a model's are; which task they are of follows from the ground truth."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.datasets.dota import OrientedObject, OrientedResults
+from edgemeter.agent.datasets.items import is_number
+from edgemeter.agent.datasets.predictions import ClassLabel, Prediction
+from edgemeter.agent.datasets.texts import RightAnswers, TextClass
+from edgemeter.agent.tasks.anomaly_detection import anomaly_accuracy
+from edgemeter.agent.tasks.classification import class_accuracy
+from edgemeter.agent.tasks.oriented_boxes import match, oriented_accuracy
+from edgemeter.agent.tasks.question_answering import answer_accuracy
+from edgemeter.agent.tasks.speech_recognition import speech_accuracy, text_edits
+from edgemeter.agent.tasks.text_classification import text_accuracy
+
+_Prediction = TypeVar("_Prediction")
+# What a table of texts calls the column of its own numbers.
+_OWN_NUMBERS = ("index", "id")
+
+
+def item_task(data: Dataset, predictions: Mapping[str, Prediction]) -> str:
+    """Return the task that the ground truth, and of classes of files the predictions, are of; raises ConfigError if there is none."""
+    if data.classes is not None:
+        return "anomaly-detection" if all(_is_bare_score(each) for each in predictions.values()) else "classification"
+    target = next(iter((data.targets or {}).values()), None)
+    for kind, task in ((str, "speech-recognition"), (TextClass, "text-classification"), (RightAnswers, "question-answering")):
+        if isinstance(target, kind):
+            return task
+    raise ConfigError(f"predictions for {data.name!r} cannot be scored from a file: give a model, or arrays to edgemeter.score in Python")
+
+
+def _is_bare_score(prediction: Prediction) -> bool:
+    return prediction.score is not None and prediction.label is None and prediction.scores is None
+
+
+def score_items(predictions: Mapping[str, Prediction], data: Dataset, task: str) -> Accuracy | None:
+    """Return the accuracy of the predictions for all items of the data; None where the ground truth holds nothing to find.
+
+    Raises:
+        ConfigError: an item has no prediction, a prediction no item, or it is not one for this task; the message names the first.
+    """
+    of_items = _by_item(predictions, data)
+    return _SCORERS[task](of_items, data)
+
+
+def _by_item(predictions: Mapping[str, _Prediction], data: Dataset, *, needs_all: bool = True) -> dict[int, _Prediction]:
+    """Return the prediction of each item by its number."""
+    numbers = _numbers(data)
+    unknown = [name for name in predictions if name not in numbers]
+    if unknown:
+        example = data.items[0].name if data.items[0].is_file else next(iter(numbers))
+        raise ConfigError(
+            f"{len(unknown)} of {len(predictions)} predictions are of items that {data.name!r} does not have, first {unknown[0]!r}: "
+            f"write the ids as {example!r} is"
+        )
+    of_items = {numbers[name]: prediction for name, prediction in predictions.items()}
+    absent = [item.name for index, item in enumerate(data.items) if index not in of_items]
+    if absent and needs_all:
+        raise ConfigError(f"{len(absent)} of {len(data.items)} items have no prediction, first {absent[0]!r}: give one for each")
+    return of_items
+
+
+def _numbers(data: Dataset) -> dict[str, int]:
+    """Return the number of each item by what a prediction may call it.
+
+    A file has its name, also without folder or ending where that tells; what lies inside a file its name, and the number in the table's own
+    column or, without one, its place from 0 on.
+    """
+    numbers: dict[str, int] = {}
+    names = [item.name for item in data.items]
+    if not all(item.is_file for item in data.items):
+        column = next((data.fields[name] for name in _OWN_NUMBERS if name in data.fields), {})
+        by_number = {column.get(name, str(index)): index for index, name in enumerate(names)}
+        return by_number | {name: index for index, name in enumerate(names)}
+    for shorten in (_stem, _file_name, str):
+        short = [shorten(name) for name in names]
+        if len(set(short)) == len(short):
+            numbers |= {name: index for index, name in enumerate(short)}
+    return numbers
+
+
+def _stem(name: str) -> str:
+    return PurePath(name).stem
+
+
+def _file_name(name: str) -> str:
+    return PurePath(name).name
+
+
+def _class_number(label: ClassLabel, names: Sequence[str] | None) -> int:
+    if names is not None and label in names:
+        return names.index(str(label))
+    if str(label).removesuffix(".0").isdecimal():
+        return int(float(label))
+    known_names = f": {', '.join(names)[:80]}" if names else ", and the data has numbers"
+    raise ConfigError(f"the predicted class {label!r} is none of the data's{known_names}")
+
+
+def _number(label: ClassLabel) -> float:
+    if not is_number(str(label)):
+        raise ConfigError(f"the predicted score {label!r} is no number: correct it")
+    return float(label)
+
+
+def _of_classes(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
+    ranked = {index: [_class_number(label, data.class_names) for label in each.labels] for index, each in of_items.items()}
+    return class_accuracy(_required(ranked, data, "label or scores"), tuple((data.classes or {}).values()), data)
+
+
+def _of_anomalies(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
+    classes = tuple((data.classes or {}).values())
+    if not set(classes) <= {0, 1}:
+        raise ConfigError(f"{data.name!r} has other classes than 0 (normal) and 1 (anomaly): give label or scores, not score")
+    scores = _required({index: each.score for index, each in of_items.items()}, data, "score")
+    return anomaly_accuracy({index: _number(value) for index, value in scores.items()}, classes, data)
+
+
+def _of_texts(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
+    targets: list[Any] = list((data.targets or {}).values())
+    metric = targets[0].metric
+    if metric == "pearson":
+        numbers = {index: each.score if each.score is not None else next(iter(each.labels), None) for index, each in of_items.items()}
+        values = {index: _number(number) for index, number in _required(numbers, data, "score").items()}
+        return text_accuracy(values, [float(target.label) for target in targets], metric, data)
+    names = sorted({target.label for target in targets})
+    are_numbers = all(name.isdigit() for name in names)
+    best = _required({index: next(iter(each.labels), None) for index, each in of_items.items()}, data, "label")
+    if are_numbers:
+        predicted = {index: float(_class_number(label, None)) for index, label in best.items()}
+        return text_accuracy(predicted, [float(target.label) for target in targets], metric, data)
+    wrong = [label for label in best.values() if label not in names]
+    if wrong:
+        raise ConfigError(f"the predicted class {wrong[0]!r} is none of the data's: {', '.join(names)[:80]}")
+    places = {name: float(number) for number, name in enumerate(names)}
+    return text_accuracy(
+        {index: places[str(label)] for index, label in best.items()}, [places[target.label] for target in targets], metric, data
+    )
+
+
+def _of_answers(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
+    truth: list[Any] = list((data.targets or {}).values())
+    return answer_accuracy(_required({index: each.text for index, each in of_items.items()}, data, "text"), truth, data)
+
+
+def _of_speech(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
+    spoken = [str(target) for target in (data.targets or {}).values()]
+    texts = _required({index: each.text for index, each in of_items.items()}, data, "text")
+    return speech_accuracy({index: text_edits(spoken[index], text) for index, text in texts.items()}, data)
+
+
+_SCORERS: Mapping[str, Callable[[Mapping[int, Prediction], Dataset], Accuracy | None]] = {
+    "classification": _of_classes,
+    "keyword-spotting": _of_classes,
+    "anomaly-detection": _of_anomalies,
+    "text-classification": _of_texts,
+    "question-answering": _of_answers,
+    "speech-recognition": _of_speech,
+}
+
+
+def _required(values: Mapping[int, Any], data: Dataset, key: str) -> Mapping[int, Any]:
+    """Return the values; raises ConfigError where one is absent."""
+    bare = next((index for index in sorted(values) if values[index] is None or values[index] == []), None)
+    if bare is not None:
+        raise ConfigError(f"the prediction for {data.items[bare].name!r} has no {key}: give one")
+    return values
+
+
+def score_oriented(results: Mapping[str, OrientedResults], data: Dataset) -> Accuracy | None:
+    """Return DOTA's mean AP of oriented boxes by photograph; those without results count too. Raises ConfigError as `score_items`."""
+    of_items = _by_item(results, data, needs_all=False)
+    truth: list[tuple[OrientedObject, ...]] = list((data.targets or {}).values())  # type: ignore[arg-type]
+    matched = {}
+    for index, objects in enumerate(truth):
+        its = of_items.get(index)
+        matched[index] = match(its.corners, its.scores, its.names, objects) if its else match(np.zeros((0, 4, 2)), np.zeros(0), (), objects)
+    names = sorted({labelled.name for objects in truth for labelled in objects})
+    return oriented_accuracy(matched, names, data)

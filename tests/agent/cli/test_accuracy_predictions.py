@@ -1,0 +1,291 @@
+"""`edgemeter accuracy --predictions`: files of every kind, held against other libraries, or rules written out again."""
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from pycocotools import mask
+
+from tests.fixtures.command import edgemeter
+from tests.fixtures.rows import table_row
+from tests.fixtures.task_data import people, scored_by_pycocotools
+
+# pycocotools has not heard of numpy 2.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def run(folder, truth, predictions, *options):
+    """Return how the command ended on these files; what is no text is written as JSON, by name."""
+    paths = []
+    for name, content in (truth, predictions):
+        path = folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        paths.append(path)
+    return edgemeter("accuracy", "--annotations", paths[0], "--predictions", paths[1], *options)
+
+
+def scores_of(folder, truth, predictions, *options):
+    """Return what `--json` prints."""
+    result = run(folder, truth, predictions, "--json", *options)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def outlined(draw, images=12):
+    """Return a document of polygons and results of polygons that miss them by some pixels, each with its upright box."""
+
+    def triangle(corner, side):
+        points = np.array([[0, 0], [side, side / 4], [side / 3, side]]) + corner
+        return points.ravel().tolist(), [*corner, side, side]
+
+    annotations, results = [], []
+    for image in range(1, images + 1):
+        for _ in range(3):
+            corner, side = draw.uniform(5, 60, 2).tolist(), float(draw.uniform(20, 60))
+            polygon, box = triangle(corner, side)
+            about = {"id": len(annotations) + 1, "image_id": image, "category_id": int(draw.integers(1, 3)), "iscrowd": 0}
+            annotations.append({**about, "bbox": box, "area": side * side * 0.45, "segmentation": [polygon]})
+            near = (np.array(corner) + draw.normal(0, 2, 2)).tolist()
+            polygon, box = triangle(near, side * draw.uniform(0.8, 1.2))
+            category = about["category_id"] if draw.random() < 0.9 else 3 - about["category_id"]
+            score = float(draw.random())
+            results.append({"image_id": image, "category_id": category, "bbox": box, "segmentation": [polygon], "score": score})
+    document = {
+        "images": [{"id": image, "file_name": f"{image}.png", "width": 128, "height": 128} for image in range(1, images + 1)],
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+    }
+    return document, results
+
+
+def as_codes(results, *, compressed):
+    """Return the results with masks as run-length codes of their polygons, by pycocotools."""
+    coded = []
+    for result in results:
+        code = mask.merge(mask.frPyObjects(result["segmentation"], 128, 128))
+        runs = code["counts"].decode()
+        if not compressed:
+            pixels = mask.decode(code).ravel(order="F")
+            ends = np.flatnonzero(np.diff(np.array([0, *pixels, 2])) != 0)
+            runs = np.diff([0, *ends]).tolist()
+        coded.append(
+            {**{key: value for key, value in result.items() if key != "bbox"}, "segmentation": {"size": [128, 128], "counts": runs}}
+        )
+    return coded
+
+
+def test_masks_are_never_scored_as_boxes_in_silence(tmp_path):
+    """A file of boxes and masks may mean either: it is refused until one is named, and each is then what pycocotools makes of it."""
+    truth, results = outlined(np.random.default_rng(1))
+    files = (("truth.json", truth), ("found.json", results))
+    refused = run(tmp_path, *files)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "hold bbox and segmentation: choose with --task segmentation" in refused.stderr
+    coded = as_codes(results, compressed=True)
+    boxes = [{key: value for key, value in result.items() if key != "segmentation"} for result in results]
+    expected = {
+        "detection": scored_by_pycocotools(truth, boxes, "bbox"),
+        "segmentation": scored_by_pycocotools(truth, coded, "segm"),
+    }
+    assert abs(expected["detection"][0] - expected["segmentation"][0]) > 0.01
+    for task, metric in (("detection", "coco_ap"), ("segmentation", "coco_mask_ap")):
+        with table_row(task):
+            scores = scores_of(tmp_path, *files, "--task", task)
+            assert (scores["task"], scores["metric"], scores["unit"], scores["better"]) == (task, metric, "ratio", "higher")
+            assert [scores["value"], scores["ap50"], scores["ap75"]] == pytest.approx(expected[task][:3].tolist(), abs=1e-9)
+
+
+def test_masks_alone_are_scored_as_masks_in_every_form(tmp_path):
+    """Polygons, run-length codes, compressed or not: nothing has to be named, and the first line says what was scored."""
+    truth, results = outlined(np.random.default_rng(2))
+    coded = as_codes(results, compressed=True)
+    expected = scored_by_pycocotools(truth, coded, "segm")
+    without_boxes = [{key: value for key, value in result.items() if key != "bbox"} for result in results]
+    for form in (without_boxes, coded, as_codes(results, compressed=False)):
+        scores = scores_of(tmp_path, ("truth.json", truth), ("found.json", form))
+        assert scores["task"] == "segmentation"
+        assert scores["value"] == pytest.approx(expected[0], abs=1e-9)
+        assert scores["ar_100"] == pytest.approx(expected[8], abs=1e-9)
+    assert "segmentation: 12 images, 36 detections" in run(tmp_path, ("truth.json", truth), ("found.json", coded)).stdout
+
+
+def test_keypoints_are_scored_as_pycocotools_does(tmp_path):
+    """Ten figures of people's poses; with boxes beside them the task has to be named."""
+    truth, results = people(np.random.default_rng(3))
+    expected = scored_by_pycocotools(truth, results, "keypoints")
+    scores = scores_of(tmp_path, ("truth.json", truth), ("found.json", results))
+    assert (scores["task"], scores["metric"]) == ("pose", "coco_keypoint_ap")
+    assert [scores[key] for key in ("value", "ap50", "ap75", "ap_medium", "ap_large", "ar")] == pytest.approx(
+        expected[:6].tolist(), abs=1e-9
+    )
+    boxed = [{**result, "bbox": [0, 0, 9, 9]} for result in results]
+    assert "hold bbox and keypoints: choose with --task pose" in run(tmp_path, ("truth.json", truth), ("found.json", boxed)).stderr
+
+
+def test_shapes_that_cannot_be_scored_end_in_one_line(tmp_path):
+    """A mask of another size, a polygon of two points, a pose of other joints, truth without outlines."""
+    truth, results = outlined(np.random.default_rng(4), images=1)
+    bare = [{key: value for key, value in result.items() if key != "bbox"} for result in results]
+    for document, changed, words in [
+        (truth, {"segmentation": {"size": [64, 128], "counts": "0"}}, "is of [64, 128] pixels, its image of [128, 128]"),
+        (truth, {"segmentation": {"size": [128, 128], "counts": "abc"}}, "the mask of result number 0 cannot be read: invalid RLE"),
+        (truth, {"segmentation": {"size": [128, 128], "counts": [100] * 2000}}, "the mask of result number 0 cannot be read: invalid RLE"),
+        (truth, {"segmentation": [[1, 2, 3, 4]]}, "the segmentation of number 0 is not polygons"),
+        (truth, {"segmentation": [], "keypoints": [1.0, 2.0, 2.0]}, "hold segmentation and keypoints: choose with --task pose"),
+        ({**truth, "annotations": [{**truth["annotations"][0], "segmentation": []}]}, {}, "annotation 1: its segmentation is empty"),
+    ]:
+        with table_row(words):
+            result = run(tmp_path, ("truth.json", document), ("found.json", [{**bare[0], **changed}, *bare[1:]]))
+            assert (result.returncode, result.stdout) == (2, "")
+            assert words in result.stderr
+            assert len(result.stderr.splitlines()) == 1
+
+
+def test_oriented_boxes_of_task_1_are_scored_without_photographs(tmp_path):
+    """DOTA's folders: of two ships one is found exactly, a false one scores lower, a plane is found; a class without objects has no AP."""
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "results").mkdir()
+    square = "{0} {1} {2} {1} {2} {3} {0} {3}".format
+    (tmp_path / "labels" / "P0001.txt").write_text(f"gsd:0.5\n{square(0, 0, 20, 10)} ship 0\n{square(50, 50, 70, 60)} ship 0\n")
+    (tmp_path / "labels" / "P0002.txt").write_text(f"{square(5, 5, 25, 15)} plane 0\n{square(60, 60, 80, 80)} plane 1\n")
+    ships = f"P0001 0.9 {square(0, 0, 20, 10)}\nP0002 0.4 {square(0, 0, 20, 10)}\n"
+    (tmp_path / "results" / "Task1_ship.txt").write_text(ships)
+    (tmp_path / "results" / "Task1_plane.txt").write_text(f"P0002 0.8 {square(5, 5, 25, 15)}\nP0002 0.7 {square(60, 60, 80, 80)}\n")
+    result = edgemeter("accuracy", "--annotations", tmp_path / "labels", "--predictions", tmp_path / "results", "--json")
+    assert result.returncode == 0, result.stderr
+    scores = json.loads(result.stdout)
+    # Recall 0 to 0.5 in steps of 0.1 at precision 1: six of eleven points.
+    assert (scores["task"], scores["metric"], scores["detections"]) == ("oriented-boxes", "dota_map50", 4)
+    assert scores["per_class"] == {"plane": pytest.approx(1), "ship": pytest.approx(6 / 11)}
+    assert scores["value"] == pytest.approx((1 + 6 / 11) / 2)
+    (tmp_path / "results" / "Task1_ship.txt").write_text("P0009 0.9 " + square(0, 0, 20, 10))
+    result = edgemeter("accuracy", "--annotations", tmp_path / "labels", "--predictions", tmp_path / "results")
+    assert "1 of 2 predictions are of items that 'labels' does not have, first 'P0009'" in result.stderr
+
+
+def test_classes_are_scored_with_and_without_scores(tmp_path):
+    """Top-1 and top-5 counted by hand, from rankings, from scores and from single labels, of JSON lines and of a table."""
+    draw = np.random.default_rng(5)
+    truth, scores = draw.integers(0, 10, 60), draw.random((60, 10))
+    scores[np.arange(60), truth] += 0.4
+    order = np.argsort(-scores, axis=1)
+    top1, top5 = np.mean(order[:, 0] == truth), np.mean([label in row[:5] for label, row in zip(truth, order, strict=True)])
+    index = ("truth.csv", "".join(f"photos/{k}.jpg,{label}\n" for k, label in enumerate(truth)))
+    by_score = "".join(json.dumps({"id": f"photos/{k}.jpg", "scores": row.tolist()}) + "\n" for k, row in enumerate(scores))
+    ranked = "".join(json.dumps({"file": f"{k}.jpg", "label": row[:5].tolist()}) + "\n" for k, row in enumerate(order))
+    mixed = [{"id": f"{k}", "label": row[::-1].tolist(), "scores": scores[k, row[::-1]].tolist()} for k, row in enumerate(order)]
+    for predictions in (("p.jsonl", by_score), ("p.jsonl", ranked), ("p.json", mixed)):
+        document = scores_of(tmp_path, index, predictions)
+        assert (document["task"], document["metric"], document["unit"]) == ("classification", "top1", "ratio")
+        assert (document["value"], document["top5"]) == (pytest.approx(top1), pytest.approx(top5))
+    table = ("p.csv", "file,label\n" + "".join(f"{k}.jpg,{row[0]}\n" for k, row in enumerate(order)))
+    document = scores_of(tmp_path, index, table, "--task", "keyword-spotting")
+    assert (document["task"], document["value"], "top5" in document) == ("keyword-spotting", pytest.approx(top1), False)
+
+
+def test_scores_of_anomalies_are_ranked(tmp_path):
+    """AUC as the share of pairs in which the anomaly scores higher, counted pair by pair."""
+    draw = np.random.default_rng(6)
+    truth = draw.integers(0, 2, 50)
+    scores = np.round(draw.normal(truth, 1.0), 1)
+    pairs = [(a > n) + (a == n) / 2 for a in scores[truth == 1] for n in scores[truth == 0]]
+    index = ("truth.csv", "".join(f"{k}.wav,{label}\n" for k, label in enumerate(truth)))
+    table = ("p.csv", "id,score\n" + "".join(f"{k}.wav,{score}\n" for k, score in enumerate(scores)))
+    document = scores_of(tmp_path, index, table)
+    assert (document["task"], document["metric"], document["value"]) == ("anomaly-detection", "auc", pytest.approx(np.mean(pairs)))
+
+
+def test_transcripts_are_scored_as_jiwer_does(tmp_path):
+    """Words over the whole set, an empty answer included; the table's file names with or without their ending."""
+    jiwer = pytest.importorskip("jiwer", reason="needs jiwer, which no extra installs (CI does)")
+    spoken = ["the cat sat on the mat", "yes", "turn the light off now", "good morning", "nothing at all"]
+    heard = ["the cat sat on mat", "yes", "turn a light of now please", "good morning", ""]
+    truth = ("truth.csv", "file,text\n" + "".join(f"clips/{k}.wav,{text}\n" for k, text in enumerate(spoken)))
+    for name, content in (
+        ("p.csv", "id,text\n" + "".join(f"{k},{text}\n" for k, text in enumerate(heard))),
+        ("p.jsonl", "".join(json.dumps({"file": f"clips/{k}.wav", "text": text}) + "\n" for k, text in enumerate(heard))),
+    ):
+        document = scores_of(tmp_path, truth, (name, content))
+        assert (document["task"], document["metric"], document["better"]) == ("speech-recognition", "wer", "lower")
+        assert document["value"] == pytest.approx(jiwer.wer(spoken, heard))
+        assert document["cer"] == pytest.approx(jiwer.cer(spoken, heard))
+
+
+def test_classes_of_texts_are_scored_by_the_metric_of_their_table(tmp_path):
+    """CoLA's Matthews by its 2 x 2 formula, RTE's accuracy by names, STS-B's Pearson; ids are numbers of texts, or those of the table."""
+    draw = np.random.default_rng(7)
+    truth, predicted = draw.integers(0, 2, 40), draw.integers(0, 2, 40)
+    both, neither = sum(truth & predicted), sum((1 - truth) & (1 - predicted))
+    false, missed = sum((1 - truth) & predicted), sum(truth & (1 - predicted))
+    under = (both + false) * (both + missed) * (neither + false) * (neither + missed)
+    cola = "".join(f"src\t{label}\t\ttea is good\n" for label in truth)
+    table = "id\tprediction\n" + "".join(f"{k}\t{label}\n" for k, label in enumerate(predicted))
+    document = scores_of(tmp_path, ("dev.tsv", cola), ("p.tsv", table))
+    assert (document["metric"], document["unit"]) == ("matthews", "correlation")
+    assert document["value"] == pytest.approx((both * neither - false * missed) / math.sqrt(under))
+    names = ("entailment", "not_entailment")
+    rte = "index\tsentence1\tsentence2\tlabel\n" + "".join(f"{900 + k}\ta\tb\t{names[label]}\n" for k, label in enumerate(truth))
+    table = "index\tprediction\n" + "".join(f"{900 + k}\t{names[label]}\n" for k, label in enumerate(predicted))
+    document = scores_of(tmp_path, ("dev.tsv", rte), ("p.tsv", table))
+    assert (document["task"], document["metric"], document["value"]) == ("text-classification", "accuracy", np.mean(truth == predicted))
+    numbered = run(tmp_path, ("dev.tsv", rte), ("p.json", [{"index": 900 + k, "label": 0} for k in range(40)]))
+    assert "the predicted class 0 is none of the data's: entailment, not_entailment" in numbered.stderr
+    meant = draw.uniform(0, 5, 40)
+    guessed = meant + draw.normal(0, 1, 40)
+    stsb = "index\tsentence1\tsentence2\tscore\n" + "".join(f"{k}\ta\tb\t{score}\n" for k, score in enumerate(meant))
+    table = [{"index": k, "score": score} for k, score in enumerate(guessed)]
+    document = scores_of(tmp_path, ("dev.tsv", stsb), ("p.json", table))
+    assert (document["metric"], document["value"]) == ("pearson", pytest.approx(np.corrcoef(meant, guessed)[0, 1]))
+
+
+def words_of(text):
+    """Return the words of an answer as SQuAD's scripts see them."""
+    letters = "".join(letter for letter in text.lower() if letter.isalnum() or letter.isspace())
+    return [word for word in letters.split() if word not in ("a", "an", "the")]
+
+
+def test_answers_are_scored_by_squads_rule(tmp_path):
+    """SQuAD's own form of predictions; F1 of words as bags, the best of the right answers, an empty one where there is none."""
+    right = {"q1": ["the Denver Broncos", "Broncos"], "q2": ["1966"], "q3": []}
+    answers = {"q1": "Broncos of Denver", "q2": "in 1966", "q3": ""}
+    questions = [
+        {"id": key, "question": "?", "answers": [{"text": text, "answer_start": 0} for text in texts], "is_impossible": not texts}
+        for key, texts in right.items()
+    ]
+    truth = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": "c", "qas": questions}]}]}
+    f1 = []
+    for key, texts in right.items():
+        options = []
+        for text in texts or [""]:
+            answer, meant = words_of(answers[key]), words_of(text)
+            shared = sum((Counter(answer) & Counter(meant)).values())
+            options.append(2 * shared / (len(answer) + len(meant)) if answer and meant else float(answer == meant))
+        f1.append(max(options))
+    document = scores_of(tmp_path, ("dev.json", truth), ("p.json", answers))
+    assert (document["task"], document["metric"]) == ("question-answering", "squad_f1")
+    assert (document["value"], document["exact_match"]) == (pytest.approx(np.mean(f1)), pytest.approx(1 / 3))
+
+
+def test_predictions_that_do_not_belong_to_the_truth_end_in_one_line(tmp_path):
+    """Absent and unknown items, another task, a label that is no class, a line that is garbled, an item that stands there twice."""
+    truth = ("truth.csv", "a.jpg,0\nb.jpg,1\n")
+    for name, content, words in [
+        ("p.jsonl", '{"id": "a.jpg", "label": 0}\n', "1 of 2 items have no prediction, first 'b.jpg'"),
+        ("p.csv", "id,label\na.jpg,0\nb.jpg,1\nc.jpg,1\n", "1 of 3 predictions are of items that 'truth.csv' does not have, first 'c.jpg'"),
+        ("p.csv", "id,text\na.jpg,x\nb.jpg,y\n", "the prediction for 'a.jpg' has no label or scores"),
+        ("p.csv", "id,label\na.jpg,cat\nb.jpg,dog\n", "the predicted class 'cat' is none of the data's"),
+        ("p.csv", "id,label\na.jpg,0\na.jpg,1\n", "hold 'a.jpg' twice"),
+        ("p.csv", "id,label\na.jpg\n", "are no table"),
+        ("p.jsonl", '{"id": "a.jpg", "label": 0}\n{"id": "b.jpg", "lab', "cannot be read"),
+        ("p.json", '[{"label": 0}]', "number 1 is not of their form"),
+        ("p.json", "", "cannot be read"),
+    ]:
+        with table_row(words):
+            result = run(tmp_path, truth, (name, content))
+            assert (result.returncode, result.stdout) == (2, "")
+            assert words in result.stderr
+            assert len(result.stderr.splitlines()) == 1
+    result = run(tmp_path, truth, ("p.csv", "id,label\na.jpg,0\nb.jpg,1\n"), "--task", "speech-recognition")
+    assert "--task speech-recognition: the ground truth is that of classification, keyword-spotting, anomaly-detection" in result.stderr
