@@ -205,7 +205,7 @@ LOWER_IS_BETTER = " (lower is better)"  # Stands in the kind of an accuracy whos
 def kind_of(run: RunRecord, group: Group) -> FigureKind | None:
     """Return of what kind the figures of a group are, None where a run has none of the group, or the group has no kinds.
 
-    Of an energy it is the scope, and the sensor with its provenance; of an accuracy metric and data.
+    Of an energy it is the scope, and the sensor with its provenance; of an accuracy metric, data and rule of comparing.
     """
     if group == "energy" and run.energy is not None:
         excludes = f" without {', '.join(run.energy.excludes)}" if run.energy.excludes else ""
@@ -213,7 +213,8 @@ def kind_of(run: RunRecord, group: Group) -> FigureKind | None:
         return FigureKind(f"{run.energy.scope}{excludes}", run.energy.sensor + ("" if provenance == "measured" else f", {provenance}"))
     if group == "accuracy" and run.accuracy is not None:
         better = LOWER_IS_BETTER if run.accuracy.better == "lower" else ""
-        return FigureKind(f"{run.accuracy.metric}{better} over {run.accuracy.images} images {run.accuracy.dataset_sha256[:12]}")
+        rule = f" by {run.accuracy.normalisation}" if run.accuracy.normalisation else ""
+        return FigureKind(f"{run.accuracy.metric}{better} over {run.accuracy.images} images {run.accuracy.dataset_sha256[:12]}{rule}")
     return None
 
 

@@ -47,6 +47,7 @@ class AccuracySummary:
     interval_reason: str | None = None
     clusters: AccuracyClusters | None = None
     over: str = ""
+    normalisation: str | None = None
 
     @property
     def bounded(self) -> BoundedFigure:
@@ -55,9 +56,9 @@ class AccuracySummary:
         return BoundedFigure(self.value.median, self.low, self.high, self.without_parts, self.interval_reason, by)
 
     @property
-    def measure(self) -> tuple[str, int, str]:
-        """Return what two accuracies must share to be compared: metric, number of images, and data."""
-        return self.metric, self.images, self.dataset_sha256
+    def measure(self) -> tuple[str, int, str, str | None]:
+        """Return what two accuracies must share to be compared: metric, number of images, data, and the rule or protocol of comparing."""
+        return self.metric, self.images, self.dataset_sha256, self.normalisation
 
     @property
     def gain(self) -> float:

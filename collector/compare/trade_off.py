@@ -92,6 +92,7 @@ class TradeOffClass:
     metric: str
     dataset_sha256: str
     images: int
+    normalisation: str | None
     scenario: str
     provenance: str
     energy: EnergyClass | None
@@ -134,7 +135,7 @@ def trade_offs(summaries: Sequence[CaseSummary], cost: Cost) -> tuple[list[Trade
             absent.append(AbsentCase(case, why))
         elif accuracy := case.accuracy:
             energy, key = case.energy.ranks_as if cost == "energy" and case.energy else None, case.key
-            data = accuracy.metric, accuracy.dataset_sha256, accuracy.images
+            data = accuracy.metric, accuracy.dataset_sha256, accuracy.images, accuracy.normalisation
             staged.setdefault(TradeOffClass(key.task, *data, key.scenario, key.provenance, energy), []).append(case)
     return [_trade_off(stage, cases, cost) for stage, cases in staged.items()], absent
 

@@ -3,6 +3,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record_conditions, record_figures
+from edgemeter.agent.contract.figures import kind_of
 from edgemeter.collector.compare.comparison import MARKS, compare
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run, no_energy
@@ -337,3 +338,16 @@ def test_replayed_energy_has_a_mark_and_no_ratio_to_a_measured_one():
     assert {"replayed energy", "other energy scope"} <= set(row.marks)
     assert row.case.energy is not None
     assert row.ratios.values.get("energy") is None
+
+
+def test_accuracies_of_two_protocols_are_not_compared():
+    """Depth up to 80 m and up to 10 m, texts made alike by two rules: the metric's name is one, the figure is not."""
+    sides = [
+        make_accuracy(metric="abs_rel", value=value, normalisation=rule) for value, rule in ((0.1, "kitti: to 80 m"), (0.2, "nyu: to 10 m"))
+    ]
+    reference, other = make_reference(accuracy=sides[0]), make_run(accuracy=sides[1])
+    (row,) = [row for row in compare_runs(reference, other).rows if not row.is_reference]
+    assert "accuracy" not in row.ratios.values
+    assert kind_of(reference, "accuracy") != kind_of(other, "accuracy")
+    (row,) = [row for row in compare_runs(reference, make_run(accuracy=sides[0])).rows if not row.is_reference]
+    assert row.ratios.values["accuracy"] == 0
