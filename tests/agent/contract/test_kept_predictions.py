@@ -98,7 +98,7 @@ def test_what_never_fits_is_no_endless_search():
     assert fitted(huge) is None
 
 
-def test_a_run_without_predictions_says_how_to_keep_them():
+def test_a_run_without_predictions_names_the_option_that_keeps_them():
     """In the words of the run where it knows why there are none."""
     with pytest.raises(ConfigError, match="keeps no predictions: measure it with --keep-predictions"):
         predictions_of(make_record())
