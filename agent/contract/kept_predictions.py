@@ -19,6 +19,8 @@ LARGEST = 256 << 10
 _LEAST_SCORES = (0.1, 0.2)
 # What unpacks to more was not packed by us: JSON of boxes shrinks to a third or a quarter.
 _LARGEST_UNPACKED_BYTES = 8 << 20
+# What a user is shown of a detector where nothing else is asked for.
+SHOWN_SCORE = 0.25
 # Far above any photograph's side.
 FARTHEST_PX = 1e6
 _Pixels = Annotated[float, msgspec.Meta(ge=-FARTHEST_PX, le=FARTHEST_PX)]
