@@ -5,7 +5,7 @@ of the 300 best detections of a photograph, which Ultralytics and we keep, stand
 """
 
 import functools
-import importlib.util
+import importlib
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.recognition import recognise
 from tests.benchmarks.comparison import real_models
+from tests.fixtures import packaged
 from tests.fixtures import uncut_detections as plain
 
 KEPT = 300
@@ -79,13 +80,10 @@ def photographs() -> tuple[Path, Path]:
     return folder / "images" / "coco_tiny_80", folder / "annotations" / "coco_tiny_80_instances_val2017.json"
 
 
-def model_file(detector: Detector, folder: Path) -> Path:
+def file_of_detector(detector: Detector, folder: Path) -> Path:
     """Return the file that both sides run; what has to be converted is written to `folder`."""
     if detector.file == FROZEN:
-        spec = importlib.util.find_spec(PACKAGE)
-        assert spec is not None
-        assert spec.origin is not None
-        return Path(spec.origin).parent / "models" / FROZEN
+        return packaged.file_of(PACKAGE, f"models/{FROZEN}")
     source = real_models() / detector.file
     return source if detector.to is None else _converted(source, detector.to, folder)
 
@@ -104,7 +102,7 @@ def _converted(source: Path, to: str, folder: Path) -> Path:
 
 def our_accuracy(detector: Detector, folder: Path) -> Accuracy | None:
     """Return our accuracy, by a card that is recognised, but for the frozen graph, which OpenVINO's own format carries."""
-    path, card = model_file(detector, folder), None
+    path, card = file_of_detector(detector, folder), None
     if detector.file == FROZEN:
         openvino = importlib.import_module("openvino")
         openvino.save_model(openvino.Core().read_model(path), folder / "frozen.xml", compress_to_fp16=False)
@@ -144,7 +142,7 @@ def main() -> None:
             accuracy = our_accuracy(detector, Path(folder))
             assert accuracy is not None
             ours = (accuracy.value, accuracy.detail["ap50"], accuracy.detail["ar_100"])
-            rows = (ours, *reference(model_file(detector, Path(folder)), detector.find))
+            rows = (ours, *reference(file_of_detector(detector, Path(folder)), detector.find))
             print(f"| {detector.name} | {' | '.join(', '.join(f'{value:.4f}' for value in row if value is not None) for row in rows)} |")
             sys.stdout.flush()
 

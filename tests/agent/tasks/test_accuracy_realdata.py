@@ -2,8 +2,10 @@
 
 import pytest
 
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.datasets.dataset import open_folder
-from tests.benchmarks.detectors import DETECTORS, FROZEN, PACKAGE, model_file, our_accuracy, reference, scored
+from edgemeter.models.catalogue.catalogue import CATALOGUE_FILE, read_catalogue
+from tests.benchmarks.detectors import DETECTORS, FROZEN, PACKAGE, file_of_detector, our_accuracy, reference, scored
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 
@@ -13,13 +15,17 @@ def _parameter(detector):
     if detector.runtime == "pytorch":
         # TorchScript takes a minute and a half of a core for what the others take a few seconds.
         marks = [pytest.mark.torch, pytest.mark.release]
-    elif detector.to == "onnx-fp16" or (detector.runtime == "openvino" and detector.file != FROZEN):
-        marks.append(pytest.mark.release)
     if detector.to:
-        marks.append(pytest.mark.convert)
+        marks += [pytest.mark.convert, pytest.mark.release]
     if detector.file == FROZEN:
         marks.append(pytest.mark.needs(module=PACKAGE))
     return pytest.param(detector, id=detector.name, marks=marks)
+
+
+def catalogued(path, otherwise):
+    """Return the score that the catalogue states for a file with this hash."""
+    scores = {entry.sha256: entry.scored.value for entry in read_catalogue(CATALOGUE_FILE).entry if entry.scored}
+    return scores.get(model_file.sha256(path), otherwise)
 
 
 @pytest.mark.parametrize("detector", [_parameter(detector) for detector in DETECTORS])
@@ -28,10 +34,11 @@ def _parameter(detector):
 def test_detectors_score_as_pycocotools_says(detector, tmp_path):
     """To 0.001 on what other code decoded, 300 a photograph: AP, AP50 and AR (100 detections); AP to 0.002 without any cut."""
     accuracy = our_accuracy(detector, tmp_path)
-    expected, uncut = reference(model_file(detector, tmp_path), detector.find)
+    expected, uncut = reference(file_of_detector(detector, tmp_path), detector.find)
     assert (accuracy.metric, accuracy.images) == ("coco_ap", 80)
     assert (accuracy.value, accuracy.detail["ap50"], accuracy.detail["ar_100"]) == pytest.approx(expected, abs=1e-3)
     assert accuracy.value == pytest.approx(uncut[0], abs=2e-3)
+    assert accuracy.value == pytest.approx(catalogued(file_of_detector(detector, tmp_path), accuracy.value), abs=1e-3)
 
 
 # Top-1 of an independent runner on 200 photographs; within two standard errors of a share on 60.
@@ -46,3 +53,4 @@ def test_classifiers_score_as_published(realdata, name, top1, apart):
     assert (score.metric, score.images) == ("top1", 60)
     assert score.value == pytest.approx(top1, abs=apart)
     assert score.detail["top5"] > score.value
+    assert score.value == pytest.approx(catalogued(realdata / "models" / name, None), abs=1e-3)
