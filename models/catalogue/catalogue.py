@@ -52,7 +52,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     status: Status
 
 
-class Scored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MeasuredScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A score of ours, of a file with the entry's sha256: over which data, by which runtime, on which day."""
 
     metric: str
@@ -95,7 +95,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     size_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
     how: str | None = None
     accuracy: tuple[Published, ...] = ()
-    scored: Scored | None = None
+    scored: MeasuredScore | None = None
     inputs: tuple[CatalogueTensor, ...] = ()
     outputs: tuple[CatalogueTensor, ...] = ()
     path: str | None = None

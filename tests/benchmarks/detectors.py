@@ -96,8 +96,8 @@ def _converted(source: Path, to: str, folder: Path) -> Path:
 
     options = ["--to", to, "--calibration", photographs()[0], "--calibration-images", 40, "--output", folder, "--quiet"]
     CliRunner().invoke(convert, [str(source), *map(str, options)], catch_exceptions=False)
-    (made,) = folder.glob(f"{source.stem}_{to.removeprefix('onnx-')}*.onnx")
-    return made
+    (converted,) = folder.glob(f"{source.stem}_{to.removeprefix('onnx-')}*.onnx")
+    return converted
 
 
 def our_accuracy(detector: Detector, folder: Path) -> Accuracy | None:
@@ -141,8 +141,8 @@ def main() -> None:
         for detector in DETECTORS:
             accuracy = our_accuracy(detector, Path(folder))
             assert accuracy is not None
-            ours = (accuracy.value, accuracy.detail["ap50"], accuracy.detail["ar_100"])
-            rows = (ours, *reference(file_of_detector(detector, Path(folder)), detector.find))
+            our_figures = (accuracy.value, accuracy.detail["ap50"], accuracy.detail["ar_100"])
+            rows = (our_figures, *reference(file_of_detector(detector, Path(folder)), detector.find))
             print(f"| {detector.name} | {' | '.join(', '.join(f'{value:.4f}' for value in row if value is not None) for row in rows)} |")
             sys.stdout.flush()
 

@@ -31,7 +31,7 @@ def catalogued(path, otherwise):
 @pytest.mark.parametrize("detector", [_parameter(detector) for detector in DETECTORS])
 @pytest.mark.long
 @pytest.mark.one_worker("detectors")
-def test_detectors_score_as_pycocotools_says(detector, tmp_path):
+def test_detectors_score_as_pycocotools_does(detector, tmp_path):
     """To 0.001 on what other code decoded, 300 a photograph: AP, AP50 and AR (100 detections); AP to 0.002 without any cut."""
     accuracy = our_accuracy(detector, tmp_path)
     expected, uncut = reference(file_of_detector(detector, tmp_path), detector.find)

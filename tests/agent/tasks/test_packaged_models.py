@@ -30,12 +30,12 @@ def called(model):
     """Return a call of the bare interpreter."""
     interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter(str(model))
     interpreter.allocate_tensors()
-    (taken,), (given,) = interpreter.get_input_details(), interpreter.get_output_details()
+    (input_details,), (output_details,) = interpreter.get_input_details(), interpreter.get_output_details()
 
     def call(values):
-        interpreter.set_tensor(taken["index"], values[None].astype(taken["dtype"]))
+        interpreter.set_tensor(input_details["index"], values[None].astype(input_details["dtype"]))
         interpreter.invoke()
-        return interpreter.get_tensor(given["index"])[0]
+        return interpreter.get_tensor(output_details["index"])[0]
 
     return call
 
@@ -71,12 +71,14 @@ def test_movenet_finds_the_poses_that_the_bare_interpreter_finds(realdata, tmp_p
         shutil.copy(folder / image["file_name"], tmp_path / "images")
         photo = cv2.cvtColor(cv2.imread(str(folder / image["file_name"])), cv2.COLOR_BGR2RGB)
         mirrored = keypoints(call, np.ascontiguousarray(photo[:, ::-1]))[MIRRORED]
-        points = [value for x, y, _ in mirrored for value in (photo.shape[1] - x, y, 2)]
+        true_points = [value for x, y, _ in mirrored for value in (photo.shape[1] - x, y, 2)]
         person = {key: people[0][key] for key in ("id", "image_id", "bbox", "area", "iscrowd")}
-        annotations.append({**person, "category_id": 1, "keypoints": points, "num_keypoints": 17})
+        annotations.append({**person, "category_id": 1, "keypoints": true_points, "num_keypoints": 17})
         images.append(image)
-        found = keypoints(call, photo)
-        results.append({"image_id": image["id"], "category_id": 1, "keypoints": found.ravel().tolist(), "score": float(found[:, 2].mean())})
+        points = keypoints(call, photo)
+        results.append(
+            {"image_id": image["id"], "category_id": 1, "keypoints": points.ravel().tolist(), "score": float(points[:, 2].mean())}
+        )
     truth = {"images": images, "annotations": annotations, "categories": PEOPLE}
     (tmp_path / "people.json").write_text(json.dumps(truth))
     card = Card(
