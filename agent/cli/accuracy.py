@@ -36,7 +36,7 @@ _TASKS = (
 @click.option(
     "--bounds",
     type=click.Choice(["auto", "always", "never"]),
-    help="--predictions of COCO: compute 95% bounds by a jackknife over images or clusters. Default: auto, up to 100,000 detections.",
+    help="--predictions of COCO: compute 95% bounds by a jackknife over images or clusters. Default: auto, up to 300,000 detections.",
 )
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
 @quiet_option
@@ -49,7 +49,8 @@ def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None
     JSON keys: task (of predictions), metric, value, unit, better (higher or lower), reason (of a null value),
     ap, ap50, ap75, ap_small, ap_medium, ap_large, ar_1, ar_10, ar_100, ar_small, ar_medium, ar_large (of a classifier top1,
     top5), low, high, interval, interval_reason, clusters, images, detections, per_class, by_objects, groups, group_gap, robustness,
-    verdict and reasons (of a model), warnings. A figure is null if there is nothing to find. At most 100 detections per image count.
+    verdict and reasons (of a model), warnings. A figure is null if there is nothing to find. At most 100 detections per image
+    and class count.
 
     Exit status: 0 scored, 1 failed, nothing to find or the verdict on the model is invalid, 2 wrong option or file.
 

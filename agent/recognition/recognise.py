@@ -62,8 +62,6 @@ _USUAL_SIDE = {"classifier": 224, "detr": 640, "openvino-rows": 300, "nanodet": 
 _USUAL_YOLO_SIDE = 640
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
-# COCO scores at most 100 detections of a photograph.
-_MAX_DETECTIONS = 100
 # What exporters append to a model's name to identify the file, and the precision that it means.
 _ENDINGS = {
     **dict.fromkeys(("full_integer_quant", "integer_quant", "int8_metadata", "int8", "uint8", "quant", "quantized"), "int8"),
@@ -350,6 +348,5 @@ def _output(family: OutputFamily, description: SelfDescription) -> CardOutput:
         labels=labels,
         label_offset=offset,
         nms_iou=_NMS_IOU.get(family.name),
-        max_detections=_MAX_DETECTIONS,
         strides=(8, 16, 32) if family.name == "yolox" else family.strides,
     )

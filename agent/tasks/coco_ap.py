@@ -36,7 +36,7 @@ RECALL = "coco_ar_100"
 # Images by how many objects they show (crowds not counted): name, from, to.
 OBJECTS = (("1", 1, 1), ("2-4", 2, 4), ("5-9", 5, 9), ("10+", 10, None))
 # Up to so many detections bounds are computed without being asked for: seconds on a Raspberry Pi.
-MOST_DETECTIONS = 100_000
+MOST_DETECTIONS = 300_000
 Bounds = Literal["auto", "always", "never"]
 
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.kept_predictions import SHOWN_SCORE, KeptPredictions
-from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.model_card import Card, CardOutput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
-from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy
+from edgemeter.agent.tasks.coco_ap import BOXES, KEYPOINTS, Found, ObjectKind, coco_accuracy
 from edgemeter.agent.tasks.kept_items import kept_objects
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
@@ -27,6 +27,8 @@ from edgemeter.agent.vision.preprocess import values_of_first
 PARTNER_SCORE = 0.15
 # COCO's loosest match.
 SAME_IOU = 0.5
+# As many detections of a photograph and class does COCO count. Source: cocoapi `cocoeval.py`, `maxDets`.
+COUNTED = 100
 # The similarity (0..1) of an object, by its place, with all of another output: float32 [n].
 Similarity = Callable[[Detections, int, Detections], NDArray[np.float32]]
 # By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
@@ -84,11 +86,15 @@ class ObjectTask(PhotoTask):
         super().__init__(model, loaded, data)
         self._decoder = create(model, with_batch_of_1(loaded))
         self._predictions: dict[int, Any] = {}
+        # Photographs in which as much was found as the card keeps.
+        self._full: set[int] = set()
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32]:
         """Decode and keep what was found in photograph `index`, which was prepared before; return the scores, float32 [n]."""
         detections = self._decode(index, calls)
         self._predictions[index] = self._kept(index, detections)
+        if len(detections.scores) >= self._model.output.max_detections:
+            self._full.add(index)
         return detections.scores
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
@@ -144,7 +150,16 @@ class Detection(ObjectTask):
         ids = [image_ids[index] for index in decoded]
         units = units_of(self._data.clusters, {image_ids[index]: self._data.items[index].name for index in decoded})
         accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND, units=units, parts=parts)
-        return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
+        return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *self._cut_early()))
+
+    def _cut_early(self) -> tuple[str, ...]:
+        """Return a warning where the card keeps fewer detections than usual, and some photographs have more."""
+        limit = self._model.output.max_detections
+        if not self._full or self.KIND is KEYPOINTS or limit >= min(CardOutput().max_detections, COUNTED * len(self._categories)):
+            return ()
+        share = f"{len(self._full)} of {len(self._predictions)} photographs"
+        remedy = f"COCO counts {COUNTED} of each class: remove output.max_detections"
+        return (f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",)
 
     def predictions(self) -> KeptPredictions:
         """Return the boxes of what was found in each photograph beside its annotations; there must be ground truth."""

@@ -153,9 +153,18 @@ class SemanticSegmentation(PixelTask):
             )
             classes[...] = np.clip(cells[np.ix_(rows, columns)], 0, self._count - 1)
             return classes
-        for rows_of, values in self._blocks(index, self._map(calls, self._count)):
+        for rows_of, values in self._blocks(index, self._scores(calls)):
             classes[rows_of] = values.argmax(axis=0)
         return classes
+
+    def _scores(self, calls: Sequence[Outputs]) -> Floats:
+        """Return the scores, [classes, rows, columns]; of two classes a model may give the second alone, as a probability or a logit."""
+        shape = calls[0][0].shape
+        if self._count != 2 or len(shape) != 4 or 1 not in (shape[1], shape[3]):
+            return self._map(calls, self._count)
+        second = self._map(calls, 1)
+        is_probability = second.min() >= 0 and second.max() <= 1
+        return np.concatenate([np.full_like(second, 0.5 if is_probability else 0.0), second])
 
 
 def pixel_counts(predicted: Classes, truth: Classes, count: int) -> Classes:

@@ -52,6 +52,16 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     status: Status
 
 
+class MeasuredScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A score of ours, of a file with the entry's sha256: over which data, by which runtime, on which day."""
+
+    metric: str
+    value: float
+    data: str
+    runtime: str
+    day: str
+
+
 class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model file.
 
@@ -85,6 +95,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     size_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
     how: str | None = None
     accuracy: tuple[Published, ...] = ()
+    scored: MeasuredScore | None = None
     inputs: tuple[CatalogueTensor, ...] = ()
     outputs: tuple[CatalogueTensor, ...] = ()
     path: str | None = None
@@ -101,6 +112,8 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"{self.name}: a model needs an input, and a language model (task {GENERATION!r}) has none")
         if self.status == "unverified" and not self.why:
             raise ValueError(f"{self.name}: unverified needs why")
+        if self.scored is not None and self.sha256 is None:
+            raise ValueError(f"{self.name}: scored needs the sha256 of the file")
         for address in self.addresses:
             if not is_address(address):
                 raise ValueError(f"{self.name}: {address!r} is not an http or https address (without user and password)")

@@ -39,14 +39,23 @@ def print_language(files: Sequence[LanguageFile], console: Console) -> None:
 
 
 def print_catalogue(entries: Iterable[CatalogueEntry], cache: ModelCache, console: Console) -> None:
-    """Print the entries of the catalogue."""
-    table = _new_table("catalogue", ("name", "on", "form"), ("published",), ("licence", "get by"), gap=1)
+    """Print the entries of the catalogue: those whose file was scored here, then the user's own, then what is unverified."""
+    scored = _new_table("catalogue: scored by us", ("name",), ("score",), ("on", "with", "day", "get by"), gap=1)
+    tables = {
+        status: _new_table(f"catalogue: {title}", ("name", "on", "form"), ("published",), ("licence", "get by"), gap=1)
+        for status, title in (("verified", "your own"), ("unverified", "unverified"))
+    }
     cached = {model.name for model in cache.models() if model.path}
     for entry in entries:
         get_by = "(here)" if entry.name in cached or entry.path else _FORMS.get(entry.form, entry.form)
-        on = ",".join(entry.accelerators)
-        table.add_row(entry.name, on, entry.precision, _published(entry), entry.licence[:10], get_by)
-    console.print(table)
+        if (score := entry.scored) is not None:
+            scored.add_row(entry.name, f"{score.value:.3f} {metric_name(score.metric)}", score.data, score.runtime, score.day, get_by)
+        else:
+            on = ",".join(entry.accelerators)
+            tables[entry.status].add_row(entry.name, on, entry.precision, _published(entry), entry.licence[:10], get_by)
+    for table in (scored, *tables.values()):
+        if table.row_count:
+            console.print(table)
     console.print("~ accuracy of the original weights; (...) not verified at its source: `edgemeter models show NAME`", style="dim")
 
 

@@ -139,7 +139,7 @@ def _decoding(cv2: Any, answers: list[tuple[np.ndarray, PhotoFrame]], threshold:
         family="yolov8",
         precision="fp32",
         input=INPUT,
-        output=model_card.CardOutput(classes=80, nms_iou=IOU, score_threshold=threshold, max_detections=100),
+        output=model_card.CardOutput(classes=80, nms_iou=IOU, score_threshold=threshold),
     )
     decoder = decoders.create(card, Loaded("none", "0", "cpu", (), (), {}, 0, 0))
 
@@ -160,7 +160,7 @@ def _suppressed(cv2: Any, tensor: Any, frame: PhotoFrame, threshold: float) -> t
     rows, best = rows[is_above], best[is_above]
     classes = rows[:, 4:].argmax(axis=1).astype(np.int32)
     corners = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, 2:4]], axis=1)
-    selected = np.asarray(cv2.dnn.NMSBoxesBatched(corners, best, classes, threshold, IOU), np.int64).ravel()[:100]
+    selected = np.asarray(cv2.dnn.NMSBoxesBatched(corners, best, classes, threshold, IOU), np.int64).ravel()[:300]
     boxes = (corners[selected] - [frame.offset_x, frame.offset_y, 0, 0]) / ([frame.scale_x, frame.scale_y] * 2)
     return boxes, best[selected], classes[selected]
 

@@ -38,6 +38,15 @@ def test_the_list_names_every_file_within_80_columns():
     assert max(map(len, lines)) <= 80
 
 
+def test_what_was_not_scored_stands_below_as_unverified(invoke):
+    """A score says on what, with which runtime and when; the files of which it is no other table names."""
+    above, unverified = invoke("list").output.split("catalogue: unverified")
+    (line,) = [line for line in above.splitlines() if line.startswith("mobilenet-v2 ")]
+    assert line.split() == ["mobilenet-v2", "0.933", "top-1", "60", "of", "ImageNet", "litert", "2026-11-25", "download"]
+    for entry in catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry:
+        assert f"\n{entry.name} " in (above if entry.scored else unverified), entry.name
+
+
 def test_the_list_is_json_for_machines(invoke):
     """The same models, with exact figures, and every catalogue entry with form, licence, status and hash."""
     listed = json.loads(invoke("list", "--json").output)

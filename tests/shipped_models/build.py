@@ -136,9 +136,7 @@ def _describe(path: Path, facts: Mapping[str, str | int | float], data: Dataset,
         licence="Apache-2.0",
         source="trained on drawn scenes: edgemeter.models.convert.drawn_scenes",
         input=ImageInput(height=SIZE_PX, width=SIZE_PX, layout="NHWC" if path.suffix == ".tflite" else "NCHW"),
-        output=CardOutput(
-            classes=len(CLASSES), labels=tuple(CLASSES), score_threshold=0.01, nms_iou=0.6, max_detections=100, strides=STRIDES
-        ),
+        output=CardOutput(classes=len(CLASSES), labels=tuple(CLASSES), score_threshold=0.01, nms_iou=0.6, strides=STRIDES),
         made=dict(facts),
     )
     answered = run_on(path, runtime_for(path), image_inputs(about, data), lambda *_: None, report)

@@ -2,12 +2,14 @@
 
 from itertools import product
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.recognition.recognise import recognise
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.tasks.detection import category_ids, coco_class_names, matched_ratio
 from edgemeter.agent.vision.decoders import Detections
@@ -80,6 +82,48 @@ def test_a_photograph_predicted_twice_counts_once(folder):
     run(task, [np.zeros(HEAD, np.float32)])
     score = run(task, [perfect()])
     assert (score.value, score.images) == (pytest.approx(1, abs=1e-9), 2)
+
+
+# On 640 x 640, 15 rows of 12 boxes of 20 pixels, each third of another class.
+CROWD = [(50 * column + 10, 40 * row + 10, (row * 12 + column) % 3) for row in range(15) for column in range(12)]
+
+
+def crowd(folder, max_detections=None):
+    """Return the task of a recognised model (or one whose card keeps so many) that found all 180 objects of a photograph."""
+    (folder / "crowd").mkdir()
+    Image.new("RGB", (640, 640)).save(folder / "crowd" / "photo_0.png")
+    truth = make_truth(images=1, categories=("cat", "dog", "cow"), size_px=640)
+    truth["annotations"] = [
+        {"id": number, "image_id": 100, "category_id": 7 + kind, "bbox": [x, y, 20, 20], "area": 400, "iscrowd": 0}
+        for number, (x, y, kind) in enumerate(CROWD, 1)
+    ]
+    anchors = np.zeros((1, 7, 8400), np.float32)
+    for index, (x, y, kind) in enumerate(CROWD):
+        anchors[0, :4, index], anchors[0, 4 + kind, index] = (x + 10, y + 10, 20, 20), 0.9 - index / 1000
+    data = open_with_truth(folder / "crowd", truth)
+    loaded = make_loaded(tensors(anchors.shape), tensors((1, 3, 640, 640)))
+    card, _ = recognise(folder / "yolov8n.onnx", loaded)
+    if max_detections is not None:
+        card = msgspec.structs.replace(card, output=msgspec.structs.replace(card.output, max_detections=max_detections))
+    task = tasks.create(card, loaded, data)
+    task.prepare(0)
+    task.predict(0, [[anchors]])
+    return task
+
+
+def test_a_hundred_detections_of_each_class_count(tmp_path):
+    """COCO cuts by photograph and class, not by photograph: of 180 objects of three classes none is lost."""
+    score = crowd(tmp_path).score()
+    assert (score.value, score.detail["ar_100"]) == (pytest.approx(1, abs=1e-9), pytest.approx(1, abs=1e-9))
+    assert score.warnings == ()
+
+
+def test_a_card_that_cuts_earlier_is_named(tmp_path):
+    """Cards were written with a limit of 100 a photograph, which AP suffers from."""
+    score = crowd(tmp_path, max_detections=100).score()
+    assert score.detail["ar_100"] < 0.6
+    (warning,) = score.warnings
+    assert warning.startswith("AP may be too low: the card keeps 100 detections of a photograph, which 1 of 1 photographs have")
 
 
 def test_only_what_was_predicted_is_scored(folder):

@@ -88,6 +88,18 @@ def test_every_layout_of_an_output_gives_the_same_classes(tmp_path):
             assert (task.score().value, task.same_predictions(0, [[output]], [[output]])) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize(("off", "on", "shape"), [(0.4, 0.6, (1, 1, 64, 64)), (-0.2, 3.0, (1, 1, 64, 64)), (0.0, 1.0, (1, 64, 64, 1))])
+def test_one_channel_is_the_second_of_two_classes(tmp_path, off, on, shape):
+    """A probability above one half, or a logit above zero, as segmenters of people give it."""
+    truth = np.zeros((64, 64))
+    truth[:, 32:] = 1
+    output = np.where(truth > 0, on, off).astype(np.float32).reshape(shape)
+    task = segmenter_of(mapped_photographs(tmp_path, [truth]), 2, shape)
+    task.prepare(0)
+    task.predict(0, [[output]])
+    assert task.score().value == 1.0
+
+
 @pytest.mark.parametrize(
     ("classes", "offset", "value", "words"),
     [(2, 0, 3, "has class 3, the model 2 classes from 0 on"), (2, 1, 3, "has class 3, the model 2 classes from 1 on"), (2, 1, 2, None)],
