@@ -26,7 +26,12 @@ _STYLE = {"ok": "green", "degraded": "yellow", "not judged": "yellow", "ruined":
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
 @click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
 @renamed_option(
-    "-d", "--data", "images", former=["--images", "-i"], type=PATH, help="Folder of images to compare on. Default: the calibration images."
+    "-d",
+    "--data",
+    "images",
+    former=["--images", "-i"],
+    type=PATH,
+    help="Folder of images to compare on. Default: a part of the calibration images.",
 )
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
 @renamed_option("--subset", "limit", former=["--limit"], type=click.IntRange(1), help="Compare on a random subset of N images.")

@@ -187,8 +187,8 @@ def report_cells(conversion: "Conversion") -> dict[str, str]:
             "lost": f"{gain(before.value, before.better) - gain(after.value, after.better):+.4f}",
         }
     cells |= {} if same is None else {"same": f"{same:.1%}"}
-    made = conversion.made
-    cells |= {"float": f"{made['float_nodes']}/{made['nodes']}"} if "float_nodes" in made else {}
+    facts = conversion.made
+    cells |= {"float": f"{facts['float_nodes']}/{facts['nodes']}"} if "float_nodes" in facts else {}
     cells |= {} if snr_db is None else {"SNR dB": "identical" if snr_db == math.inf else f"{snr_db:.1f}"}
     return cells
 
@@ -201,8 +201,8 @@ def photo_words(photos: PhotoSplit) -> str:
         judged += ", which are few: give more with --data"
     if not counts["ranges"]:
         return f"photographs: {judged}" if photos.judgement and counts["judgement"] < 2 * LEAST else ""
-    chosen = f", {counts['choice']} to choose the recipe by" if counts["choice"] else ""
-    return f"photographs: {counts['ranges']} to measure ranges on{chosen}, {judged}"
+    choice_words = f", {counts['choice']} to choose the recipe by" if counts["choice"] else ""
+    return f"photographs: {counts['ranges']} to measure ranges on{choice_words}, {judged}"
 
 
 def remedy(conversion: "Conversion") -> str:

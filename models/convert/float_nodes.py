@@ -1,4 +1,4 @@
-"""What of an int8 file computes in float all the same: nodes by kind, and their share of the multiply-adds, read from the file itself.
+"""The float nodes of an int8 file: by kind, with their share of the multiply-adds, read from the file itself.
 
 Nodes that only convert between float and int8 are none. In ONNX a node is int8 if an integer operator, or if what it reads comes from
 DequantizeLinear and what it gives goes into QuantizeLinear, as runtimes fuse it; in LiteRT, if its weights are, or without weights all
@@ -51,13 +51,13 @@ def float_facts(nodes: Sequence[CountedNode]) -> ConversionFacts:
     }
 
 
-def float_words(made: ConversionFacts) -> str:
+def float_words(facts: ConversionFacts) -> str:
     """Return the same facts in a sentence; empty without them. int8 in name only is called that."""
-    if "float_nodes" not in made:
+    if "float_nodes" not in facts:
         return ""
-    words = f"{made['float_nodes']} of {made['nodes']} nodes in float"
-    words += f" ({made['float_operators']})" if "float_operators" in made else ""
-    ratio = float(made.get("float_multiply_adds_ratio", 0))
+    words = f"{facts['float_nodes']} of {facts['nodes']} nodes in float"
+    words += f" ({facts['float_operators']})" if "float_operators" in facts else ""
+    ratio = float(facts.get("float_multiply_adds_ratio", 0))
     words += f", {ratio:.1%} of the multiply-adds" if ratio else ""
     return f"int8 in name only: {words}" if ratio > 0.5 else words
 

@@ -211,7 +211,7 @@ def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequenc
     """Return whether the source's task can decode the second as it does the first; `are_equal`: only where the shapes are."""
     if len(calls) != len(other_calls):
         return False
-    pairs = [pair for outputs, others in zip(calls, other_calls, strict=True) for pair in zip(outputs, others, strict=True)]
+    pairs = [pair for outputs, other in zip(calls, other_calls, strict=True) for pair in zip(outputs, other, strict=True)]
     fits = all(a.shape == b.shape if are_equal else a.ndim == b.ndim for a, b in pairs)
     return fits and all(bool(np.isfinite(other).all()) for _, other in pairs)
 

@@ -32,7 +32,7 @@ class PhotoSplit:
 
     @property
     def compared(self) -> Dataset | None:
-        """What source and conversion are compared on; not judged on where `judgement` is None and the conversion was measured on it."""
+        """The photographs to compare on: those for judgement, or where there are none those that were measured on, which judge nothing."""
         return self.judgement or (self.ranges.data if self.ranges else None)
 
     @property
@@ -57,16 +57,16 @@ def split(calibration: CalibrationImages | None, pictures: Dataset | None, *, ha
     for_ranges = set(measured_contents) - shared
     if len(for_ranges) < LEAST and shared:
         count = len(shared) // 2 if len(shared) >= 2 * LEAST else len(shared)
-        drawn = _drawn([groups[content] for content in contents if content in shared], count)
-        for_ranges |= {content for content in contents if groups[content] in drawn}
-    rest = [groups[content] for content in contents if content not in for_ranges]
-    chosen = _drawn(rest, min(CHOICE_MOST, max(LEAST, len(rest) // 3))) if has_choice else set()
-    judging = set(rest) - chosen
-    if sum(group in judging for group in rest) < LEAST:
-        chosen, judging = set(), set(rest)
+        measuring = _drawn([groups[content] for content in contents if content in shared], count)
+        for_ranges |= {content for content in contents if groups[content] in measuring}
+    unmeasured = [groups[content] for content in contents if content not in for_ranges]
+    choosing = _drawn(unmeasured, min(CHOICE_MOST, max(LEAST, len(unmeasured) // 3))) if has_choice else set()
+    judging = set(unmeasured) - choosing
+    if sum(group in judging for group in unmeasured) < LEAST:
+        choosing, judging = set(), set(unmeasured)
     ranges = _part(measured, [content in for_ranges for content in measured_contents])
-    choice, judgement = (_part(pictures, [groups[content] in part for content in contents]) for part in (chosen, judging))
-    return PhotoSplit(CalibrationImages(ranges, calibration.about), choice if chosen else None, judgement if judging else None)
+    choice, judgement = (_part(pictures, [groups[content] in part for content in contents]) for part in (choosing, judging))
+    return PhotoSplit(CalibrationImages(ranges, calibration.about), choice if choosing else None, judgement if judging else None)
 
 
 def _groups(pictures: Dataset, contents: Sequence[bytes]) -> list[bytes]:
@@ -80,13 +80,13 @@ def _groups(pictures: Dataset, contents: Sequence[bytes]) -> list[bytes]:
 
 def _drawn(groups: Sequence[bytes], count: int) -> set[bytes]:
     """Return the groups with the smallest hashes that hold so many photographs together."""
-    drawn, total = set[bytes](), 0
+    smallest, total = set[bytes](), 0
     for group, size in sorted(Counter(groups).items()):
         if total >= count:
             break
-        drawn.add(group)
+        smallest.add(group)
         total += size
-    return drawn
+    return smallest
 
 
 def _part(data: Dataset, is_in: Sequence[bool]) -> Dataset:

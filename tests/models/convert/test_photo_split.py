@@ -49,9 +49,9 @@ def request(folder, calibration, pictures):
     """Return a request for the int8 form of a coin."""
     model = write_coin(folder / "coin.onnx", 1)
     model.with_name("coin.onnx.toml").write_text(CARD)
-    found = source.load_source(model)
-    measured = CalibrationImages(calibration, found.about)
-    return conversion_report.ConversionRequest(found, ("onnx-int8",), folder / "out", measured, pictures, "validation")
+    model_source = source.load_source(model)
+    measured = CalibrationImages(calibration, model_source.about)
+    return conversion_report.ConversionRequest(model_source, ("onnx-int8",), folder / "out", measured, pictures, "validation")
 
 
 @pytest.fixture

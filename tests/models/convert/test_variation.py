@@ -69,7 +69,7 @@ def write(path, card, nodes, constants, shape):
 
 def of_task(task, path, *, gain=1.0, noise=0.0):
     """Write a model of the task. `gain` is how much of the photograph it sees, 0 for none; `noise` moves its values a little."""
-    seen = [("Mul", ["image", "gain"], "seen", {}), ("ReduceMean", ["seen", "channels"], "grey", {"keepdims": 1})]
+    steps = [("Mul", ["image", "gain"], "seen", {}), ("ReduceMean", ["seen", "channels"], "grey", {"keepdims": 1})]
     constants = {"gain": np.float32(gain), "channels": np.int64([1]), "noise": np.float32(noise)}
     top = [("ReduceMax", ["grey", "axes"], "top", {"keepdims": 0})]
     if task == "classification":
@@ -77,16 +77,16 @@ def of_task(task, path, *, gain=1.0, noise=0.0):
         constants |= {"axes": np.int64([2, 3]), "half": np.float32([0.6])}
         nodes = [*top, ("Sub", ["top", "half"], "bright", {}), ("Add", ["bright", "noise"], "score", {}), ("Neg", ["score"], "dark", {})]
         nodes.append(("Concat", ["dark", "score"], "out", {"axis": 1}))
-        return write(path, CARD.format(task=task, family="classifier", classes=2), [*seen, *nodes], constants, [1, 2])
+        return write(path, CARD.format(task=task, family="classifier", classes=2), [*steps, *nodes], constants, [1, 2])
     if task == "semantic-segmentation":
         constants |= {"half": np.float32(0.5)}
         nodes = [("Sub", ["grey", "half"], "bright", {}), ("Add", ["bright", "noise"], "spot", {}), ("Neg", ["bright"], "ground", {})]
         nodes.append(("Concat", ["ground", "spot"], "out", {"axis": 1}))
-        return write(path, CARD.format(task=task, family="scores", classes=2), [*seen, *nodes], constants, [1, 2, 16, 16])
+        return write(path, CARD.format(task=task, family="scores", classes=2), [*steps, *nodes], constants, [1, 2, 16, 16])
     if task == "depth":
         constants |= {"far": np.float32(4)}
         nodes = [("Add", ["grey", "far"], "deep", {}), ("Add", ["deep", "noise"], "out", {})]
-        return write(path, CARD.format(task=task, family="depth", classes=1), [*seen, *nodes], constants, [1, 1, 16, 16])
+        return write(path, CARD.format(task=task, family="depth", classes=1), [*steps, *nodes], constants, [1, 1, 16, 16])
     # Eight cells with one box, where the spot is bright.
     box = np.repeat(np.float32([[[8], [8], [10], [10]]]), 8, axis=2)
     constants |= {"axes": np.int64([2, 3]), "box": box, "shape": np.int64([1, 1, 8]), "none": np.float32(0.2)}
@@ -97,13 +97,13 @@ def of_task(task, path, *, gain=1.0, noise=0.0):
         ("Expand", ["moved", "shape"], "score", {}),
     ]
     nodes.append(("Concat", ["box", "score"], "out", {"axis": 1}))
-    return write(path, DETECTOR, [*seen, *nodes], constants, [1, 5, 8])
+    return write(path, DETECTOR, [*steps, *nodes], constants, [1, 5, 8])
 
 
 def verdict(first, other, data, folder, precision="int8"):
     """Return the verdict on the second file as a conversion of the first, without ground truth."""
-    found = source.load_source(first)
-    inputs = noise_inputs(found.loaded, found.shape()) if data is None else image_inputs(found.about, data)
+    origin = source.load_source(first)
+    inputs = noise_inputs(origin.loaded, origin.shape()) if data is None else image_inputs(origin.about, data)
     expected = parity.reference(first, "onnx", inputs, folder, no_progress)
     return parity.compare(expected, other, "onnx", inputs, precision, no_progress).verdict
 
@@ -159,7 +159,7 @@ def test_what_moves_less_than_the_precision_shows_is_not_missed():
         assert spread.variation() == variation
 
 
-def test_outputs_that_cannot_be_compared_tell_nothing_of_movement():
+def test_no_movement_is_seen_in_outputs_that_cannot_be_compared():
     """Another shape, or not finite: the verdict says that by itself."""
     for other in (np.zeros(3, np.float32), np.float32([np.nan, 0])):
         spread = OutputSpread(1 / 16)
