@@ -9,7 +9,8 @@ from pathlib import Path
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import Tell
-from edgemeter.agent.runtimes import Array
+from edgemeter.agent.runtimes import Array, onnx_file
+from edgemeter.agent.runtimes.tflite_file import read_tflite
 from edgemeter.models.convert import formats
 from edgemeter.models.convert.compilers import EDGETPU_COMPILER, TRTEXEC, build_engine, compile_for_edgetpu
 from edgemeter.models.convert.conversion_report import ConversionRequest
@@ -63,6 +64,13 @@ def _version(package: str) -> str:
         return "not installed"
 
 
+def _require_precision(step: ModelFormat, path: Path) -> None:
+    """Raise ConfigError if the converter left everything in fp32, as ai-edge-quantizer does in silence with weights it cannot follow."""
+    precision = onnx_file.precision(path) if step.runtime == "onnx" else read_tflite(path).precision
+    if precision == "fp32":
+        raise ConfigError(f"{step.name}: the converter left everything in fp32: leave this format out, or export the model in another way")
+
+
 class FormatWriter:
     """Writes files of one request; int8 ranges are measured on `ranges` (None: there are no calibration images)."""
 
@@ -93,7 +101,9 @@ class FormatWriter:
             if step.base == formats.TORCH:
                 _from_torch(step, base, target, tuple(self._request.source.shape()))
                 return {"with": packages}
-            return {"with": packages, **self._quantised(step, base, target), **excluded}
+            facts = {"with": packages, **self._quantised(step, base, target), **excluded}
+        _require_precision(step, target)
+        return facts
 
     def _executorch(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
         from edgemeter.models.convert import executorch_program, torch_program  # noqa: PLC0415 - import PyTorch
@@ -137,6 +147,7 @@ class FormatWriter:
         """Write `target` by this recipe; return the facts for its card."""
         with self._converting(step) as packages:
             quantiser.write(target, recipe)
+        _require_precision(step, target)
         kinds = "all signed, zero points 0, biases float" if step.name == "onnx-int8-symmetric" else "activations uint8"
         settings = f"QDQ, weights per channel, {kinds}, ranges {recipe.in_words}; input and outputs float32"
         return {"with": packages, **self._ranges(step)[1], "settings": settings, **float_facts(list(onnx_nodes(target)))}

@@ -19,7 +19,9 @@ from edgemeter.models.convert.parity import Parity
 
 
 @dataclass(frozen=True, slots=True)
-class _RecipeAttempt:
+class RecipeAttempt:
+    """A file that was written by a recipe: where, the facts for its card, and how it compares on the photographs to choose by."""
+
     recipe: Int8Recipe
     path: Path
     facts: ConversionFacts
@@ -45,14 +47,14 @@ def choose_recipe(
     Raises:
         EdgemeterError: it cannot be written by the first recipe.
     """
-    attempts: list[_RecipeAttempt] = []
+    attempts: list[RecipeAttempt] = []
     tried: list[str] = []
     with writer.onnx_int8(step, base) as quantiser:
         for recipe in _recipes(quantiser, attempts):
             report(f"choosing the recipe of {step.name}: {recipe.in_words}", 0, 1)
             path = target.with_name(f"{len(tried)}-{target.name}")
             try:
-                attempt = _RecipeAttempt(recipe, path, writer.write_onnx_int8(step, quantiser, path, recipe), compare(path))
+                attempt = RecipeAttempt(recipe, path, writer.write_onnx_int8(step, quantiser, path, recipe), compare(path))
             except EdgemeterError as error:
                 if not attempts:
                     raise
@@ -67,7 +69,7 @@ def choose_recipe(
     return {**best.facts, **({"tried": "; ".join(tried)} if len(tried) > 1 else {})}
 
 
-def _recipes(quantiser: OnnxInt8, attempts: Sequence[_RecipeAttempt]) -> Iterator[Int8Recipe]:
+def _recipes(quantiser: OnnxInt8, attempts: Sequence[RecipeAttempt]) -> Iterator[Int8Recipe]:
     """Yield what is tried, one after the other; `attempts` are those so far.
 
     The sensitivity pass comes last and blames with the best ranges; at most half of the network is left in float.

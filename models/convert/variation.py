@@ -48,12 +48,11 @@ class OutputSpread:
             return "unseen"
         (low, high), (other_low, other_high) = self._ends
         largest = max(float(high.max() - low.min()), float(np.abs(low).max()), float(np.abs(high).max()))
-        moves = high - low
+        moves, other_moves = high - low, other_high - other_low
         is_seen = moves > self._visible * largest
-        if not is_seen.any():
-            return "unseen"
-        vanished = (other_high - other_low)[is_seen].mean() < _VANISHED_RATIO * moves[is_seen].mean()
-        return "collapsed" if vanished else "follows"
+        if is_seen.any():
+            return "collapsed" if other_moves[is_seen].mean() < _VANISHED_RATIO * moves[is_seen].mean() else "follows"
+        return "follows" if 0 < moves.mean() <= 2 * other_moves.mean() else "unseen"
 
 
 def variation_of(repeats: Sequence[bool | None], same_answers: Sequence[float], spreads: Sequence[OutputSpread]) -> Variation:

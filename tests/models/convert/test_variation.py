@@ -154,9 +154,11 @@ def test_what_moves_less_than_the_precision_shows_is_not_missed():
     """A sixteenth of the largest value for int8, a hundredth of that for fp16: what int8 rounds away is not seen in it."""
     for visible, variation in ((1 / 16, "unseen"), (1e-3, "collapsed")):
         spread = OutputSpread(visible)
+        follower = OutputSpread(visible)
         for value in (1.0, 1.01):
             spread.add(np.float32([value, 1]), np.float32([1, 1]))
-        assert spread.variation() == variation
+            follower.add(np.float32([value, 1]), np.float32([value, 1]))
+        assert (spread.variation(), follower.variation()) == (variation, "follows")
 
 
 def test_no_movement_is_seen_in_outputs_that_cannot_be_compared():
