@@ -12,7 +12,6 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli.convert import convert
-from tests.fixtures.command import edgemeter
 from tests.fixtures.rows import table_row
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
@@ -105,8 +104,9 @@ def test_a_file_that_stayed_fp32_is_not_called_fp16_or_int8(realdata, tmp_path):
     """MLPerf Tiny's autoencoder: ai-edge-quantizer writes it as it was and says nothing."""
     pytest.importorskip("ai_edge_quantizer")
     model = realdata / "mlperf_tiny" / "ad01_fp32.tflite"
-    words = ("--to", "litert-fp16", "--to", "litert-int8-dynamic", "--output", "out", "--json")
-    result = edgemeter("models", "convert", str(model), *words, cwd=tmp_path)
+    words = ["models", "convert", model, "--to", "litert-fp16", "--to", "litert-int8-dynamic", "--output", "out", "--json"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli", *words]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, json.loads(result.stdout)["conversions"]) == (1, [])
     for name in ("litert-fp16", "litert-int8-dynamic"):
         assert f"{name}: the converter left everything in fp32" in result.stderr
