@@ -39,16 +39,24 @@ def to_executorch_int8(program: TorchProgram, inputs: Iterable[Array], path: Pat
 
 
 def _nodes(exported: Any) -> Iterator[CountedNode]:
-    """Yield the nodes of a quantised program that compute on values: int8 if all that they read, but a bias, was int8 before."""
+    """Yield the nodes of a quantised program that compute on values: int8 if all that they read, but a bias, was int8 before.
+
+    XNNPACK makes an activation after an int8 node a part of that.
+    """
+    int8_nodes = set()
     for node in exported.graph.nodes:
         value = node.meta.get("val")
         operator = str(node.target).removeprefix("aten.").partition(".")[0]
         is_value = isinstance(value, torch.Tensor) and value.is_floating_point()
         if node.op != "call_function" or not is_value or "quantize" in str(node.target) or node.target is operator_module.getitem:
             continue
+        if operator in {"relu", "hardtanh"} and node.args[0] in int8_nodes:
+            continue
         weights = node.args[1] if operator in {"conv2d", "linear", "convolution", "matmul", "bmm"} else None
         read = node.args[:2] if weights is not None else node.all_input_nodes
         is_int8 = bool(read) and all("dequantize" in str(getattr(source, "target", "")) for source in read)
+        if is_int8:
+            int8_nodes.add(node)
         size = 0 if weights is None else value.numel() * math.prod(weights.meta["val"].shape[1:])
         yield CountedNode(operator, is_int8, size)
 

@@ -141,9 +141,9 @@ def litert_nodes(path: Path) -> Iterator[CountedNode]:
 
 
 def _litert_multiply_adds(operator: str, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any]) -> int:
-    weight, size = inputs[1]["shape"].tolist(), math.prod(output["shape"].tolist())
+    (read, weight, *_), size = ([int(part) for part in tensor["shape"]] for tensor in inputs), math.prod(map(int, output["shape"]))
     if operator == "TRANSPOSE_CONV":
-        return math.prod(inputs[2]["shape"].tolist()) * math.prod(weight[:3])
+        return math.prod(map(int, inputs[2]["shape"])) * math.prod(weight[:3])
     if operator in {"CONV_2D", "DEPTHWISE_CONV_2D"}:
         return size * math.prod(weight[1:] if operator == "CONV_2D" else weight[1:3])
-    return size * int((weight if operator == "FULLY_CONNECTED" else inputs[0]["shape"].tolist())[-1])
+    return size * (weight if operator == "FULLY_CONNECTED" else read)[-1]

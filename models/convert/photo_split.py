@@ -6,13 +6,15 @@ follows from their hashes alone. Where both folders hold the same, half of it is
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from typing import TypeVar
 
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.models.convert.source import CalibrationImages
 
+Value = TypeVar("Value")
 # Fewer are no part: what is chosen by, or measured on, is then not taken from what is judged on.
 LEAST = 8
 # More would cost time and choose no other recipe.
@@ -95,11 +97,16 @@ def _part(data: Dataset, is_in: Sequence[bool]) -> Dataset:
         return data
     items = tuple(compress(data.items, is_in))
     names = {item.name for item in items}
-    by_name = {key: getattr(data, key) for key in ("classes", "targets", "groups")}
+
+    def of_items(values: Mapping[str, Value] | None) -> Mapping[str, Value] | None:
+        return None if values is None else {name: value for name, value in values.items() if name in names}
+
     return replace(
         data,
         items=items,
         sha256=hashlib.sha256(data.sha256.encode() + b"".join(item.sha256() for item in items)).hexdigest(),
         image_ids=None if data.image_ids is None else tuple(compress(data.image_ids, is_in)),
-        **{key: {name: value for name, value in of.items() if name in names} for key, of in by_name.items() if of is not None},
+        classes=of_items(data.classes),
+        targets=of_items(data.targets),
+        groups=of_items(data.groups),
     )

@@ -24,14 +24,19 @@ CARD = (
 )
 
 
-def write_coin(path, seed):
-    """Write a classifier that calls a photograph of noise one of two classes, by weights of this seed: heads or tails."""
+def write_coin(path, seed, *, is_int8=False):
+    """Write a classifier that calls a photograph of noise one of two classes, by weights of this seed: heads or tails.
+
+    What is to pass for int8 has a node for it, which nothing reads.
+    """
     make, kind = onnx.helper, onnx.TensorProto.FLOAT
     weights = np.random.default_rng(seed).standard_normal((192, 1)).astype(np.float32)
     weights = np.concatenate([weights - weights.mean(), np.zeros((192, 1), np.float32)], axis=1)
     nodes = [make.make_node("Flatten", ["image"], ["flat"], name="flat"), make.make_node("MatMul", ["flat", "w"], ["out"], name="match")]
+    nodes += [make.make_node("QuantizeLinear", ["flat", "scale"], ["unread"], name="quantise")] if is_int8 else []
+    constants = {"w": weights, "scale": np.float32(1)}
     ends = [make.make_tensor_value_info("image", kind, [1, 3, 8, 8])], [make.make_tensor_value_info("out", kind, [1, 2])]
-    graph = make.make_graph(nodes, "coin", *ends, [onnx.numpy_helper.from_array(weights, "w")])
+    graph = make.make_graph(nodes, "coin", *ends, [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()])
     onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10), str(path))
     return path
 
@@ -58,7 +63,7 @@ def request(folder, calibration, pictures):
 def coins(monkeypatch):
     """Let every recipe write another coin; the sensitivity pass blames nodes, so that there are seven."""
     tosses = iter(range(100, 10_000))
-    monkeypatch.setattr(OnnxInt8, "write", lambda _self, target, _recipe: (write_coin(target, next(tosses)), [])[1])
+    monkeypatch.setattr(OnnxInt8, "write", lambda _self, target, _recipe: (write_coin(target, next(tosses), is_int8=True), [])[1])
     monkeypatch.setattr(OnnxInt8, "blamed", lambda _self, _ranges: [("a",), ("b",), ("c",), ("d",)])
 
 
