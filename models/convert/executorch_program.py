@@ -35,7 +35,11 @@ def to_executorch_int8(program: TorchProgram, inputs: Iterable[Array], path: Pat
     """Write the program in int8, ranges measured on `inputs` (float32, as the program takes them); return how and what was delegated."""
     quantised = _quantised(program, inputs)
     settings = "what XNNPACK computes in int8, weights per channel, ranges min-max; input and outputs float32"
-    return {"settings": settings, **float_facts(list(_nodes(quantised))), **_write(quantised, path)}
+    delegation = _write(quantised, path)
+    # Portable kernels compute in float, between those that convert.
+    portable = read_pte(path)["forward"].kernels
+    nodes = [replace(node, is_int8=node.is_int8 and node.operator not in portable) for node in _nodes(quantised)]
+    return {"settings": settings, **float_facts(nodes), **delegation}
 
 
 def _nodes(exported: Any) -> Iterator[CountedNode]:

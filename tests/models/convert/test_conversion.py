@@ -90,6 +90,8 @@ def test_an_executorch_file_is_delegated_but_for_what_xnnpack_lacks(written):
         facts = written[name].made
         assert (facts["backend"], facts["left_to_portable"]) == ("xnnpack,portable", "upsample_nearest2d 1")
         assert int(facts["operators_on_xnnpack"]) >= least
+    # Reported by the program that was written: the one operator that XNNPACK left is the one float node.
+    assert (facts["float_nodes"], facts["float_operators"], facts["float_multiply_adds_ratio"]) == (1, "1 upsample_nearest2d", 0)
 
 
 def test_the_card_states_how_it_was_made_and_what_it_cost(written):
