@@ -80,13 +80,12 @@ def convert(  # noqa: PLR0917 - click gives them by name
     run_confined(path, (*model_files(path), calibration, *data), out)
     with progress_bar() as report:
         model = sources.load_source(path)
-        needs_ranges = formats.needs_calibration(model.form, goals)
-        with sources.open_calibration(model, calibration, calibration_images, report, is_needed=needs_ranges) as measured:
-            pictures = sources.shipped_scenes() if model.is_shipped else measured.data if measured else None
-            pictures = open_folder(images, annotations, subset=limit) if images else pictures
-            role = "validation" if images or model.is_shipped else "calibration"
-            request = ConversionRequest(model, goals, out, measured, pictures, role, keep)
-            outcome = conversion.convert(request, report)
+        measured = sources.open_calibration(model, calibration, calibration_images)
+        pictures = sources.shipped_scenes() if model.is_shipped else measured.data if measured else None
+        pictures = open_folder(images, annotations, subset=limit) if images else pictures
+        role = "validation" if images or model.is_shipped else "calibration"
+        request = ConversionRequest(model, goals, out, measured, pictures, role, keep)
+        outcome = conversion.convert(request, report)
     _print(outcome, request, form)
 
 

@@ -20,6 +20,7 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.models.convert import conversion, conversion_report, formats, parity, source
 from edgemeter.models.convert.parity import image_inputs
 from edgemeter.models.convert.source import CalibrationImages
+from tests.shipped_models.drawn_scenes import SHIPPED_SEED, Stream, write_scenes
 
 # Together with one worker: the conversion to all formats takes minutes of a core and serves every test.
 pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("conversion")]
@@ -42,8 +43,10 @@ def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None
 def outcome(tmp_path_factory):
     """Return the outcome of converting the shipped detector to all formats."""
     model = source.load_source(source.find_source("edgemeter-shapes"))
-    with source.open_calibration(model, None, 1, no_progress, is_needed=True) as calibration:
-        outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], calibration.data), no_progress)
+    folder = tmp_path_factory.mktemp("calibration")
+    write_scenes(folder, SHIPPED_SEED, 200, no_progress, Stream.CALIBRATION)
+    calibration = source.open_calibration(model, folder / "images", 150)
+    outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], calibration.data), no_progress)
     assert outcome.errors == []
     return outcome
 
@@ -101,7 +104,7 @@ def test_the_card_states_how_it_was_made_and_what_it_cost(written):
     assert about.sha256 == model_file.sha256(written_file.path)
     assert about.made["from_sha256"] == model_file.sha256(source.find_source("edgemeter-shapes"))
     assert {"torch", "litert-torch", "ai-edge-quantizer"} <= {tool.split()[0] for tool in about.made["with"].split(", ")}
-    assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (source.CALIBRATION_SCENES, 64)
+    assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (150, 64)
     assert (about.input.layout, about.precision) == ("NHWC", "int8")
     assert about.accuracy["value"] == pytest.approx(written_file.parity.after.value, abs=1e-4)
     assert (about.parity["verdict"], about.parity["before"]) == ("ok", pytest.approx(written_file.parity.before.value, abs=1e-4))

@@ -1,8 +1,7 @@
 """The scenes of the shipped detector: shapes to find among clutter, over a textured ground, under uneven light, through a noisy lens.
 
 A scene is a function of (seed, stream, index) alone. The streams keep what a model is trained on, calibrated with and judged by
-apart: no two of them share a random number. `edgemeter models convert` draws the scenes that it
-calibrates the shipped models on; `tests/shipped_models` makes the shipped scenes and models with the same code.
+apart: no two of them share a random number.
 """
 
 import math
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.base.progress import Tell
-from edgemeter.models.convert.scene_shapes import CLASSES, CLUTTER, Distance, Floats
+from tests.shipped_models.scene_shapes import CLASSES, CLUTTER, Distance, Floats
 
 Rng = np.random.Generator
 Window = tuple[slice, slice]
@@ -220,7 +219,6 @@ _AXIS: Floats = np.arange(SIZE_PX, dtype=np.float32)
 
 # The seed of the shipped scenes; its training and calibration streams share no scene with them.
 SHIPPED_SEED = 1
-SCENES_FOLDER = Path(__file__).parents[1] / "scenes"
 ANNOTATIONS = "annotations.json"
 IMAGES = "images"
 
