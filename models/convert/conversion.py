@@ -42,11 +42,10 @@ def convert(request: ConversionRequest, report: Tell) -> ConversionOutcome:
     except OSError as error:
         raise ConfigError(f"cannot write to {str(request.out)!r}: {error.strerror}; choose another folder with --output") from error
     steps = [step for route in routes for step in route]
-    photos = split(
-        request.calibration if any(step.is_calibrated for step in steps) else None,
-        request.pictures,
-        has_choice=any(map(_has_recipe, steps)),
-    )
+    calibration = request.calibration if any(step.is_calibrated for step in steps) else None
+    # A model that is unknown is compared on noise.
+    pictures = request.pictures if request.source.about is not None else None
+    photos = split(calibration, pictures, has_choice=any(map(_has_recipe, steps)))
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
         converter = _Converter(request, photos, Path(name), report)
         for route in routes:

@@ -126,7 +126,7 @@ def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[s
             }
             for output in parity.agreement.outputs
         ],
-        "photographs": conversion.photos.counts,
+        "inputs": conversion.photos.counts,
         "made": _made(conversion, request),
         "parity": _parity(conversion, request),
     }
@@ -135,7 +135,8 @@ def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[s
 def _made(conversion: "Conversion", request: "ConversionRequest") -> Values:
     source = request.source
     origin = {"by": "edgemeter models convert", "format": conversion.format.name, "from": source.path.name, "from_sha256": source.sha256}
-    return {**origin, **conversion.made, **({"guessed": "; ".join(source.guesses)} if source.guesses else {})}
+    excluded = {"excluded": ", ".join(request.keep)} if request.keep else {}
+    return {**origin, **conversion.made, **excluded, **({"guessed": "; ".join(source.guesses)} if source.guesses else {})}
 
 
 def _parity(conversion: "Conversion", request: "ConversionRequest") -> Values:
@@ -194,15 +195,15 @@ def report_cells(conversion: "Conversion") -> dict[str, str]:
 
 
 def photo_words(photos: PhotoSplit) -> str:
-    """Return which photographs served what, in a sentence; empty where nothing was measured on any, and enough judged."""
+    """Return which inputs served what, in a sentence; empty where nothing was measured on any, and enough judged."""
     counts = photos.counts
     judged = f"{counts['judgement']} to judge" if counts["judgement"] else "none to judge: give more with --data"
     if 0 < counts["judgement"] < 2 * LEAST:
         judged += ", which are few: give more with --data"
     if not counts["ranges"]:
-        return f"photographs: {judged}" if photos.judgement and counts["judgement"] < 2 * LEAST else ""
+        return f"inputs: {judged}" if photos.judgement and counts["judgement"] < 2 * LEAST else ""
     choice_words = f", {counts['choice']} to choose the recipe by" if counts["choice"] else ""
-    return f"photographs: {counts['ranges']} to measure ranges on{choice_words}, {judged}"
+    return f"inputs: {counts['ranges']} to measure ranges on{choice_words}, {judged}"
 
 
 def remedy(conversion: "Conversion") -> str:

@@ -94,14 +94,13 @@ class FormatWriter:
             return {**coverage.facts, "coverage": coverage.in_words.partition(" (")[0], **unmapped}
         if step.program == TRTEXEC:
             return build_engine(base, target, step.precision)
-        excluded: ConversionFacts = {"kept_in_float": f"operations matching {', '.join(self._request.keep)}"} if self._request.keep else {}
         with self._converting(step) as packages:
             if step.runtime == "executorch":
                 return {"with": packages, **self._executorch(step, base, target)}
             if step.base == formats.TORCH:
                 _from_torch(step, base, target, tuple(self._request.source.shape()))
                 return {"with": packages}
-            facts = {"with": packages, **self._quantised(step, base, target), **excluded}
+            facts = {"with": packages, **self._quantised(step, base, target)}
         _require_precision(step, target)
         return facts
 
@@ -147,10 +146,11 @@ class FormatWriter:
         """Write `target` by this recipe; return the facts for its card."""
         with self._converting(step) as packages:
             quantiser.write(target, recipe)
+            float_nodes = float_facts(list(onnx_nodes(target)))
         _require_precision(step, target)
         kinds = "all signed, zero points 0, biases float" if step.name == "onnx-int8-symmetric" else "activations uint8"
         settings = f"QDQ, weights per channel, {kinds}, ranges {recipe.in_words}; input and outputs float32"
-        return {"with": packages, **self._ranges(step)[1], "settings": settings, **float_facts(list(onnx_nodes(target)))}
+        return {"with": packages, **self._ranges(step)[1], "settings": settings, **float_nodes}
 
     @contextmanager
     def _converting(self, step: ModelFormat) -> Iterator[str]:

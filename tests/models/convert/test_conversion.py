@@ -175,12 +175,10 @@ def test_of_one_folder_for_all_a_part_is_measured_on_a_part_chosen_by_and_the_re
     conversion_request = request(tmp_path, ["onnx-int8"], scenes, "edgemeter-shapes_fp32.onnx")
     (converted,) = conversion.convert(conversion_request, no_progress).written
     card = model_card.read_card(model_card.card_path(converted.path))
-    assert conversion_report.report_row(converted, conversion_request)["photographs"] == {"ranges": 56, "choice": 18, "judgement": 38}
+    assert conversion_report.report_row(converted, conversion_request)["inputs"] == {"ranges": 56, "choice": 18, "judgement": 38}
     assert (card.made["calibration_images"], card.made["recipe_chosen_on"]) == (56, "18 images")
     assert (card.parity["judged_images"], card.accuracy["images"]) == (38, 38)
-    assert (
-        conversion_report.photo_words(converted.photos) == "photographs: 56 to measure ranges on, 18 to choose the recipe by, 38 to judge"
-    )
+    assert conversion_report.photo_words(converted.photos) == "inputs: 56 to measure ranges on, 18 to choose the recipe by, 38 to judge"
 
 
 def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged(tmp_path):
@@ -189,7 +187,7 @@ def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged
     conversion_request = request(tmp_path, ["onnx-int8"], few, "edgemeter-shapes_fp32.onnx", few)
     (converted,) = conversion.convert(conversion_request, no_progress).written
     row = conversion_report.report_row(converted, conversion_request)
-    assert (row["verdict"], row["photographs"], converted.path.is_file()) == (
+    assert (row["verdict"], row["inputs"], converted.path.is_file()) == (
         "not judged",
         {"ranges": 8, "choice": 0, "judgement": 0},
         True,
