@@ -188,8 +188,9 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
         same = task.same_predictions(index, source_calls, actual_calls) if task and _can_decode(source_calls, actual_calls) else None
         repeats = None
         if task and _can_decode(first_calls, actual_calls, are_equal=True):
-            # Both on this photograph, so that only the outputs count; nothing found twice is the same, too.
-            repeats = task.same_predictions(index, actual_calls, first_calls) in {None, 1.0}
+            # Both on this photograph, so that only the outputs count. Nothing found twice tells nothing: scores may be just too low.
+            repeated = task.same_predictions(index, actual_calls, first_calls)
+            repeats = None if repeated is None else repeated == 1
         # Value by value an item is compared by its first call.
         comparison.add(source_calls[0], actual_calls[0], same, repeats=repeats)
 
