@@ -9,8 +9,7 @@ from pathlib import Path
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import Tell
-from edgemeter.agent.runtimes import Array, onnx_file
-from edgemeter.agent.runtimes.tflite_file import read_tflite
+from edgemeter.agent.runtimes import Array
 from edgemeter.models.convert import formats
 from edgemeter.models.convert.compilers import EDGETPU_COMPILER, TRTEXEC, build_engine, compile_for_edgetpu
 from edgemeter.models.convert.conversion_report import ConversionRequest
@@ -64,13 +63,6 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _require_precision(step: ModelFormat, path: Path) -> None:
-    """Raise ConfigError if the converter left everything in fp32, as ai-edge-quantizer does in silence with weights it cannot follow."""
-    precision = onnx_file.precision(path) if step.runtime == "onnx" else read_tflite(path).precision
-    if precision == "fp32":
-        raise ConfigError(f"{step.name}: the converter left everything in fp32: leave this format out, or export the model in another way")
-
-
 class FormatWriter:
     """Writes files of one request; int8 ranges are measured on `ranges` (None: there are no calibration images)."""
 
@@ -100,9 +92,7 @@ class FormatWriter:
             if step.base == formats.TORCH:
                 _from_torch(step, base, target, tuple(self._request.source.shape()))
                 return {"with": packages}
-            facts = {"with": packages, **self._quantised(step, base, target)}
-        _require_precision(step, target)
-        return facts
+            return {"with": packages, **self._quantised(step, base, target)}
 
     def _executorch(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
         from edgemeter.models.convert import executorch_program, torch_program  # noqa: PLC0415 - import PyTorch
@@ -147,7 +137,6 @@ class FormatWriter:
         with self._converting(step) as packages:
             quantiser.write(target, recipe)
             float_nodes = float_facts(list(onnx_nodes(target)))
-        _require_precision(step, target)
         kinds = "all signed, zero points 0, biases float" if step.name == "onnx-int8-symmetric" else "activations uint8"
         settings = f"QDQ, weights per channel, {kinds}, ranges {recipe.in_words}; input and outputs float32"
         return {"with": packages, **self._ranges(step)[1], "settings": settings, **float_nodes}

@@ -168,13 +168,17 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
     """Run the conversion on the same inputs and return how it compares.
 
     Raises:
-        EdgemeterError: its runtime is not installed, or refuses the file.
+        EdgemeterError: its runtime is not installed, or refuses the file; or it is fp32 although it was to become another precision.
     """
     comparison = OutputComparison(expected.names, LIMITS[precision].visible)
     order: list[int] = []
     first_calls: list[list[Floats]] = []
 
     def take(index: int, calls: list[list[Array]], loaded: Loaded) -> None:
+        if loaded.precision == "fp32" and precision != "fp32":
+            # ai-edge-quantizer says nothing where it cannot follow the weights.
+            remedy = "leave this format out, or export the model in another way"
+            raise ConfigError(f"{model.name!r}: the converter left everything in fp32, not in {precision}: {remedy}")
         if index % _step(inputs):
             return
         source_calls = expected.calls(index)

@@ -108,8 +108,8 @@ def test_a_file_that_stayed_fp32_is_not_called_fp16_or_int8(realdata, tmp_path):
     command = [sys.executable, "-m", "edgemeter.agent.cli", *words]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, json.loads(result.stdout)["conversions"]) == (1, [])
-    for name in ("litert-fp16", "litert-int8-dynamic"):
-        assert f"{name}: the converter left everything in fp32" in result.stderr
+    for name in ("fp16", "int8-dynamic"):
+        assert f"{name}.tflite': the converter left everything in fp32" in result.stderr
     assert not (tmp_path / "out").exists()
 
 
