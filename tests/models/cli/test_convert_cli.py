@@ -142,7 +142,7 @@ def test_a_real_detector_keeps_its_accuracy_in_int8(realdata, tmp_path):
         "--output", tmp_path, "--json",
     )  # fmt: skip
     (row,) = json.loads(result.stdout)["conversions"]
-    assert row["accuracy_before"] == pytest.approx(0.419, abs=0.005)
+    assert row["accuracy_before"] == pytest.approx(0.419, abs=0.01)
     assert (row["inputs"], row["made"]["float_multiply_adds_ratio"]) == ({"ranges": 60, "choice": 26, "judgement": 54}, 0)
     assert row["accuracy_after"] > row["accuracy_before"] - 0.03
     assert (row["verdict"], result.exit_code) == ("ok", 0)
