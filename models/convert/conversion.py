@@ -15,6 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, card_path
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.suite import runtime_for
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.models.convert import formats, parity
@@ -157,6 +158,14 @@ class _Converter:
         about = None if source.about is None else input_card(source.about, form, source.form)
         return parity.compare(self._reference(data), path, form.runtime, self._inputs(data, about), precision, self._report)
 
+    def _accuracy(self, goal: ModelFormat, path: Path, result: Parity) -> Accuracy | None:
+        """Return the accuracy on all of the user's data, which a run on them must reach; that of the judgement if this is the same."""
+        data, source = self._request.pictures, self._request.source
+        if data is None or not data.has_truth or source.about is None or data is self._photos.judgement:
+            return result.after
+        inputs = self._inputs(data, input_card(source.about, goal, source.form))
+        return parity.run_on(path, goal.runtime, inputs, lambda *_: None, self._report).accuracy
+
     def _reference(self, data: Dataset | None) -> ParityReference:
         """Return the source's outputs for these photographs, or for noise; it runs once on each."""
         key = data.sha256 if data else "noise"
@@ -178,7 +187,8 @@ class _Converter:
         if target.exists() and target.samefile(request.source.path):
             raise ConfigError(f"{str(target)!r} is the source itself: choose another folder with --output")
         digest, size_bytes = model_file.sha256(made_at), made_at.stat().st_size
-        conversion = Conversion(goal, target, facts, result, stand_in, digest, size_bytes, self._photos)
+        accuracy = None if stand_in or result.verdict.state == "ruined" else self._accuracy(goal, made_at, result)
+        conversion = Conversion(goal, target, facts, result, stand_in, digest, size_bytes, self._photos, accuracy)
         card, plain = card_path(target), plain_card(target)
         try:
             if conversion.is_ruined:

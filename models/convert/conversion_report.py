@@ -36,7 +36,11 @@ class ConversionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One file, written unless it is ruined. `stand_in` names what was compared in its place if this machine cannot run the file itself."""
+    """One file, written unless it is ruined. `stand_in` names what was compared in its place if this machine cannot run the file itself.
+
+    `accuracy` is on all of the data, also on what ranges were measured on and the recipe chosen by: a run on them must reach it, and the
+    verdict does not go by it.
+    """
 
     format: ModelFormat
     path: Path
@@ -46,6 +50,7 @@ class Conversion:
     sha256: str
     size_bytes: int
     photos: PhotoSplit
+    accuracy: Accuracy | None
 
     @property
     def is_ruined(self) -> bool:
@@ -79,8 +84,7 @@ def card_of(conversion: "Conversion", request: "ConversionRequest") -> str:
     if source.about is None:
         settings = {"sha256": conversion.sha256, "precision": conversion.format.precision}
         return card_tables(settings, {"made": origin, "parity": compared})
-    after = conversion.parity.after
-    scored = {} if after is None or conversion.stand_in else figures(after, conversion.parity.runtimes[1])
+    scored = {} if conversion.accuracy is None else figures(conversion.accuracy, conversion.parity.runtimes[1])
     about = input_card(source.about, conversion.format, source.form)
     return card_text(msgspec.structs.replace(about, sha256=conversion.sha256, made=origin, accuracy=scored, parity=compared))
 
