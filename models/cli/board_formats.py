@@ -70,8 +70,8 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
         report(f"[{number}/{len(goals)}] converting {request.source.name} to {goal.name}")
         try:
             # From the file of the format below, which was made before, so that a step is made once.
-            draws = goal.is_calibrated and _draws_ranges(request)
-            base = request.source if draws else converted_files.written.get(goal.base, request.source)
+            brings = goal.is_calibrated and _brings_images(request)
+            base = request.source if brings else converted_files.written.get(goal.base, request.source)
             converted_files.written[goal.name] = _convert(base, goal, request)
         except UnavailableError as error:
             converted_files.reasons[goal.name] = str(error)
@@ -90,8 +90,8 @@ def _readers(form: ModelFormat | None, path: Path) -> list[str]:
     return [runtime] if runtime == "edgetpu" else [runtime, *sorted(further_runtimes)]
 
 
-def _draws_ranges(request: FormatRequest) -> bool:
-    """Return whether a conversion draws the images for the ranges itself, as of a shipped model."""
+def _brings_images(request: FormatRequest) -> bool:
+    """Return whether the images for the ranges ship with the model."""
     return request.calibration is None and request.source.parent == SHIPPED_FOLDER
 
 
@@ -100,7 +100,7 @@ def _why_not(goal: ModelFormat, request: FormatRequest, converted_files: BoardFo
         return f"needs the program {goal.program}, which is not installed"
     if reason := _lacking_extra(goal):
         return reason
-    if goal.is_calibrated and request.calibration is None and not _draws_ranges(request):
+    if goal.is_calibrated and request.calibration is None and not _brings_images(request):
         return "needs images to measure ranges on: --calibration FOLDER"
     return f"{goal.base}, which it is made from, could not be made" if goal.base in converted_files.reasons else ""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from edgemeter.models.convert.conversion_report import Conversion, ConversionOutcome, ConversionRequest
 
-_STYLE = {"ok": "green", "degraded": "yellow", "ruined": "bold red"}
+_STYLE = {"ok": "green", "degraded": "yellow", "not judged": "yellow", "ruined": "bold red"}
 
 
 @click.command()
@@ -26,7 +26,12 @@ _STYLE = {"ok": "green", "degraded": "yellow", "ruined": "bold red"}
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
 @click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
 @renamed_option(
-    "-d", "--data", "images", former=["--images", "-i"], type=PATH, help="Folder of images to compare on. Default: the calibration images."
+    "-d",
+    "--data",
+    "images",
+    former=["--images", "-i"],
+    type=PATH,
+    help="Folder of images to compare on. Default: a part of the calibration images.",
 )
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
 @renamed_option("--subset", "limit", former=["--limit"], type=click.IntRange(1), help="Compare on a random subset of N images.")
@@ -75,13 +80,12 @@ def convert(  # noqa: PLR0917 - click gives them by name
     run_confined(path, (*model_files(path), calibration, *data), out)
     with progress_bar() as report:
         model = sources.load_source(path)
-        needs_ranges = formats.needs_calibration(model.form, goals)
-        with sources.open_calibration(model, calibration, calibration_images, report, is_needed=needs_ranges) as measured:
-            pictures = sources.shipped_scenes() if model.is_shipped else measured.data if measured else None
-            pictures = open_folder(images, annotations, subset=limit) if images else pictures
-            role = "validation" if images or model.is_shipped else "calibration"
-            request = ConversionRequest(model, goals, out, measured, pictures, role, keep)
-            outcome = conversion.convert(request, report)
+        measured = sources.open_calibration(model, calibration, calibration_images)
+        pictures = sources.shipped_scenes() if model.is_shipped else measured.data if measured else None
+        pictures = open_folder(images, annotations, subset=limit) if images else pictures
+        role = "validation" if images or model.is_shipped else "calibration"
+        request = ConversionRequest(model, goals, out, measured, pictures, role, keep)
+        outcome = conversion.convert(request, report)
     _print(outcome, request, form)
 
 
@@ -89,7 +93,7 @@ def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: For
     """Print the outcome; exit with status 1 if a conversion failed or is ruined."""
     from edgemeter.models.convert import conversion_report
 
-    ruined = [conversion for conversion in outcome.written if conversion.parity.verdict.state == "ruined"]
+    ruined = [conversion for conversion in outcome.written if conversion.is_ruined]
     rows = [conversion_report.report_row(conversion, request) for conversion in outcome.written]
     errors = [str(error) for error in outcome.errors]
     if not print_data(form, {"conversions": rows, "errors": errors, "left_out": outcome.left_out}):
@@ -98,7 +102,7 @@ def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: For
         note(text)
     for conversion in ruined:
         reason = f"{conversion.parity.verdict.reason}; {conversion_report.remedy(conversion)}"
-        click.secho(f"RUINED: {conversion.path.name}: {reason}", err=True, fg="red", bold=True)
+        click.secho(f"RUINED: {conversion.path.name} is not written: {reason}", err=True, fg="red", bold=True)
     for error in outcome.errors:
         click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
     if ruined or outcome.errors:
@@ -106,7 +110,8 @@ def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: For
 
 
 def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[str]:
-    from edgemeter.models.convert.conversion_report import remedy
+    from edgemeter.models.convert.conversion_report import photo_words, remedy
+    from edgemeter.models.convert.float_nodes import float_words
 
     notes = [f"note: {guess}" for guess in request.source.guesses]
     if request.source.about is None:
@@ -115,15 +120,16 @@ def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[s
         notes.append("note: compared on noise: give --data FOLDER, and --annotations for the accuracy")
     elif request.pictures.truth is None and request.pictures.classes is None:
         notes.append("note: no ground truth: agreement of both files is reported, not accuracy (--data, --annotations)")
-    if count := max((int(conversion.made.get("calibration_images_also_scored", 0)) for conversion in outcome.written), default=0):
-        notes.append(f"note: {count} of the compared images are also calibration images: int8 looks better on them than it is")
+    notes += [words for words in dict.fromkeys(photo_words(conversion.photos) for conversion in outcome.written) if words]
     notes += [f"{conversion.format.name}: compared was {conversion.stand_in}" for conversion in outcome.written if conversion.stand_in]
     notes += [f"{conversion.format.name}: {conversion.made['coverage']}" for conversion in outcome.written if "coverage" in conversion.made]
-    notes += [
-        f"degraded: {conversion.path.name}: {conversion.parity.verdict.reason}; {remedy(conversion)}"
-        for conversion in outcome.written
-        if conversion.parity.verdict.state == "degraded"
-    ]
+    for conversion in outcome.written:
+        verdict = conversion.parity.verdict
+        if words := float_words(conversion.made):
+            notes.append(f"{conversion.format.name}: {words}")
+        if verdict.state in {"degraded", "not judged"}:
+            advice = f"; {remedy(conversion)}" if verdict.state == "degraded" else ""
+            notes.append(f"{verdict.state}: {conversion.path.name}: {verdict.reason}{advice}")
     return [*notes, *(f"left out: {text}" for text in outcome.left_out)]
 
 
@@ -151,9 +157,8 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
     table.add_column("verdict", no_wrap=True)
     for conversion, row in zip(written, rows, strict=True):
         state = conversion.parity.verdict.state
-        table.add_row(
-            *(row.get(heading, "-") for heading in headings), Text(state.upper() if state == "ruined" else state, style=_STYLE[state])
-        )
+        verdict = "RUINED, not written" if conversion.is_ruined else state
+        table.add_row(*(row.get(heading, "-") for heading in headings), Text(verdict, style=_STYLE[state]))
     console.print(table)
 
 

@@ -1,13 +1,15 @@
-"""How far the outputs of two files of one model are apart, and the verdict on a conversion: ok, degraded or ruined.
+"""How far the outputs of two files of one model are apart, and the verdict on a conversion: ok, degraded, ruined or not judged.
 
 With ground truth the accuracy decides. Lost is accuracy before minus after, in points of AP or top-1 (0..1):
 - ruined: more is lost than both the limit below and a tenth of the accuracy before (the share at which a run is invalid too), or nothing
   is left;
 - degraded: more is lost than the limit, or than a tenth.
 Without ground truth the predictions in common decide (objects that both files show, classes that both name), and where nothing is known
-of the model, the signal-to-noise ratio of its outputs. An output that is not finite, or one and the same whatever the image, is ruin.
+of the model, the signal-to-noise ratio of its outputs. An output that is not finite is ruin.
 An fp32 or fp16 file is moreover degraded when its outputs are further off than rounding makes them: a wrong weight may spare the
 predictions.
+One answer for all inputs is ruin with or without ground truth; where the source itself gives one, nothing speaks for the conversion: not
+judged.
 """
 
 import math
@@ -20,8 +22,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
-
-Floats = NDArray[np.float32]
+from edgemeter.models.convert.variation import Floats, OutputSpread, Variation, variation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,12 @@ class OutputAgreement:
 
 @dataclass(frozen=True, slots=True)
 class ModelAgreement:
-    """All outputs over all inputs. `stuck`: the second file always gave the same outputs where the first did not."""
+    """All outputs over all inputs. `variation` is whether the second file's answers follow the inputs where the first's do."""
 
     inputs: int
     outputs: tuple[OutputAgreement, ...]
     not_finite: int
-    stuck: bool
+    variation: Variation
     same_answer_ratio: float | None
 
     @property
@@ -57,30 +58,36 @@ class ModelAgreement:
 
 
 class OutputComparison:
-    """Compares the outputs of both files, input by input."""
+    """Compares the outputs of both files, input by input; `visible` is `ConversionLimits.visible`."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], visible: float) -> None:
         self._names = names
         self._sums = [_Sums() for _ in names]
-        self._first: tuple[list[Floats], list[Floats]] | None = None
-        self._inputs = self._not_finite = self._alike = self._moved = 0
+        self._spreads = [OutputSpread(visible) for _ in names]
+        self._inputs = self._not_finite = 0
         self._answers: list[float] = []
+        self._repeats: list[bool | None] = []
 
-    def add(self, source_outputs: Sequence[Floats], other_outputs: Sequence[Floats], same_answer: float | None) -> None:
-        """Take the source's outputs and the others', in the same order, and the share of common predictions if that is known."""
+    def add(
+        self, source_outputs: Sequence[Floats], other_outputs: Sequence[Floats], same_answer: float | None, *, repeats: bool | None
+    ) -> None:
+        """Take the source's outputs and the others', in the same order.
+
+        Args:
+            source_outputs: float32, as many as names.
+            other_outputs: the same of the conversion.
+            same_answer: the share of common predictions, None if it is unknown or neither has any.
+            repeats: whether the conversion's predictions are those it has for the first input; None where unknown.
+        """
         self._inputs += 1
         finite = all(np.isfinite(output).all() for output in source_outputs)
         self._not_finite += finite and not all(np.isfinite(other).all() for other in other_outputs)
-        for sums, output, other in zip(self._sums, source_outputs, other_outputs, strict=True):
+        for sums, spread, output, other in zip(self._sums, self._spreads, source_outputs, other_outputs, strict=True):
             sums.add(output, other)
+            spread.add(output, other)
         if same_answer is not None:
             self._answers.append(same_answer)
-        if self._first is None:
-            self._first = (list(source_outputs), list(other_outputs))
-            return
-        moved = not _equal(source_outputs, self._first[0])
-        self._moved += moved
-        self._alike += moved and _equal(other_outputs, self._first[1])
+        self._repeats.append(repeats)
 
     def summary(self) -> ModelAgreement:
         """Return the agreement over all inputs."""
@@ -88,7 +95,7 @@ class OutputComparison:
             inputs=self._inputs,
             outputs=tuple(sums.summary(name) for name, sums in zip(self._names, self._sums, strict=True)),
             not_finite=self._not_finite,
-            stuck=self._moved > 0 and self._alike == self._moved,
+            variation=variation_of(self._repeats, self._answers, self._spreads),
             same_answer_ratio=sum(self._answers) / len(self._answers) if self._answers else None,
         )
 
@@ -129,16 +136,15 @@ def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return min(1.0, float(a @ b) / length)
 
 
-def _equal(first: Sequence[Floats], other: Sequence[Floats]) -> bool:
-    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(first, other, strict=True))
-
-
-ConversionState = Literal["ok", "degraded", "ruined"]
+ConversionState = Literal["ok", "degraded", "ruined", "not judged"]
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionLimits:
-    """The limits of a precision: lost accuracy; common predictions and signal-to-noise ratio below which it is degraded or ruined."""
+    """The limits of a precision: lost accuracy; common predictions and signal-to-noise ratio below which it is degraded or ruined.
+
+    `visible` is the share of an output's largest value that this precision shows a value to move by.
+    """
 
     lost: float
     same_ok: float
@@ -146,14 +152,15 @@ class ConversionLimits:
     snr_ok_db: float
     snr_ruined_db: float
     is_rounding: bool
+    visible: float
 
 
 # By precision: fp32 differs by the order of sums, fp16 by 11 bits of mantissa, int8 by 256 steps.
 LIMITS = {
-    "fp32": ConversionLimits(0.002, 0.99, 0.75, 60.0, 20.0, is_rounding=True),
-    "fp16": ConversionLimits(0.005, 0.97, 0.75, 30.0, 15.0, is_rounding=True),
-    "int8": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False),
-    "int8-dynamic": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False),
+    "fp32": ConversionLimits(0.002, 0.99, 0.75, 60.0, 20.0, is_rounding=True, visible=1e-4),
+    "fp16": ConversionLimits(0.005, 0.97, 0.75, 30.0, 15.0, is_rounding=True, visible=1e-2),
+    "int8": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False, visible=1 / 16),
+    "int8-dynamic": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False, visible=1 / 16),
 }
 
 
@@ -172,9 +179,13 @@ def judge_conversion(
     limits = LIMITS[precision]
     if agreement.not_finite:
         return ConversionVerdict("ruined", f"its outputs are NaN or infinite for {agreement.not_finite} of {agreement.inputs} inputs")
-    if agreement.stuck:
-        return ConversionVerdict("ruined", f"it gives the same outputs for all {agreement.inputs} inputs")
+    if agreement.variation == "collapsed":
+        return ConversionVerdict("ruined", f"it gives one answer for all {agreement.inputs} inputs, the source different ones")
     verdict = _by_evidence(limits, agreement, before, after, better)
+    if verdict.state == "ok" and agreement.variation == "unseen":
+        number = f"all {agreement.inputs} inputs" if agreement.inputs > 1 else "the only input"
+        reason = f"source and conversion give one answer for {number}, which tells nothing: give different ones with --data"
+        return ConversionVerdict("not judged", reason)
     snr_db = agreement.snr_db
     if verdict.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
         excess = f"its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"

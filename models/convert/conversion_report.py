@@ -9,7 +9,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.metrics import gain, metric_name
-from edgemeter.agent.contract.model_card import Card, card_path
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.models.catalogue.shipped_models import card_tables, card_text
@@ -17,12 +17,13 @@ from edgemeter.models.convert import formats
 from edgemeter.models.convert.agreement import OutputAgreement
 from edgemeter.models.convert.formats import ConversionFacts, ModelFormat
 from edgemeter.models.convert.parity import Parity
+from edgemeter.models.convert.photo_split import LEAST, PhotoSplit
 from edgemeter.models.convert.source import CalibrationImages, ModelSource
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionRequest:
-    """A requested conversion. `pictures` are compared and scored on (None: there are none); the card names their `role`."""
+    """A requested conversion. `pictures` are to compare and score on (None: the calibration images); the card names their `role`."""
 
     source: ModelSource
     goals: tuple[str, ...]
@@ -35,7 +36,11 @@ class ConversionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One written file. `stand_in` names what was compared in its place if this machine cannot run the file itself."""
+    """One file, written unless it is ruined. `stand_in` names what was compared in its place if this machine cannot run the file itself.
+
+    `accuracy` is on all of the data, also on what ranges were measured on and the recipe chosen by: a run on them must reach it, and the
+    verdict does not go by it.
+    """
 
     format: ModelFormat
     path: Path
@@ -44,11 +49,18 @@ class Conversion:
     stand_in: str | None
     sha256: str
     size_bytes: int
+    photos: PhotoSplit
+    accuracy: Accuracy | None
+
+    @property
+    def is_ruined(self) -> bool:
+        """Whether it was not written for what it computes."""
+        return self.parity.verdict.state == "ruined"
 
 
 @dataclass(slots=True)
 class ConversionOutcome:
-    """The files written, the errors, and what was left out."""
+    """The files made, the errors, and what was left out."""
 
     written: list[Conversion] = field(default_factory=list)
     errors: list[EdgemeterError] = field(default_factory=list)
@@ -65,19 +77,16 @@ def input_card(about: Card, form: ModelFormat, source_form: str) -> Card:
     return msgspec.structs.replace(about, precision=form.precision, input=prepared, sha256=None, made={}, accuracy={}, parity={})
 
 
-def write_card(conversion: "Conversion", request: "ConversionRequest") -> None:
-    """Write the card beside the file; for an unknown model only how it was made, which no runtime reads."""
+def card_of(conversion: "Conversion", request: "ConversionRequest") -> str:
+    """Return the text of the card beside the file; for an unknown model only how it was made, which no runtime reads."""
     source = request.source
     origin, compared = _made(conversion, request), _parity(conversion, request)
     if source.about is None:
         settings = {"sha256": conversion.sha256, "precision": conversion.format.precision}
-        plain_card(conversion.path).write_text(card_tables(settings, {"made": origin, "parity": compared}), encoding="utf-8")
-        return
-    after = conversion.parity.after
-    scored = {} if after is None or conversion.stand_in else figures(after, conversion.parity.runtimes[1])
+        return card_tables(settings, {"made": origin, "parity": compared})
+    scored = {} if conversion.accuracy is None else figures(conversion.accuracy, conversion.parity.runtimes[1])
     about = input_card(source.about, conversion.format, source.form)
-    about = msgspec.structs.replace(about, sha256=conversion.sha256, made=origin, accuracy=scored, parity=compared)
-    card_path(conversion.path).write_text(card_text(about), encoding="utf-8")
+    return card_text(msgspec.structs.replace(about, sha256=conversion.sha256, made=origin, accuracy=scored, parity=compared))
 
 
 def plain_card(model: Path) -> Path:
@@ -102,7 +111,7 @@ def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[s
     parity = conversion.parity
     return {
         "format": conversion.format.name,
-        "file": str(conversion.path),
+        "file": None if conversion.is_ruined else str(conversion.path),
         "sha256": conversion.sha256,
         "size_bytes": conversion.size_bytes,
         "source_size_bytes": request.source.path.stat().st_size,
@@ -121,6 +130,7 @@ def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[s
             }
             for output in parity.agreement.outputs
         ],
+        "inputs": conversion.photos.counts,
         "made": _made(conversion, request),
         "parity": _parity(conversion, request),
     }
@@ -129,7 +139,8 @@ def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[s
 def _made(conversion: "Conversion", request: "ConversionRequest") -> Values:
     source = request.source
     origin = {"by": "edgemeter models convert", "format": conversion.format.name, "from": source.path.name, "from_sha256": source.sha256}
-    return {**origin, **conversion.made, **({"guessed": "; ".join(source.guesses)} if source.guesses else {})}
+    excluded = {"excluded": ", ".join(request.keep)} if request.keep else {}
+    return {**origin, **conversion.made, **excluded, **({"guessed": "; ".join(source.guesses)} if source.guesses else {})}
 
 
 def _parity(conversion: "Conversion", request: "ConversionRequest") -> Values:
@@ -148,10 +159,10 @@ def _parity(conversion: "Conversion", request: "ConversionRequest") -> Values:
     if agreement.same_answer_ratio is not None:
         values["same_answer_ratio"] = round(agreement.same_answer_ratio, 4)
     values |= {f"output_{index}": _output(output) for index, output in enumerate(agreement.outputs)}
-    on = f"{request.role}: {request.pictures.name}" if request.pictures is not None and request.source.about is not None else "noise"
-    values |= {"compared_inputs": agreement.inputs, "on": on}
-    if on != "noise" and request.pictures is not None:
-        values["dataset_sha256"] = request.pictures.sha256
+    data = conversion.photos.compared if request.source.about is not None else None
+    values |= {"compared_inputs": agreement.inputs, "on": f"{request.role}: {data.name}" if data else "noise"}
+    if data:
+        values |= {"judged_images": conversion.photos.counts["judgement"], "dataset_sha256": data.sha256}
     return {
         **values,
         "runtime_before": parity.runtimes[0],
@@ -181,13 +192,27 @@ def report_cells(conversion: "Conversion") -> dict[str, str]:
             "lost": f"{gain(before.value, before.better) - gain(after.value, after.better):+.4f}",
         }
     cells |= {} if same is None else {"same": f"{same:.1%}"}
+    facts = conversion.made
+    cells |= {"float": f"{facts['float_nodes']}/{facts['nodes']}"} if "float_nodes" in facts else {}
     cells |= {} if snr_db is None else {"SNR dB": "identical" if snr_db == math.inf else f"{snr_db:.1f}"}
     return cells
 
 
+def photo_words(photos: PhotoSplit) -> str:
+    """Return which inputs served what, in a sentence; empty where nothing was measured on any, and enough judged."""
+    counts = photos.counts
+    judged = f"{counts['judgement']} to judge" if counts["judgement"] else "none to judge: give more with --data"
+    if 0 < counts["judgement"] < 2 * LEAST:
+        judged += ", which are few: give more with --data"
+    if not counts["ranges"]:
+        return f"inputs: {judged}" if photos.judgement and counts["judgement"] < 2 * LEAST else ""
+    choice_words = f", {counts['choice']} to choose the recipe by" if counts["choice"] else ""
+    return f"inputs: {counts['ranges']} to measure ranges on{choice_words}, {judged}"
+
+
 def remedy(conversion: "Conversion") -> str:
     """Return what to try."""
-    if "tried" in conversion.made and conversion.parity.verdict.state == "ruined":
+    if "tried" in conversion.made and conversion.is_ruined:
         return f"no recipe saved it ({conversion.made['tried']}): calibrate on images like those that the model will see, or use fp16"
     if "calibration_images" in conversion.made:
         remedy_text = "calibrate on more images like those that the model will see (--calibration, --calibration-images)"

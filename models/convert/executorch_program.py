@@ -7,8 +7,9 @@ Importing this module imports PyTorch; the functions import ExecuTorch, which ta
 Tested with executorch 1.5.1, torchao 0.18.0 and torch 2.13.0.
 """
 
-import operator
-from collections.abc import Iterable
+import math
+import operator as operator_module
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.pte_file import read_pte
 from edgemeter.models.convert.converter_output import without_warnings
+from edgemeter.models.convert.float_nodes import CountedNode, float_facts
 from edgemeter.models.convert.formats import ConversionFacts
 from edgemeter.models.convert.torch_program import TorchProgram
 
@@ -31,8 +33,36 @@ def to_executorch(program: TorchProgram, path: Path) -> ConversionFacts:
 @without_warnings()
 def to_executorch_int8(program: TorchProgram, inputs: Iterable[Array], path: Path) -> ConversionFacts:
     """Write the program in int8, ranges measured on `inputs` (float32, as the program takes them); return how and what was delegated."""
-    facts = _write(_quantised(program, inputs), path)
-    return {"settings": "what XNNPACK computes in int8, weights per channel, ranges min-max; input and outputs float32", **facts}
+    quantised = _quantised(program, inputs)
+    settings = "what XNNPACK computes in int8, weights per channel, ranges min-max; input and outputs float32"
+    delegation = _write(quantised, path)
+    # Portable kernels compute in float, between those that convert.
+    portable = read_pte(path)["forward"].kernels
+    nodes = [replace(node, is_int8=node.is_int8 and node.operator not in portable) for node in _nodes(quantised)]
+    return {"settings": settings, **float_facts(nodes), **delegation}
+
+
+def _nodes(exported: Any) -> Iterator[CountedNode]:
+    """Yield the nodes of a quantised program that compute on values: int8 if all that they read, but a bias, was int8 before.
+
+    XNNPACK makes an activation after an int8 node a part of that.
+    """
+    int8_nodes = set()
+    for node in exported.graph.nodes:
+        value = node.meta.get("val")
+        operator = str(node.target).removeprefix("aten.").partition(".")[0]
+        is_value = isinstance(value, torch.Tensor) and value.is_floating_point()
+        if node.op != "call_function" or not is_value or "quantize" in str(node.target) or node.target is operator_module.getitem:
+            continue
+        if operator in {"relu", "hardtanh"} and node.args[0] in int8_nodes:
+            continue
+        weights = node.args[1] if operator in {"conv2d", "linear", "convolution", "matmul", "bmm"} else None
+        read = node.args[:2] if weights is not None else node.all_input_nodes
+        is_int8 = bool(read) and all("dequantize" in str(getattr(source, "target", "")) for source in read)
+        if is_int8:
+            int8_nodes.add(node)
+        size = 0 if weights is None else value.numel() * math.prod(weights.meta["val"].shape[1:])
+        yield CountedNode(operator, is_int8, size)
 
 
 def _quantised(program: TorchProgram, inputs: Iterable[Array]) -> Any:
@@ -62,7 +92,7 @@ def _in_layers(module: Any) -> Any:
             replacement = aten.conv2d.default, (image, weight, bias, stride, padding, dilation, groups)
         elif node.target is aten.addmm.default and (weight := _transposed(node.args[2])) is not None:
             replacement = aten.linear.default, (node.args[1], weight, node.args[0])
-        elif node.target is operator.getitem and node.args[0].target is aten._native_batch_norm_legit_no_training.default:  # noqa: SLF001 - an operator
+        elif node.target is operator_module.getitem and node.args[0].target is aten._native_batch_norm_legit_no_training.default:  # noqa: SLF001 - an operator
             image, *parameters, momentum, epsilon = node.args[0].args
             replacement = aten.batch_norm.default, (image, *parameters, False, momentum, epsilon, False)
         if replacement is not None:

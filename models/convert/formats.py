@@ -64,12 +64,6 @@ def steps_to(start: str, goal: str) -> list[ModelFormat] | None:
     return steps or None
 
 
-def needs_calibration(start: str, goals: Sequence[str]) -> bool:
-    """Return whether a step to one of the goals measures ranges on images; `all` as a goal includes such."""
-    steps = [step for goal in goals if goal in FORMATS for step in steps_to(start, goal) or []]
-    return "all" in goals or any(step.is_calibrated for step in steps)
-
-
 # How a file was made, as its card keeps it.
 ConversionFacts = Mapping[str, str | int | float]
 # Of 256 steps the smaller values keep fewer than 64.

@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ _LOOKED_AT = 8
 _WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"})
 
 
-def _joining_unlike(model: Path, inputs: Sequence[Array]) -> list[tuple[str, str]]:
+def _joining_unlike(model: Path, inputs: Sequence[Array]) -> list[str]:
     """Return all operations after the last that carry weights, if one of them joins values of very unlike ranges; else none.
 
-    Each is its scope, as ai-edge-quantizer names operations (by their outputs), and its kind.
+    Each is its scope, as ai-edge-quantizer names operations: by their outputs.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - extra `convert`
 
@@ -38,9 +38,7 @@ def _joining_unlike(model: Path, inputs: Sequence[Array]) -> list[tuple[str, str
     if not any(is_unlike([largest[index] for index in joint["inputs"].tolist() if largest.get(index)]) for joint in joints):
         return []
     names = {entry["index"]: str(entry["name"]) for entry in interpreter.get_tensor_details()}
-    return [
-        ("".join(f"{names[at]};" for at in operation["outputs"].tolist() if names.get(at)), str(operation["op_name"])) for operation in tail
-    ]
+    return ["".join(f"{names[at]};" for at in operation["outputs"].tolist() if names.get(at)) for operation in tail]
 
 
 def _largest(interpreter: Any, joints: Sequence[Mapping[str, Any]], inputs: Sequence[Array]) -> Mapping[int, float]:
@@ -82,13 +80,10 @@ def litert_int8_dynamic(source: Path, target: Path, keep: Sequence[str]) -> None
 
 
 @without_warnings()
-def litert_int8(source: Path, target: Path, inputs: Iterable[Array], keep: Sequence[str]) -> list[str]:
+def litert_int8(source: Path, target: Path, inputs: Iterable[Array], keep: Sequence[str]) -> None:
     """Write the int8 version: every operation, input and output integer; weights per channel, ranges as `inputs` show them.
 
     Where the outputs join values of very unlike ranges, boxes in pixels beside scores of 0..1, what follows the last weights stays float.
-
-    Returns:
-        What was kept in float for that: how many operations of which kind.
     """
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         from ai_edge_quantizer import recipe  # noqa: PLC0415 - extra `convert`
@@ -102,8 +97,7 @@ def litert_int8(source: Path, target: Path, inputs: Iterable[Array], keep: Seque
         tail = _joining_unlike(source, arrays)
         work = _quantiser(source)
         work.load_quantization_recipe(recipe.static_wi8_ai8())
-        _write(work, target, [*keep, *(f"^{re.escape(scope)}$" for scope, _ in tail)], arrays, signature=_signature(source))
-    return [f"{count} {kind}" for kind, count in Counter(kind for _, kind in tail).items()]
+        _write(work, target, [*keep, *(f"^{re.escape(scope)}$" for scope in tail)], arrays, signature=_signature(source))
 
 
 def _quantiser(source: Path) -> Any:

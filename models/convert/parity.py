@@ -1,5 +1,6 @@
 """Parity: is this file still the model it was converted from? Both run by their own runtimes on the same images, or on noise."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -16,11 +17,12 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.tasks import Inputs, Outputs, Task, create, prepared
 from edgemeter.agent.vision.preprocess import real_values
-from edgemeter.models.convert.agreement import ConversionVerdict, Floats, ModelAgreement, OutputComparison, judge_conversion
+from edgemeter.models.convert.agreement import LIMITS, ConversionVerdict, ModelAgreement, OutputComparison, judge_conversion
 from edgemeter.models.convert.converter_output import converter_errors, quiet
+from edgemeter.models.convert.variation import Floats
 
-# Called with the number of an input and its outputs, as the runtime gives them.
-TakeOutputs = Callable[[int, list[Array], Loaded], None]
+# Called with the number of an input and the outputs of its calls, as the runtime gives them.
+TakeOutputs = Callable[[int, list[list[Array]], Loaded], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,7 @@ def run_on(model: Path, runtime: str, inputs: ParityInputs, take: TakeOutputs, r
                     running.bind(call_inputs)()
                 calls.append([np.array(output) for output in running.outputs()])
             task.predict(index, calls)
-            # Value by value an item is compared by its first call.
-            take(index, calls[0], loaded)
+            take(index, calls, loaded)
             report(f"scoring {model.name}", index + 1, inputs.count)
     finally:
         running.close()
@@ -114,19 +115,25 @@ def _laid_out(array: Array, info: TensorInfo) -> Array:
     )
 
 
-# Outputs are compared value by value for the first inputs; the accuracy is that of all.
+# Outputs are compared for so many inputs, evenly spread (folders of classes are sorted); the accuracy is that of all.
 COMPARED = 100
 _PERMUTED = 6
 
 
 @dataclass(frozen=True, slots=True)
 class ParityReference:
-    """The source, run once: its outputs lie in `folder`, one file per input."""
+    """The source, run once: its outputs lie in `folder`, one file per input. `is_decoded`: they are float, and what they mean is known."""
 
     folder: Path
     outcome: RunOutcome
     names: tuple[str, ...]
-    is_float: bool
+    is_decoded: bool
+
+    def calls(self, index: int) -> list[list[Floats]]:
+        """Return the outputs of each call for an input."""
+        with np.load(self.folder / f"{index}.npz", allow_pickle=False) as arrays:
+            values = [arrays[f"arr_{position}"] for position in range(len(arrays.files))]
+        return [values[start : start + len(self.names)] for start in range(0, len(values), len(self.names))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,42 +152,51 @@ def reference(model: Path, runtime: str, inputs: ParityInputs, folder: Path, rep
     names: list[str] = []
     floats: list[bool] = []
 
-    def take(index: int, outputs: list[Array], loaded: Loaded) -> None:
+    def take(index: int, calls: list[list[Array]], loaded: Loaded) -> None:
         if index == 0:
             declared = [info.name for info in loaded.outputs]
-            names.extend(declared if len(declared) == len(outputs) else [f"output_{position}" for position in range(len(outputs))])
-            floats.append(all(output.dtype.kind == "f" for output in outputs))
-        if index < COMPARED:
-            np.savez(folder / f"{index}.npz", *real_values(outputs, loaded))
+            names.extend(declared if len(declared) == len(calls[0]) else [f"output_{position}" for position in range(len(calls[0]))])
+            floats.append(all(output.dtype.kind == "f" for output in calls[0]))
+        if index % _step(inputs) == 0:
+            np.savez(folder / f"{index}.npz", *(value for outputs in calls for value in real_values(outputs, loaded)))
 
     outcome = run_on(model, runtime, inputs, take, report)
-    return ParityReference(folder, outcome, tuple(names), all(floats))
+    return ParityReference(folder, outcome, tuple(names), all(floats) and not isinstance(outcome.task, _NoiseTask))
 
 
 def compare(expected: ParityReference, model: Path, runtime: str, inputs: ParityInputs, precision: str, report: Tell) -> Parity:
     """Run the conversion on the same inputs and return how it compares.
 
     Raises:
-        EdgemeterError: its runtime is not installed, or refuses the file.
+        EdgemeterError: its runtime is not installed, or refuses the file; or it is fp32 although it was to become another precision.
     """
-    comparison = OutputComparison(expected.names)
+    comparison = OutputComparison(expected.names, LIMITS[precision].visible)
     order: list[int] = []
+    first_calls: list[list[Floats]] = []
 
-    def take(index: int, outputs: list[Array], loaded: Loaded) -> None:
-        if index >= COMPARED:
+    def take(index: int, calls: list[list[Array]], loaded: Loaded) -> None:
+        if loaded.precision == "fp32" and precision != "fp32":
+            # ai-edge-quantizer says nothing where it cannot follow the weights.
+            remedy = "leave this format out, or export the model in another way"
+            raise ConfigError(f"{model.name!r}: the converter left everything in fp32, not in {precision}: {remedy}")
+        if index % _step(inputs):
             return
-        with np.load(expected.folder / f"{index}.npz", allow_pickle=False) as arrays:
-            reference_outputs = [arrays[f"arr_{position}"] for position in range(len(arrays.files))]
-        actual = real_values(outputs, loaded)
+        source_calls = expected.calls(index)
+        actual_calls = [real_values(outputs, loaded) for outputs in calls]
         if index == 0:
-            order.extend(_order(reference_outputs, actual))
-        actual = [actual[position] for position in order] if len(actual) == len(order) else actual
-        actual = (actual + [np.zeros(0, np.float32)] * len(reference_outputs))[: len(reference_outputs)]
-        pairs = zip(reference_outputs, actual, strict=True)
-        can_decode = all(source.ndim == converted.ndim and np.isfinite(converted).all() for source, converted in pairs)
+            order.extend(_order(source_calls[0], actual_calls[0]))
+        actual_calls = [_as_many(outputs, order, len(expected.names)) for outputs in actual_calls]
+        first_calls.extend(actual_calls if index == 0 else [])
         # The source's task decodes both: real values are raw values only where the source has no scale of its own.
-        same = expected.outcome.task.same_predictions(index, [reference_outputs], [actual]) if expected.is_float and can_decode else None
-        comparison.add(reference_outputs, actual, same)
+        task = expected.outcome.task if expected.is_decoded else None
+        same = task.same_predictions(index, source_calls, actual_calls) if task and _can_decode(source_calls, actual_calls) else None
+        repeats = None
+        if task and _can_decode(first_calls, actual_calls, are_equal=True):
+            # Both on this photograph, so that only the outputs count. Nothing found twice tells nothing: scores may be just too low.
+            repeated = task.same_predictions(index, actual_calls, first_calls)
+            repeats = None if repeated is None else repeated == 1
+        # Value by value an item is compared by its first call.
+        comparison.add(source_calls[0], actual_calls[0], same, repeats=repeats)
 
     outcome = run_on(model, runtime, inputs, take, report)
     agreement = comparison.summary()
@@ -189,6 +205,25 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
         precision, agreement, before.value if before else None, after.value if after else None, before.better if before else "higher"
     )
     return Parity(verdict, agreement, before, after, (expected.outcome.runtime, outcome.runtime))
+
+
+def _step(inputs: ParityInputs) -> int:
+    return math.ceil(inputs.count / COMPARED)
+
+
+def _as_many(outputs: list[Floats], order: Sequence[int], count: int) -> list[Floats]:
+    """Return the outputs in the source's order; empty ones for those that are missing."""
+    ordered = [outputs[position] for position in order] if len(outputs) == len(order) else outputs
+    return (ordered + [np.zeros(0, np.float32)] * count)[:count]
+
+
+def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequence[Floats]], *, are_equal: bool = False) -> bool:
+    """Return whether the source's task can decode the second as it does the first; `are_equal`: only where the shapes are."""
+    if len(calls) != len(other_calls):
+        return False
+    pairs = [pair for outputs, other in zip(calls, other_calls, strict=True) for pair in zip(outputs, other, strict=True)]
+    fits = all(a.shape == b.shape if are_equal else a.ndim == b.ndim for a, b in pairs)
+    return fits and all(bool(np.isfinite(other).all()) for _, other in pairs)
 
 
 def _order(reference_outputs: Sequence[Floats], actual: Sequence[Floats]) -> list[int]:

@@ -1,8 +1,6 @@
 """The file that a conversion starts from, what is known of the model in it, and the images to calibrate and compare on."""
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,10 +17,9 @@ from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
 from edgemeter.agent.vision.preprocess import Preprocessor
-from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, find_model
+from edgemeter.models.catalogue.shipped_models import SCENES, SHIPPED_FOLDER, find_model
 from edgemeter.models.convert import formats
 from edgemeter.models.convert.converter_output import quiet
-from edgemeter.models.convert.drawn_scenes import ANNOTATIONS, IMAGES, SCENES_FOLDER, SHIPPED_SEED, Stream, write_scenes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,36 +129,21 @@ class CalibrationImages:
             report("measuring ranges", index, len(self.data.items))
 
 
-CALIBRATION_SCENES = 200
-
-
 def shipped_scenes() -> Dataset:
     """Return the shipped validation scenes with their ground truth."""
-    scenes = open_folder(SCENES_FOLDER / IMAGES, SCENES_FOLDER / ANNOTATIONS)
+    scenes = open_folder(SCENES / "images", SCENES / "annotations.json")
     return replace(scenes, name="shipped scenes")
 
 
-@contextmanager
-def open_calibration(
-    source: ModelSource, folder: Path | None, limit: int, report: Tell, *, is_needed: bool
-) -> Iterator[CalibrationImages | None]:
-    """Yield the folder's images, at most `limit`; None if there are none.
-
-    Without a folder, a shipped model gets scenes of the calibration stream, drawn into a temporary folder; none of them is scored on.
+def open_calibration(source: ModelSource, folder: Path | None, limit: int) -> CalibrationImages | None:
+    """Return the folder's images, at most `limit`; without a folder the shipped scenes for a shipped model, None for another.
 
     Raises:
         ConfigError: a folder is given for an unknown model, or it cannot be read.
     """
-    if folder is not None:
-        if source.about is None:
-            raise ConfigError(source.unknown)
-        images = open_folder(folder)
-        yield CalibrationImages(images if len(images.items) <= limit else open_folder(folder, subset=limit), source.about)
-    elif source.is_shipped and source.about is not None and is_needed:
-        with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
-            scene_folder = Path(name)
-            write_scenes(scene_folder, SHIPPED_SEED, CALIBRATION_SCENES, report, Stream.CALIBRATION)
-            data = replace(open_folder(scene_folder / IMAGES), name="scenes of the calibration stream")
-            yield CalibrationImages(data, source.about)
-    else:
-        yield None
+    if folder is None:
+        return CalibrationImages(shipped_scenes(), source.about) if source.is_shipped and source.about is not None else None
+    if source.about is None:
+        raise ConfigError(source.unknown)
+    images = open_folder(folder)
+    return CalibrationImages(images if len(images.items) <= limit else open_folder(folder, subset=limit), source.about)

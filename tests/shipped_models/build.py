@@ -17,7 +17,8 @@ from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.models.catalogue.shipped_models import ModelFile, card_text
 from edgemeter.models.convert.agreement import LIMITS
 from edgemeter.models.convert.conversion_report import figures
-from edgemeter.models.convert.drawn_scenes import (
+from edgemeter.models.convert.parity import image_inputs, run_on
+from tests.shipped_models.drawn_scenes import (
     ANNOTATIONS,
     CLASSES,
     IMAGES,
@@ -28,7 +29,6 @@ from edgemeter.models.convert.drawn_scenes import (
     file_name,
     write_scenes,
 )
-from edgemeter.models.convert.parity import image_inputs, run_on
 
 MODEL_NAME = "edgemeter-shapes"
 SHIPPED_COUNT = 112
@@ -134,7 +134,7 @@ def _describe(path: Path, facts: Mapping[str, str | int | float], data: Dataset,
         precision=path.stem.rpartition("_")[2],
         sha256=model_file.sha256(path),
         licence="Apache-2.0",
-        source="trained on drawn scenes: edgemeter.models.convert.drawn_scenes",
+        source="trained on drawn scenes: tests/shipped_models/drawn_scenes.py",
         input=ImageInput(height=SIZE_PX, width=SIZE_PX, layout="NHWC" if path.suffix == ".tflite" else "NCHW"),
         output=CardOutput(classes=len(CLASSES), labels=tuple(CLASSES), score_threshold=0.01, nms_iou=0.6, strides=STRIDES),
         made=dict(facts),

@@ -10,9 +10,9 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.contract import model_card, model_file
 from edgemeter.agent.contract.suite import runtime_for
 from edgemeter.models.catalogue import shipped_models
-from edgemeter.models.convert.drawn_scenes import Stream, draw_scene
 from tests.shipped_models import build
 from tests.shipped_models.build import Recipe
+from tests.shipped_models.drawn_scenes import Stream, draw_scene
 
 pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.release, pytest.mark.one_worker("shipped-models")]
 

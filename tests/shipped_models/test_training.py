@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from edgemeter.agent.base.progress import no_progress
-from edgemeter.models.convert.drawn_scenes import CLASSES, SIZE_PX
+from tests.shipped_models.drawn_scenes import CLASSES, SIZE_PX
 
 pytestmark = pytest.mark.torch
 

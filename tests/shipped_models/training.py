@@ -23,11 +23,11 @@ from torch.nn import functional
 
 from edgemeter.agent.base.progress import Tell
 from edgemeter.models.convert.converter_output import quiet
-from edgemeter.models.convert.drawn_scenes import CLASSES, SIZE_PX, Stream, draw_scene
 from edgemeter.models.convert.litert_quantise import litert_int8
 from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8
 from edgemeter.models.convert.torch_program import contiguous, to_litert, to_onnx, to_torchscript
 from tests.shipped_models.build import MODEL_NAME, Recipe
+from tests.shipped_models.drawn_scenes import CLASSES, SIZE_PX, Stream, draw_scene
 
 STRIDES = (8, 16)
 _NECK = 48

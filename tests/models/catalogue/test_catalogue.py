@@ -18,7 +18,6 @@ from edgemeter.agent.recognition import recognise
 from edgemeter.agent.vision.decoders import DECODERS
 from edgemeter.models.catalogue import catalogue, shipped_models
 from edgemeter.models.catalogue.catalogue import FETCHED, GENERATION, is_address
-from edgemeter.models.convert import drawn_scenes
 from edgemeter.models.convert.parity import image_inputs, run_on
 from tests.fixtures.catalogue_factory import make_entry, write_catalogue
 from tests.fixtures.rows import table_row
@@ -36,7 +35,7 @@ def by_file(models):
 @pytest.fixture(scope="module")
 def scenes():
     """Return the shipped scenes as a data set."""
-    return open_folder(drawn_scenes.SCENES_FOLDER / drawn_scenes.IMAGES, drawn_scenes.SCENES_FOLDER / drawn_scenes.ANNOTATIONS)
+    return open_folder(shipped_models.SCENES / "images", shipped_models.SCENES / "annotations.json")
 
 
 def test_one_model_ships_in_every_format_and_precision():

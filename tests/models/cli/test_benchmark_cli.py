@@ -109,11 +109,11 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         assert message in result.stderr, words
 
 
-def test_a_converter_that_is_killed_has_a_reason(monkeypatch, tmp_path):
-    """The kernel ends what takes too much memory: a signal, no document and no message."""
+def converter(status, document):
+    """Return what stands in for the process of a converter."""
 
-    class Killed:
-        returncode = -9
+    class Converter:
+        returncode = status
 
         def __enter__(self):
             return self
@@ -122,13 +122,25 @@ def test_a_converter_that_is_killed_has_a_reason(monkeypatch, tmp_path):
             return None
 
         def communicate(self):
-            return b"", b""
+            return document, b""
 
-    monkeypatch.setattr(board_formats, "confined", lambda *_arguments, **_settings: Killed())
+    return lambda *_arguments, **_settings: Converter()
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "reason"),
+    [
+        (-9, {}, "the converter died (signal 9): is there too little memory?"),
+        (1, {"conversions": [{"verdict": "ruined", "reason": "it gives one answer", "file": None}]}, "ruined: it gives one answer"),
+    ],
+)
+def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch, tmp_path, status, document, reason):
+    """The kernel ends what takes too much memory: a signal, no document and no message. Of a ruined model there is no file to measure."""
+    monkeypatch.setattr(board_formats, "confined", converter(status, json.dumps(document).encode() if document else b""))
     monkeypatch.setattr(board_formats, "model_files", lambda path: [path])
     monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
     converted_files = convert_all(FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lambda _: None)
-    assert converted_files.reasons["onnx-fp16"] == "the converter died (signal 9): is there too little memory?"
+    assert (converted_files.reasons["onnx-fp16"], converted_files.written) == (reason, {})
 
 
 def test_the_pick_comes_first_and_what_is_out_below_the_table(monkeypatch, tmp_path):

@@ -82,11 +82,9 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
     imaging.new("RGB", (160, 160)).save(tmp_path / "black" / "black.png")
     result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--calibration", tmp_path / "black", "--output", tmp_path / "out")
     assert result.exit_code == 1
-    assert any(line.startswith("RUINED: edgemeter-shapes_int8.RUINED.onnx: accuracy 0.7495 before") for line in result.stderr.splitlines())
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "edgemeter-shapes_int8.RUINED.onnx",
-        "edgemeter-shapes_int8.RUINED.onnx.toml",
-    ]
+    start = "RUINED: edgemeter-shapes_int8.onnx is not written: accuracy 0.7"
+    assert any(line.startswith(start) and "no recipe saved it" in line for line in result.stderr.splitlines()), result.stderr
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.convert
@@ -97,6 +95,22 @@ def test_an_unknown_model_is_compared_on_noise_and_that_is_reported(tmp_path):
     assert result.exit_code == 0
     assert "compared on noise" in result.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["onnx_fp16.onnx", "onnx_fp16.onnx.made.toml"]
+
+
+@pytest.mark.convert
+@pytest.mark.realdata
+@pytest.mark.slow
+def test_a_file_that_stayed_fp32_is_not_called_fp16_or_int8(realdata, tmp_path):
+    """MLPerf Tiny's autoencoder: ai-edge-quantizer writes it as it was and says nothing."""
+    pytest.importorskip("ai_edge_quantizer")
+    model = realdata / "mlperf_tiny" / "ad01_fp32.tflite"
+    words = ["models", "convert", model, "--to", "litert-fp16", "--to", "litert-int8-dynamic", "--output", "out", "--json"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli", *words]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, json.loads(result.stdout)["conversions"]) == (1, [])
+    for name in ("fp16", "int8-dynamic"):
+        assert f"{name}.tflite': the converter left everything in fp32" in result.stderr
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.convert
@@ -117,7 +131,10 @@ def test_a_quantiser_works_in_its_sandbox(tmp_path):
 @pytest.mark.slow
 @pytest.mark.release
 def test_a_real_detector_keeps_its_accuracy_in_int8(realdata, tmp_path):
-    """YOLOv8n joins boxes in pixels with scores: quantised whole it loses 0.07 of AP, with its tail in float less than 0.03."""
+    """YOLOv8n joins boxes in pixels with scores: quantised whole it loses 0.07 of AP, with its tail in float less than 0.03.
+
+    As ONNX Runtime fuses it, every convolution computes in int8.
+    """
     pytest.importorskip("onnx")
     result = invoke(
         realdata / "models" / "yolov8n.onnx", "--to", "onnx-int8", "--calibration", realdata / "images" / "imagenet_60",
@@ -125,6 +142,7 @@ def test_a_real_detector_keeps_its_accuracy_in_int8(realdata, tmp_path):
         "--output", tmp_path, "--json",
     )  # fmt: skip
     (row,) = json.loads(result.stdout)["conversions"]
-    assert row["accuracy_before"] == pytest.approx(0.4018, abs=0.003)
+    assert row["accuracy_before"] == pytest.approx(0.419, abs=0.01)
+    assert (row["inputs"], row["made"]["float_multiply_adds_ratio"]) == ({"ranges": 60, "choice": 26, "judgement": 54}, 0)
     assert row["accuracy_after"] > row["accuracy_before"] - 0.03
     assert (row["verdict"], result.exit_code) == ("ok", 0)

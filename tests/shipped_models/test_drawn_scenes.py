@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.models.convert.drawn_scenes import CLASSES, CLUTTER, SIZE_PX, VISIBLE_RATIO_MIN, Stream, draw_scene
 from tests.fixtures.rows import table_row
+from tests.shipped_models.drawn_scenes import CLASSES, CLUTTER, SIZE_PX, VISIBLE_RATIO_MIN, Stream, draw_scene
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,181 @@
+"""Conversions that give one answer whatever they see, planted for several tasks: found without ground truth, and no good one among them."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgemeter.agent.base.progress import no_progress
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.models.convert import parity, source
+from edgemeter.models.convert.parity import image_inputs, noise_inputs
+from edgemeter.models.convert.variation import OutputSpread
+
+pytestmark = pytest.mark.convert
+onnx = pytest.importorskip("onnx")
+
+CARD = """name = "planted"
+task = "{task}"
+family = "{family}"
+precision = "fp32"
+[input]
+height = 16
+width = 16
+layout = "NCHW"
+[output]
+classes = {classes}
+"""
+DETECTOR = """name = "planted"
+task = "detection"
+family = "yolov8"
+precision = "fp32"
+[input]
+height = 16
+width = 16
+layout = "NCHW"
+[output]
+classes = 1
+labels = ["box"]
+nms_iou = 0.7
+"""
+
+
+def photographs(folder, brightness):
+    """Return photographs of a grey ground with a spot, which is as bright as each of these and lies elsewhere in each."""
+    folder.mkdir()
+    draw = np.random.default_rng(5)
+    for number, level in enumerate(brightness):
+        pixels = draw.integers(60, 70, (16, 16, 3)).astype(np.uint8)
+        row, column = draw.integers(0, 11, 2)
+        pixels[row : row + 5, column : column + 5] = level
+        Image.fromarray(pixels).save(folder / f"{number:02}.png")
+    return open_folder(folder)
+
+
+def write(path, card, nodes, constants, shape):
+    """Write a model with its card; `nodes` are (operator, inputs, output, attributes), from `image` to `out`.
+
+    One more, which nothing reads, lets it pass for int8.
+    """
+    nodes, constants = [*nodes, ("QuantizeLinear", ["image", "step"], "unread", {})], {**constants, "step": np.float32(1)}
+    make, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = make.make_graph(
+        [make.make_node(operator, inputs, [output], **attributes) for operator, inputs, output, attributes in nodes],
+        "planted",
+        [make.make_tensor_value_info("image", kind, [1, 3, 16, 16])],
+        [make.make_tensor_value_info("out", kind, shape)],
+        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10), str(path))
+    if card:
+        path.with_name(path.name + ".toml").write_text(card)
+    return path
+
+
+def of_task(task, path, *, gain=1.0, noise=0.0):
+    """Write a model of the task. `gain` is how much of the photograph it sees, 0 for none; `noise` moves its values a little."""
+    steps = [("Mul", ["image", "gain"], "seen", {}), ("ReduceMean", ["seen", "channels"], "grey", {"keepdims": 1})]
+    constants = {"gain": np.float32(gain), "channels": np.int64([1]), "noise": np.float32(noise)}
+    top = [("ReduceMax", ["grey", "axes"], "top", {"keepdims": 0})]
+    if task == "classification":
+        # Dark spots are of class 0, bright ones of class 1.
+        constants |= {"axes": np.int64([2, 3]), "half": np.float32([0.6])}
+        nodes = [*top, ("Sub", ["top", "half"], "bright", {}), ("Add", ["bright", "noise"], "score", {}), ("Neg", ["score"], "dark", {})]
+        nodes.append(("Concat", ["dark", "score"], "out", {"axis": 1}))
+        return write(path, CARD.format(task=task, family="classifier", classes=2), [*steps, *nodes], constants, [1, 2])
+    if task == "semantic-segmentation":
+        constants |= {"half": np.float32(0.5)}
+        nodes = [("Sub", ["grey", "half"], "bright", {}), ("Add", ["bright", "noise"], "spot", {}), ("Neg", ["bright"], "ground", {})]
+        nodes.append(("Concat", ["ground", "spot"], "out", {"axis": 1}))
+        return write(path, CARD.format(task=task, family="scores", classes=2), [*steps, *nodes], constants, [1, 2, 16, 16])
+    if task == "depth":
+        constants |= {"far": np.float32(4)}
+        nodes = [("Add", ["grey", "far"], "deep", {}), ("Add", ["deep", "noise"], "out", {})]
+        return write(path, CARD.format(task=task, family="depth", classes=1), [*steps, *nodes], constants, [1, 1, 16, 16])
+    # Eight cells with one box, where the spot is bright.
+    box = np.repeat(np.float32([[[8], [8], [10], [10]]]), 8, axis=2)
+    constants |= {"axes": np.int64([2, 3]), "box": box, "shape": np.int64([1, 1, 8]), "none": np.float32(0.2)}
+    nodes = [
+        *top,
+        ("Sub", ["top", "none"], "less", {}),
+        ("Add", ["less", "noise"], "moved", {}),
+        ("Expand", ["moved", "shape"], "score", {}),
+    ]
+    nodes.append(("Concat", ["box", "score"], "out", {"axis": 1}))
+    return write(path, DETECTOR, [*steps, *nodes], constants, [1, 5, 8])
+
+
+def verdict(first, other, data, folder, precision="int8"):
+    """Return the verdict on the second file as a conversion of the first, without ground truth."""
+    origin = source.load_source(first)
+    inputs = noise_inputs(origin.loaded, origin.shape()) if data is None else image_inputs(origin.about, data)
+    expected = parity.reference(first, "onnx", inputs, folder, no_progress)
+    return parity.compare(expected, other, "onnx", inputs, precision, no_progress).verdict
+
+
+# Three of twenty spots are bright.
+LEVELS = [70] * 17 + [250] * 3
+TASKS = ("classification", "semantic-segmentation", "depth", "detection")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_conversion_with_one_answer_for_all_photographs_is_ruined(tmp_path, task):
+    """Although its values still flicker, and it has 85% of the predictions in common or more: most photographs have that answer."""
+    data = photographs(tmp_path / "d", LEVELS)
+    good, collapsed = of_task(task, tmp_path / "good.onnx"), of_task(task, tmp_path / "collapsed.onnx", gain=0.05)
+    result = verdict(good, collapsed, data, tmp_path)
+    assert (result.state, "one answer for all 20 inputs" in result.reason) == ("ruined", True), result
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_good_conversion_is_not_called_collapsed(tmp_path, task):
+    """Off by a step of int8 and no more."""
+    data = photographs(tmp_path / "d", LEVELS)
+    good, rounded = of_task(task, tmp_path / "good.onnx"), of_task(task, tmp_path / "rounded.onnx", gain=0.99, noise=0.004)
+    assert verdict(good, rounded, data, tmp_path).state == "ok"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_source_with_one_answer_for_these_photographs_proves_nothing(tmp_path, task):
+    """Nothing is said of a conversion by twenty photographs of one thing; neither that it is good nor that it is ruined."""
+    data = photographs(tmp_path / "d", [65] * 20)
+    good, collapsed = of_task(task, tmp_path / "good.onnx", gain=1e-3), of_task(task, tmp_path / "collapsed.onnx", gain=0.0)
+    result = verdict(good, collapsed, data, tmp_path)
+    assert (result.state, "tells nothing" in result.reason) == ("not judged", True), result
+
+
+def test_a_detector_with_lower_scores_is_not_called_collapsed(tmp_path):
+    """It shows nothing from here on, where the source shows three boxes: that is judged by what they have in common, or by the AP."""
+    data = photographs(tmp_path / "d", LEVELS)
+    good, low = of_task("detection", tmp_path / "good.onnx", gain=0.6), of_task("detection", tmp_path / "low.onnx", gain=0.5, noise=-0.25)
+    assert verdict(good, low, data, tmp_path).reason == "0.0% of the predictions in common"
+
+
+def test_an_unknown_model_that_no_longer_moves_is_ruined(tmp_path):
+    """On noise, by its values: they stand 20 dB above their differences, because all are far from 0."""
+    nodes = [("Mul", ["image", "gain"], "seen", {}), ("Add", ["seen", "far"], "out", {})]
+    constants = {"gain": np.float32(1), "far": np.float32(5)}
+    good = write(tmp_path / "good.onnx", None, nodes, constants, [1, 3, 16, 16])
+    constants |= {"gain": np.float32(0.02), "far": np.float32(5.5)}
+    collapsed = write(tmp_path / "collapsed.onnx", None, nodes, constants, [1, 3, 16, 16])
+    assert verdict(good, collapsed, None, tmp_path).state == "ruined"
+    assert verdict(good, good, None, tmp_path).state == "ok"
+
+
+def test_what_moves_less_than_the_precision_shows_is_not_missed():
+    """A sixteenth of the largest value for int8, a hundredth of that for fp16: what int8 rounds away is not seen in it."""
+    for visible, variation in ((1 / 16, "unseen"), (1e-3, "collapsed")):
+        spread = OutputSpread(visible)
+        follower = OutputSpread(visible)
+        for value in (1.0, 1.01):
+            spread.add(np.float32([value, 1]), np.float32([1, 1]))
+            follower.add(np.float32([value, 1]), np.float32([value, 1]))
+        assert (spread.variation(), follower.variation()) == (variation, "follows")
+
+
+def test_no_movement_is_seen_in_outputs_that_cannot_be_compared():
+    """Another shape, or not finite: the verdict says that by itself."""
+    for other in (np.zeros(3, np.float32), np.float32([np.nan, 0])):
+        spread = OutputSpread(1 / 16)
+        for value in (0.0, 1.0):
+            spread.add(np.float32([value, 1]), other)
+        assert spread.variation() == "unseen"
