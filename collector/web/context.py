@@ -12,6 +12,7 @@ from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, part, raw
+from edgemeter.collector.web.photograph_folder import PhotographFolder
 from edgemeter.collector.web.queries import CaseFilter, cases_of_baseline, summaries
 from edgemeter.collector.web.view import Links
 
@@ -33,6 +34,7 @@ class ViewContext:
     events: TrendEvents
     sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
     matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
+    photographs: PhotographFolder | None = None
 
 
 def baselines(connection: sqlite3.Connection, model: str | None = None) -> list[str]:

@@ -19,6 +19,7 @@ from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
+from edgemeter.collector.web.photograph_folder import PhotographFolder
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
 from edgemeter.collector.web.series import DEFAULT_FIGURE
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
@@ -31,12 +32,13 @@ METRICS = (DEFAULT_FIGURE, "gross_mj", "accuracy", "throttled_ratio")
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """The content chosen for a file: the cases, how many runs with raw samples, and the `first` view or comparison (else the overview)."""
+    """The content chosen for a file: the cases, how many runs with raw samples, the `first` view or comparison (else the overview), and photographs."""
 
     case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
     runs: int = RUNS
     baseline: str | None = None
     first: ViewRequest | None = None
+    photographs: PhotographFolder | None = None
     matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
 
 
@@ -68,7 +70,7 @@ def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progres
             # Without a script the first view is all there is to see.
             return live_chart(chart, number, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
 
-        context = ViewContext(connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.matters)
+        context = ViewContext(connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.matters, choice.photographs)
         choices = _choices(offered(context), addresses)
         for count, text in enumerate(addresses, start=1):
             request = read_address(text)

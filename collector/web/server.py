@@ -23,6 +23,7 @@ from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
 from edgemeter.collector.web.markup import Markup, element, render, text_of
+from edgemeter.collector.web.photograph_folder import PHOTOGRAPH, PhotographFolder
 from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
@@ -67,6 +68,7 @@ class PageServer:
     port: int = 0
     token: str | None = None
     heartbeat_s: float = 10.0
+    photographs: PhotographFolder | None = None
     live: LiveFeed = field(init=False)
     _server: HttpServer = field(init=False)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
@@ -104,7 +106,9 @@ class PageServer:
         # Before anything is read: what comes meanwhile is sent to the open page.
         position, doing = self.index.position(), self._doing()
         with self.index.reading() as connection:
-            context = ViewContext(connection, self.index.source, ServedLinks(), self.events, _sheet(request))
+            context = ViewContext(connection, self.index.source, ServedLinks(), self.events, _sheet(request), photographs=self.photographs)
+            if request.view == PHOTOGRAPH:
+                return PageResponse(200, "image/jpeg", photograph_of(context, request.get("run"), request.get("name")))
             view = show(context, request)
             if view is None:
                 return _message(404, "There is no such page", f"There is no view {request.view!r}.")
