@@ -53,9 +53,9 @@ ONCE = (
     ("conditions", "summaries of readings that are not kept"),
 )
 NOT_KEPT = (
-    ("accuracy", "the predictions are not kept: it needs the model and the photographs"),
+    ("accuracy", "it needs the model and the photographs"),
     ("accuracy_gate", "it follows from the accuracy"),
-    ("answers", "the predictions are not kept"),
+    ("answers", "the outputs are not kept"),
     ("agreement", "the compared outputs are not kept"),
     ("scheduling", "the kernel's own figures, read once"),
     ("observer", "it comes from another calibration of this machine"),

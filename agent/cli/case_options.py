@@ -83,6 +83,8 @@ def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command
 def _form_of(key: str, annotation: Any) -> dict[str, Any]:
     if key == "options":
         return {"type": KeyValue(), "multiple": True, "callback": lambda _ctx, _param, pairs: dict(pairs) or None}
+    if bool in get_args(annotation):
+        return {"is_flag": True, "default": None}
     # A single value stands before a list of them.
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     return {"type": PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])}

@@ -7,20 +7,27 @@ from typing import Annotated
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.types import Count, Ratio
+from edgemeter.agent.contract.record_accuracy import PackedPredictions
 
+# The record has room for so many characters of packed predictions: about a thousand photographs of COCO.
+LARGEST = 256 << 10
+# Where they take more, the lowest scores are left out step by step.
+_LEAST_SCORES = (0.1, 0.2, 0.3, 0.5)
 # What unpacks to more was not packed by us: JSON of boxes shrinks to a third or a quarter.
 _LARGEST_UNPACKED_BYTES = 8 << 20
-# Far above any photograph's side; areas of it are still exact.
-_Pixels = Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
-_Side = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+# Far above any photograph's side.
+FARTHEST_PX = 1e6
+_Pixels = Annotated[float, msgspec.Meta(ge=-FARTHEST_PX, le=FARTHEST_PX)]
+_Side = Annotated[float, msgspec.Meta(ge=0, le=FARTHEST_PX)]
 
 
 class KeptObject(msgspec.Struct, frozen=True, array_like=True):
     """An object in a photograph: annotated (without a score) or found.
 
-    `label` is its index in `labels`; the box is in pixels of the upright photograph. An `ignored` annotation (a crowd) is neither asked for,
-    nor is what lies on it false.
+    `label` is its index in `labels`; the box is in pixels of the upright photograph. An `ignored` annotation (a crowd) is not asked for,
+    and what lies on it is not false.
     """
 
     label: Count
@@ -67,6 +74,17 @@ def pack(predictions: KeptPredictions) -> str:
     return base64.b85encode(zlib.compress(msgspec.json.encode(_rounded(predictions)), 9)).decode()
 
 
+def fitted(predictions: KeptPredictions) -> tuple[PackedPredictions | None, str | None]:
+    """Return them packed for the record, objects of low scores left out where there is no room for them; else why they do not fit."""
+    items = len(predictions.photographs) or len(predictions.answers)
+    for least_score in (predictions.least_score, *_LEAST_SCORES):
+        fewer = _from_score(predictions, max(least_score, predictions.least_score))
+        data = pack(fewer)
+        if len(data) <= LARGEST:
+            return PackedPredictions(items=items, least_score=fewer.least_score, data=data), None
+    return None, f"those of {count(items, 'item')} take more than {LARGEST >> 10} kB: evaluate on fewer (--subset)"
+
+
 def unpack(text: str) -> KeptPredictions:
     """Return the predictions that `pack` packed.
 
@@ -74,7 +92,7 @@ def unpack(text: str) -> KeptPredictions:
         ConfigError: the text is damaged, too large, or contradicts itself.
     """
     try:
-        raw = _expanded(base64.b85decode(text))
+        raw = _expanded(base64.b85decode(text[: 2 * LARGEST]))
         predictions = _decoder.decode(raw)
         _check(predictions)
     except (zlib.error, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors.
@@ -102,6 +120,14 @@ def _check(predictions: KeptPredictions) -> None:
         raise ValueError("two items have one name")
     if any(thing.score is None for photograph in predictions.photographs for thing in photograph.found):
         raise ValueError("a found object has no score")
+
+
+def _from_score(predictions: KeptPredictions, least_score: float) -> KeptPredictions:
+    photographs = tuple(
+        msgspec.structs.replace(photo, found=tuple(thing for thing in photo.found if (thing.score or 0) >= least_score))
+        for photo in predictions.photographs
+    )
+    return msgspec.structs.replace(predictions, least_score=least_score, photographs=photographs)
 
 
 def _rounded(predictions: KeptPredictions) -> KeptPredictions:

@@ -64,6 +64,7 @@ class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     subset: int | None = None
     corrupt: list[Annotated[str, msgspec.Meta(pattern=_WORD)]] | None = None
     accuracy: AccuracyWhen | None = None
+    keep_predictions: bool | None = None
     reference_accuracy: float | None = None
     gate: float | None = None
     agreement: AccuracyWhen | None = None

@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.types import Count, Name
 from edgemeter.agent.contract import record_accuracy, record_conditions, record_figures, record_generation
-from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck
+from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
 from edgemeter.agent.contract.record_conditions import (
     Condition,
     DatasetInfo,
@@ -137,6 +137,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     cpus: tuple[int, ...] | None = None  # Cores the run was pinned to; null: any.
     order_seed: int | None = None  # Seed of the order in which the session ran its cases.
     order_place: int | None = None  # Place of this run in that order, from 1.
+    predictions: PackedPredictions | None = None  # Predictions of the accuracy pass; null unless they were asked for.
+    predictions_reason: str | None = None  # Why no predictions are kept, if they were asked for.
     samples: tuple[Series, ...] = ()  # Raw samples.
     samples_reason: str | None = None  # Why there are no raw samples, if there were some.
 

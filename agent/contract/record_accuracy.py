@@ -95,6 +95,14 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
         return self.clusters.words if self.clusters else (self.interval or "").partition("; ")[2]
 
 
+class PackedPredictions(RecordPart, frozen=True, kw_only=True):
+    """Predictions kept with a run, to see why two accuracies differ; not all that the accuracy was computed from."""
+
+    items: Count  # Photographs or other items that they are of.
+    least_score: Ratio  # Found objects with a lower score are not kept.
+    data: str  # The predictions beside the annotations: JSON, zlib-compressed, base85; see `kept_predictions.py`.
+
+
 class OutputCheck(RecordPart, frozen=True, kw_only=True):
     """Outputs kept during the timed part against outputs for the same inputs afterwards (the intent of MLPerf's TEST01)."""
 

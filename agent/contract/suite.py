@@ -75,7 +75,7 @@ COOL_DOWN_LIMIT_S = 300.0
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
 # Settings for models of images: of the defaults they do not reach a language model.
-OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement")
+OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
 PATHS = ("data", "annotations")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of one scenario or mode only: with another they have no effect.
@@ -157,6 +157,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     start_below_c: float | None = None  # Before each run, wait until all temperatures are below this. Default: no wait.
     cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Longest wait for these temperatures, in seconds.
     accuracy: AccuracyWhen | None = None  # Repeats that measure accuracy.
+    keep_predictions: bool | None = None  # Keep detections or best classes with the run, for `edgemeter runs why`. Default: no.
     reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
     gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # Ratio of the reference accuracy below which a run is invalid.
@@ -198,6 +199,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None = None
     annotations: str | None = None
     accuracy: AccuracyWhen = "every"
+    keep_predictions: bool = False
     reference_accuracy: float | None = None
     gate: float = GATE_RATIO
     agreement: AccuracyWhen = "never"

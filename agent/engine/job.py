@@ -9,7 +9,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.record import Series
-from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck
+from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
@@ -110,6 +110,8 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     agreement: Agreement | None = None
     agreement_reason: str | None = None
     accuracy_gate: AccuracyGate | None = None
+    predictions: PackedPredictions | None = None
+    predictions_reason: str | None = None
     samples: tuple[Series, ...]
     timed: Window
     idle_before: Window | None

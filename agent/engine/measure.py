@@ -230,7 +230,9 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,
         output_check=evaluated.check,
-        answers=evaluated.predictions,
+        answers=evaluated.answers,
+        predictions=evaluated.predictions,
+        predictions_reason=evaluated.predictions_reason,
         accuracy_gate=accuracy_gate(evaluated.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
         samples=(
             *scenario.time_series(timed, window.start_ns),

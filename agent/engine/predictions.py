@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import is_reached, needed_value
+from edgemeter.agent.contract.kept_predictions import fitted
 from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Answers, OutputCheck, Robustness
+from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Answers, OutputCheck, PackedPredictions, Robustness
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, output_difference, summarise_check
@@ -122,9 +123,11 @@ class Evaluation:
     preprocess_ns: NDArray[np.int64]
     postprocess_ns: NDArray[np.int64]
     check: OutputCheck
-    predictions: Answers | None
+    answers: Answers | None
     accuracy: Accuracy | None
     reason: str | None
+    predictions: PackedPredictions | None
+    predictions_reason: str | None
 
 
 def evaluate(
@@ -167,14 +170,28 @@ def evaluate(
             emit(job.RunProgress(done=position + 1, total=len(items)))
         log.add(_flat(calls), _flat(outputs), scores)
     accuracy = _score(model, model.work, work.case, emit, corrupt=work.corrupt) if scoring and model.work else None
+    predictions, predictions_reason = _kept(work, model, accuracy) if work.case.keep_predictions else (None, None)
     return Evaluation(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
         check=summarise_check(differences),
-        predictions=log.summary(annotated_objects(model)),
+        answers=log.summary(annotated_objects(model)),
         accuracy=accuracy,
         reason=_no_accuracy(work, model, accuracy),
+        predictions=predictions,
+        predictions_reason=predictions_reason,
     )
+
+
+def _kept(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None) -> tuple[PackedPredictions | None, str | None]:
+    """Return the predictions that were scored, packed, else why there are none to keep."""
+    if accuracy is None:
+        return None, _no_accuracy(work, model, accuracy)
+    # A method that a task may have beside those of the protocol.
+    predictions = getattr(model.work, "predictions", None)
+    if predictions is None or model.card is None:
+        return None, f"the task {model.card.task if model.card else None} keeps no predictions: only detectors and classifiers do"
+    return fitted(predictions())
 
 
 def _score(model: LoadedModel, work: Task, case: Case, emit: Emit, *, corrupt: bool) -> Accuracy | None:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.kept_predictions import KeptAnswer, KeptPredictions
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -20,12 +21,14 @@ from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_
 
 METRIC = "top1"
 _BEST = 5
+# How far from 1 probabilities add up that were rounded to 8 bits, each of a thousand.
+_COARSE = 0.2
 # Correct predictions one class further for so many classes are not chance.
 _ENOUGH = 5
 
 
 class Classification:
-    """Keeps the five best classes of every photograph."""
+    """Keeps the five best classes of every photograph, with their scores."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:
@@ -36,6 +39,7 @@ class Classification:
         self._model, self._loaded, self._data = model, loaded, data
         self._calls_of = self._front_end()
         self._predictions: dict[int, list[int]] = {}
+        self._confidences: dict[int, list[float]] = {}
         self._truth = self._classes()
 
     def prepare(self, index: int) -> Sequence[Inputs]:
@@ -56,8 +60,9 @@ class Classification:
             raise ConfigError(
                 f"model {self._model.name!r} gives {len(scores)} scores, its card has {classes} classes: correct output.classes"
             )
-        best = np.argsort(-scores, kind="stable")[:_BEST] + self._model.output.label_offset
-        self._predictions[index] = best.tolist()
+        best = np.argsort(-scores, kind="stable")[:_BEST]
+        self._predictions[index] = (best + self._model.output.label_offset).tolist()
+        self._confidences[index] = _probabilities(scores)[best].tolist()
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
@@ -76,6 +81,16 @@ class Classification:
         detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
         warnings = self._shifted(truth, sum(right.values()))
         return item_accuracy(METRIC, top1, members, self._data, parts=parts, detail=detail, warnings=warnings)
+
+    def predictions(self) -> KeptPredictions:
+        """Return the five best classes of each item beside its annotated one; there must be ground truth."""
+        truth, labels = self._truth or (), self._model.output.labels
+        answers = tuple(
+            KeptAnswer(name=self._data.items[index].name, truth=truth[index], best=tuple(zip(best, self._confidences[index], strict=True)))
+            for index, best in sorted(self._predictions.items())
+        )
+        count = 1 + max(max(answer.truth, *(label for label, _ in answer.best)) for answer in answers)
+        return KeptPredictions(labels=labels if len(labels) >= count else tuple(map(str, range(count))), least_score=0.0, answers=answers)
 
     def _shifted(self, truth: Sequence[int], top1: int) -> tuple[str, ...]:
         """Return what an index that counts from another class than the model would explain: more correct predictions one class further."""
@@ -131,6 +146,15 @@ class Classification:
             "do not name the folders: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), "
             "or name the folders by class number"
         )
+
+
+def _probabilities(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return scores [classes] that are probabilities (8 bits coarse or not) as they are, of others the softmax; 0 where not finite."""
+    if scores.size and scores.min() >= 0 and abs(scores.sum() - 1) <= _COARSE:
+        return np.minimum(scores, 1)
+    with np.errstate(all="ignore"):
+        weights = np.exp(scores - scores.max(initial=-np.inf))
+        return np.nan_to_num(weights / weights.sum(), nan=0.0)
 
 
 class KeywordSpotting(Classification):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -9,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.kept_predictions import KeptPredictions
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy
+from edgemeter.agent.tasks.kept_objects import kept_objects
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, create
@@ -114,6 +117,7 @@ class Detection(ObjectTask):
                 f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {truth_kind}: give COCO annotations"
             )
         super().__init__(model, loaded, data)
+        self._boxes: dict[int, Detections] = {}
         self._truth = None if data.truth is None else self._read(data.truth)
         self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
         self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
@@ -142,6 +146,20 @@ class Detection(ObjectTask):
         units = units_of(self._data.clusters, {image_ids[index]: self._data.items[index].name for index in decoded})
         accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND, units=units, parts=parts)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
+
+    def predictions(self) -> KeptPredictions:
+        """Return the boxes of what was found in each photograph beside its annotations; there must be ground truth."""
+        truth, image_ids = self._truth or {}, self._data.image_ids or ()
+        photographs = [
+            (image_ids[index], self._data.items[index].name, self._frames[index].photo_width, self._frames[index].photo_height)
+            for index in sorted(self._boxes)
+        ]
+        rows = [self._rows(image_ids[index], detections) for index, detections in self._boxes.items()]
+        return kept_objects(truth, photographs, np.concatenate(rows))
+
+    def _kept(self, index: int, detections: Detections) -> Any:
+        self._boxes[index] = replace(detections, masks=None, keypoints=None)
+        return detections
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the ground truth with what the kind needs of it."""

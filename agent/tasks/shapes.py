@@ -25,6 +25,7 @@ class ShapeTask(Detection):
 
     def _kept(self, index: int, detections: Detections) -> list[dict[str, Any]]:
         self._check_shapes(detections)
+        super()._kept(index, detections)
         if self._truth is None:
             return []
         have_category, ids = self._known(detections)

@@ -1,0 +1,46 @@
+"""The detections of a data set as they are kept with a run: the best of each photograph beside its annotations."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.contract.kept_predictions import FARTHEST_PX, KeptObject, KeptPhotograph, KeptPredictions
+
+LEAST_SCORE = 0.05
+# COCO counts no more of a photograph and category.
+MOST_OBJECTS = 100
+
+
+def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str, int, int]], rows: NDArray[np.float64]) -> KeptPredictions:
+    """Return the best 100 objects of each photograph with a score of at least 0.05, and the annotated ones.
+
+    `truth` is a COCO document, `photographs` are image ids with names, widths and heights in pixels; `rows` are as those of
+    `coco_ap.Found`, float64 [n, 7].
+    """
+    label_of = {category["id"]: index for index, category in enumerate(truth["categories"])}
+    annotations: defaultdict[int, list[KeptObject]] = defaultdict(list)
+    for annotation in truth["annotations"]:
+        is_crowd = bool(annotation["iscrowd"])
+        annotations[annotation["image_id"]].append(_object(label_of[annotation["category_id"]], annotation["bbox"], None, is_crowd))
+    rows = rows[(rows[:, 5] >= LEAST_SCORE) & np.isfinite(rows).all(axis=1)]
+    rows = rows[np.lexsort((-rows[:, 5], rows[:, 0]))]
+    found: defaultdict[int, list[KeptObject]] = defaultdict(list)
+    for image_id, *box, score, category in rows.tolist():
+        if len(found[image_id]) < MOST_OBJECTS:
+            found[image_id].append(_object(label_of[category], box, min(score, 1.0)))
+    return KeptPredictions(
+        labels=tuple(category["name"] for category in truth["categories"]),
+        least_score=LEAST_SCORE,
+        photographs=tuple(
+            KeptPhotograph(name=name, width=width, height=height, truth=tuple(annotations[number]), found=tuple(found[number]))
+            for number, name, width, height in photographs
+        ),
+    )
+
+
+def _object(label: int, box: Sequence[float], score: float | None, is_ignored: bool = False) -> KeptObject:  # noqa: FBT001, FBT002
+    x, y, width, height = np.clip(box, [-FARTHEST_PX, -FARTHEST_PX, 0, 0], FARTHEST_PX).tolist()
+    return KeptObject(label, x, y, width, height, score, is_ignored)
