@@ -9,8 +9,10 @@ _RATIO = {"domain": [0, 1], "nice": False}
 _PERCENT = {"format": "%"}
 
 
-def confusion_matrix(lanes: Sequence[str], columns: Sequence[str]) -> Spec:
-    """Return a matrix of annotated by predicted classes, in their order: rows of `truth`, `predicted`, `value` (its shade), `text`, `below`."""
+def confusion_matrix(lanes: Sequence[str], columns: Sequence[str], *, has_below: bool) -> Spec:
+    """Return annotated by predicted classes in their order: rows of `truth`, `predicted`, `value` (its shade), `text`, `below`."""
+    text = {"mark": {"type": "text", "dy": -5 if has_below else 0, "fontWeight": 600, "fontSize": 12}}
+    below = {"mark": {"type": "text", "dy": 8, "fontSize": 9.5}}
     top = {"labelAngle": -30, "orient": "top", "labelLimit": 130, "labelOverlap": False, **parts.BARE}
     axes: Spec = {
         "x": parts.channel("predicted", "nominal", title=None, sort=list(columns), axis=top),
@@ -19,21 +21,21 @@ def confusion_matrix(lanes: Sequence[str], columns: Sequence[str]) -> Spec:
     }
     shade = parts.channel("value", scale={"type": "sqrt", "range": [0.0, 0.62], "domainMin": 0}, legend=None)
     return {
-        "width": "container", "height": 34 * len(lanes),
+        "width": "container", "height": 32 * len(lanes),
         "layer": [
             {
                 "mark": {"type": "rect", "fill": "var(--s1)", "stroke": "var(--line)", "strokeWidth": 1},
                 "encoding": {**axes, "fillOpacity": shade},
             },
-            {"mark": {"type": "text", "dy": -5, "fontWeight": 600, "fontSize": 12}, "encoding": {**axes, "text": {"field": "text"}}},
-            {"mark": {"type": "text", "dy": 8, "fontSize": 10}, "encoding": {**axes, "text": {"field": "below"}}},
+            {**text, "encoding": {**axes, "text": {"field": "text"}}},
+            *([{**below, "encoding": {**axes, "text": {"field": "below"}}}] if has_below else []),
         ],
     }  # fmt: skip
 
 
 def precision_recall(styles: Sequence[parts.Style]) -> Spec:
-    """Return precision over recall, a line for each run: rows of `series`, `recall`, `precision`, `score`."""
-    tips = [parts.tip("series", "run"), *(parts.tip(name, form=".1%") for name in ("recall", "precision")), parts.tip("score", form=".3f")]
+    """Return precision over recall, a line for each run: rows of `series`, `recall`, `precision`."""
+    tips = [parts.tip("series", "run"), *(parts.tip(name, form=".1%") for name in ("recall", "precision"))]
     return _curves(styles, {
         "mark": {"type": "line", "strokeWidth": 1.8},
         "encoding": {
@@ -46,7 +48,12 @@ def precision_recall(styles: Sequence[parts.Style]) -> Spec:
 
 def reliability(styles: Sequence[parts.Style]) -> Spec:
     """Return the share that is right over the score it was given: rows of `series`, `score`, `right`, `count`; the diagonal is exact."""
-    tips = [parts.tip("series", "run"), parts.tip("score", "mean score", ".3f"), parts.tip("right", form=".1%"), parts.tip("count", form=",")]
+    tips = [
+        parts.tip("series", "run"),
+        parts.tip("score", "mean score", ".3f"),
+        parts.tip("right", form=".1%"),
+        parts.tip("count", form=","),
+    ]
     curves = _curves(styles, {
         "mark": {"type": "line", "strokeWidth": 1.4, "point": False},
         "encoding": {

@@ -1,18 +1,19 @@
 """A photograph with the boxes of several panels side by side, drawn as SVG: what is there, and what each run found of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.contract.kept_predictions import KeptObject
+from edgemeter.collector.predictions.differences import SAME, Kind
 from edgemeter.collector.web.markup import Markup, part
 
-# The kinds of marks, each of a colour and a line of its own in the style sheet, and a sign: one of the three is enough.
-MARKS = {
-    "both": ("", "found by both"),
-    "missed": ("−", "missed"),
-    "false": ("+", "false"),
-    "moved": ("↔", "moved"),
-    "other": ("≠", "other class"),
+# The signs of the kinds of differences; each has a colour and a line of its own in the style sheet too: one of the three is enough.
+SIGNS: Mapping[Kind, str] = {
+    "missed": "\N{MINUS SIGN}",
+    "other-class": "\N{NOT EQUAL TO}",
+    "false": "+",
+    "moved": "\N{LEFT RIGHT ARROW}",
+    "gained": "\N{CHECK MARK}",
+    "false-gone": "\N{CHECK MARK}",
 }
 # The panel of a desk's page, px, in which a plate's letters are as large as the page's small ones.
 PANEL_PX, LETTER_PX = 400.0, 11.5
@@ -23,10 +24,10 @@ LETTER_WIDTH, PLATE_HEIGHT = 0.56, 1.4
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An object in a panel: `kind` of `MARKS`, the `text` beside it (none: the box alone), and its `title`, which a pointer shows."""
+    """An object in a panel: its box (x, y, width, height in pixels), the `text` beside it, if any, and a `title` for the pointer."""
 
-    kind: str
-    box: KeptObject
+    kind: Kind
+    box: tuple[float, float, float, float]
     text: str = ""
     title: str = ""
 
@@ -43,7 +44,7 @@ class PhotographPanel:
 class _Plate:
     """A mark's text on its ground, in pixels of the photograph."""
 
-    kind: str
+    kind: Kind
     text: str
     x: float
     y: float
@@ -67,13 +68,13 @@ def marked_photograph(
     return part("photograph", drawn, (width, height), source, identity, caption, unit * LETTER_PX)
 
 
-def legend(kinds: Sequence[str]) -> Markup:
-    """Return the lines of these kinds of marks with their names."""
-    return part("mark_legend", [(kind, *MARKS[kind]) for kind in MARKS if kind in kinds])
+def legend(names: Mapping[Kind, str]) -> Markup:
+    """Return the lines of these kinds of marks with their signs and names."""
+    return part("mark_legend", [(kind, SIGNS.get(kind, ""), name) for kind, name in names.items()])
 
 
 def _quiet_first(marks: Sequence[Mark]) -> list[Mark]:
-    return sorted(marks, key=lambda mark: mark.kind != "both")
+    return sorted(marks, key=lambda mark: mark.kind not in SAME)
 
 
 def _plates(marks: Sequence[Mark], size: tuple[int, int], letter: float) -> list[_Plate]:
@@ -82,12 +83,12 @@ def _plates(marks: Sequence[Mark], size: tuple[int, int], letter: float) -> list
     for mark in marks:
         if not mark.text:
             continue
-        words = f"{MARKS[mark.kind][0]} {mark.text}".strip()
-        text = words if len(words) <= LONGEST_TEXT else f"{words[: LONGEST_TEXT - 1]}…"
+        text = mark.text if len(mark.text) <= LONGEST_TEXT else f"{mark.text[: LONGEST_TEXT - 1]}…"
         width, height = (len(text) * LETTER_WIDTH + 0.7) * letter, PLATE_HEIGHT * letter
-        x = min(max(mark.box.x, 0.0), max(size[0] - width, 0.0))
-        bottom = mark.box.y + mark.box.height
-        tops = [y for y in (mark.box.y - height, mark.box.y, bottom, bottom - height) if 0 <= y <= size[1] - height] or [0.0]
+        left, top, _, down = mark.box
+        x = min(max(left, 0.0), max(size[0] - width, 0.0))
+        heights = (top - height, top, top + down, top + down - height, top - 2 * height, top + height, top + down + height)
+        tops = [y for y in heights if 0 <= y <= size[1] - height] or [0.0]
         places = [_Plate(mark.kind, text, x, y, width, height) for y in tops]
         plates.append(next((plate for plate in places if not any(map(plate.covers, plates))), places[0]))
     return plates

@@ -12,10 +12,10 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.show.run_pair import NO_INTERVAL, FactPair, PairedFigure, RunPair, interval_text, pair_of
 from edgemeter.collector.show.series_style import numbered_style
-from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases_by_number, summaries
-from edgemeter.collector.web.run import POINTS, read_run
+from edgemeter.collector.web.run import POINTS
 from edgemeter.collector.web.run_samples import power_trace, thinned
 from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, grid, link, note, section, verdict_cell, with_small
 

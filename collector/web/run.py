@@ -7,7 +7,6 @@ import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
@@ -16,10 +15,9 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.run_specs import run_time_line
 from edgemeter.collector.charts.specs import ranked_bars
-from edgemeter.collector.index.index_file import WITH_ID
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.show.run_facts import facts_of, machine_facts
-from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
@@ -66,15 +64,6 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     p50 = figures.significant(record.latency.p50_ms)
     lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {record.verdict.state}.{label}"
     return View(f"Run {record.id}", join(parts), lead, _tables(record))
-
-
-def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, int]:
-    """Return the run of an id with its raw samples, and the number of its case; raises ConfigError if there is no such run."""
-    query = f"SELECT row, case_number FROM measured WHERE {WITH_ID} ORDER BY row DESC LIMIT 1"  # noqa: S608 - our own names
-    row = context.connection.execute(query, (run_id,)).fetchone()
-    if row is None:
-        raise ConfigError(f"there is no run {run_id!r}")
-    return context.source.one(row[0]), row[1]
 
 
 def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Markup:
