@@ -1,20 +1,21 @@
 """Predictions kept with a run: what was found in each photograph beside what is there; enough to say why two accuracies differ."""
 
 import base64
+import hashlib
 import zlib
+from collections.abc import Collection
 from typing import Annotated
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.types import Count, Ratio
 from edgemeter.agent.contract.record_accuracy import PackedPredictions
 
 # The record has room for so many characters of packed predictions: about a thousand photographs of COCO.
 LARGEST = 256 << 10
-# Where they take more, the lowest scores are left out step by step.
-_LEAST_SCORES = (0.1, 0.2, 0.3, 0.5)
+# Where they take more, the lowest scores are left out.
+_LEAST_SCORES = (0.1, 0.2)
 # What unpacks to more was not packed by us: JSON of boxes shrinks to a third or a quarter.
 _LARGEST_UNPACKED_BYTES = 8 << 20
 # Far above any photograph's side.
@@ -27,7 +28,7 @@ class KeptObject(msgspec.Struct, frozen=True, array_like=True):
     """An object in a photograph: annotated (without a score) or found.
 
     `label` is its index in `labels`; the box is in pixels of the upright photograph. An `ignored` annotation (a crowd) is not asked for,
-    and what lies on it is not false.
+    and what lies on it is not false. `group` is that of the annotation, where it has one.
     """
 
     label: Count
@@ -37,6 +38,7 @@ class KeptObject(msgspec.Struct, frozen=True, array_like=True):
     height: _Side
     score: Ratio | None = None
     ignored: bool = False
+    group: str | None = None
 
 
 class KeptPhotograph(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,7 @@ class KeptPhotograph(msgspec.Struct, frozen=True, kw_only=True):
     height: Count
     truth: tuple[KeptObject, ...] = ()
     found: tuple[KeptObject, ...] = ()
+    group: str | None = None
 
 
 class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,7 @@ class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     truth: Count
     best: tuple[tuple[Count, Ratio], ...]
+    group: str | None = None
 
 
 class KeptPredictions(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,18 +75,24 @@ _decoder = msgspec.json.Decoder(KeptPredictions)
 
 def pack(predictions: KeptPredictions) -> str:
     """Return them as zlib-compressed JSON in base85, boxes rounded to 0.1 px and scores to 0.001."""
-    return base64.b85encode(zlib.compress(msgspec.json.encode(_rounded(predictions)), 9)).decode()
+    return base64.b85encode(zlib.compress(msgspec.json.encode(_rounded(predictions)))).decode()
 
 
-def fitted(predictions: KeptPredictions) -> tuple[PackedPredictions | None, str | None]:
-    """Return them packed for the record, objects of low scores left out where there is no room for them; else why they do not fit."""
-    items = len(predictions.photographs) or len(predictions.answers)
-    for least_score in (predictions.least_score, *_LEAST_SCORES):
-        fewer = _from_score(predictions, max(least_score, predictions.least_score))
-        data = pack(fewer)
-        if len(data) <= LARGEST:
-            return PackedPredictions(items=items, least_score=fewer.least_score, data=data), None
-    return None, f"those of {count(items, 'item')} take more than {LARGEST >> 10} kB: evaluate on fewer (--subset)"
+def fitted(predictions: KeptPredictions) -> PackedPredictions | None:
+    """Return them packed for the record: where there is no room for all, without objects of low scores, then of fewer photographs.
+
+    Those are the same in every run: half of them, a quarter, ... by the smallest SHA-256 of the file name. None where not one fits.
+    """
+    items = predictions.photographs or predictions.answers
+    names = sorted((item.name for item in items), key=lambda name: hashlib.sha256(name.encode()).digest())
+    while names:
+        for least_score in (predictions.least_score, *_LEAST_SCORES):
+            fewer = _part(predictions, frozenset(names), max(least_score, predictions.least_score))
+            data = pack(fewer)
+            if len(data) <= LARGEST:
+                return PackedPredictions(items=len(names), least_score=fewer.least_score, data=data)
+        names = names[: len(names) // 2]
+    return None
 
 
 def unpack(text: str) -> KeptPredictions:
@@ -118,16 +128,19 @@ def _check(predictions: KeptPredictions) -> None:
     names = [item.name for item in (*predictions.photographs, *predictions.answers)]
     if len(set(names)) < len(names):
         raise ValueError("two items have one name")
-    if any(thing.score is None for photograph in predictions.photographs for thing in photograph.found):
-        raise ValueError("a found object has no score")
+    scores = [[thing.score if thing.score is not None else -1 for thing in photograph.found] for photograph in predictions.photographs]
+    if any(min(of_photo, default=0) < 0 or sorted(of_photo, reverse=True) != of_photo for of_photo in scores):
+        raise ValueError("a found object has no score, or a better one follows it")
 
 
-def _from_score(predictions: KeptPredictions, least_score: float) -> KeptPredictions:
+def _part(predictions: KeptPredictions, names: Collection[str], least_score: float) -> KeptPredictions:
     photographs = tuple(
         msgspec.structs.replace(photo, found=tuple(thing for thing in photo.found if (thing.score or 0) >= least_score))
         for photo in predictions.photographs
+        if photo.name in names
     )
-    return msgspec.structs.replace(predictions, least_score=least_score, photographs=photographs)
+    answers = tuple(answer for answer in predictions.answers if answer.name in names)
+    return msgspec.structs.replace(predictions, least_score=least_score, photographs=photographs, answers=answers)
 
 
 def _rounded(predictions: KeptPredictions) -> KeptPredictions:
@@ -144,4 +157,5 @@ def _rounded(predictions: KeptPredictions) -> KeptPredictions:
 
 def _rounded_object(thing: KeptObject) -> KeptObject:
     x, y, width, height = (round(pixels, 1) for pixels in (thing.x, thing.y, thing.width, thing.height))
-    return KeptObject(thing.label, x, y, width, height, None if thing.score is None else round(thing.score, 3), thing.ignored)
+    score = None if thing.score is None else round(thing.score, 3)
+    return KeptObject(thing.label, x, y, width, height, score, thing.ignored, thing.group)

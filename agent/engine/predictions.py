@@ -191,7 +191,8 @@ def _kept(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None) -> tu
     predictions = getattr(model.work, "predictions", None)
     if predictions is None or model.card is None:
         return None, f"the task {model.card.task if model.card else None} keeps no predictions: only detectors and classifiers do"
-    return fitted(predictions())
+    packed = fitted(predictions())
+    return packed, None if packed else "not one fits beside the labels: give shorter labels in the card"
 
 
 def _score(model: LoadedModel, work: Task, case: Case, emit: Emit, *, corrupt: bool) -> Accuracy | None:

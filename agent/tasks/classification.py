@@ -84,13 +84,22 @@ class Classification:
 
     def predictions(self) -> KeptPredictions:
         """Return the five best classes of each item beside its annotated one; there must be ground truth."""
-        truth, labels = self._truth or (), self._model.output.labels
+        truth, names = self._truth or (), [item.name for item in self._data.items]
+        # A class before the first of the annotations is the model's background.
+        before = max(-self._model.output.label_offset, 0)
         answers = tuple(
-            KeptAnswer(name=self._data.items[index].name, truth=truth[index], best=tuple(zip(best, self._confidences[index], strict=True)))
+            KeptAnswer(
+                name=names[index],
+                truth=before + truth[index],
+                best=tuple((before + label, score) for label, score in zip(best, self._confidences[index], strict=True)),
+                group=(self._data.groups or {}).get(names[index]),
+            )
             for index, best in sorted(self._predictions.items())
         )
+        labels = ("background",) * before + tuple(self._model.output.labels)
         count = 1 + max(max(answer.truth, *(label for label, _ in answer.best)) for answer in answers)
-        return KeptPredictions(labels=labels if len(labels) >= count else tuple(map(str, range(count))), least_score=0.0, answers=answers)
+        numbers = ("background",) * before + tuple(map(str, range(count - before)))
+        return KeptPredictions(labels=labels if len(labels) >= count else numbers, least_score=0.0, answers=answers)
 
     def _shifted(self, truth: Sequence[int], top1: int) -> tuple[str, ...]:
         """Return what an index that counts from another class than the model would explain: more correct predictions one class further."""

@@ -23,24 +23,34 @@ def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str,
     label_of = {category["id"]: index for index, category in enumerate(truth["categories"])}
     annotations: defaultdict[int, list[KeptObject]] = defaultdict(list)
     for annotation in truth["annotations"]:
-        is_crowd = bool(annotation["iscrowd"])
-        annotations[annotation["image_id"]].append(_object(label_of[annotation["category_id"]], annotation["bbox"], None, is_crowd))
+        box = _box(annotation["bbox"])
+        group = None if annotation.get("group") is None else str(annotation["group"])
+        thing = KeptObject(label_of[annotation["category_id"]], *box, None, bool(annotation["iscrowd"]), group)
+        annotations[annotation["image_id"]].append(thing)
+    groups = {image["id"]: str(image["group"]) for image in truth["images"] if image.get("group") is not None}
     rows = rows[(rows[:, 5] >= LEAST_SCORE) & np.isfinite(rows).all(axis=1)]
     rows = rows[np.lexsort((-rows[:, 5], rows[:, 0]))]
     found: defaultdict[int, list[KeptObject]] = defaultdict(list)
     for image_id, *box, score, category in rows.tolist():
         if len(found[image_id]) < MOST_OBJECTS:
-            found[image_id].append(_object(label_of[category], box, min(score, 1.0)))
+            found[image_id].append(KeptObject(label_of[category], *_box(box), min(score, 1.0)))
     return KeptPredictions(
         labels=tuple(category["name"] for category in truth["categories"]),
         least_score=LEAST_SCORE,
         photographs=tuple(
-            KeptPhotograph(name=name, width=width, height=height, truth=tuple(annotations[number]), found=tuple(found[number]))
+            KeptPhotograph(
+                name=name,
+                width=width,
+                height=height,
+                truth=tuple(annotations[number]),
+                found=tuple(found[number]),
+                group=groups.get(number),
+            )
             for number, name, width, height in photographs
         ),
     )
 
 
-def _object(label: int, box: Sequence[float], score: float | None, is_ignored: bool = False) -> KeptObject:  # noqa: FBT001, FBT002
-    x, y, width, height = np.clip(box, [-FARTHEST_PX, -FARTHEST_PX, 0, 0], FARTHEST_PX).tolist()
-    return KeptObject(label, x, y, width, height, score, is_ignored)
+def _box(box: Sequence[float]) -> list[float]:
+    sides: list[float] = np.clip(box, [-FARTHEST_PX, -FARTHEST_PX, 0, 0], FARTHEST_PX).tolist()
+    return sides

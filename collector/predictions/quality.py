@@ -1,0 +1,240 @@
+"""The quality of the kept predictions of one run: confusion matrix, precision and recall, best threshold, calibration."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.contract.kept_predictions import KeptPredictions
+from edgemeter.collector.predictions.matching import FALSE, IGNORED, IOU, match_all, match_labels, overlaps
+
+# What is shown of a detector where nothing else is asked for.
+SCORE = 0.25
+BACKGROUND = "background"
+RECALLS = 101
+BINS = 10
+# Parts of the items of which one after the other is left out for the bounds of the calibration error; fewer items have none.
+PARTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConfusionMatrix:
+    """Counts of objects (or items) by annotated label (row) and predicted label (column).
+
+    Of a detector the last row and column are `background`: objects found where nothing is annotated, and annotated ones missed.
+    """
+
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionRecallCurve:
+    """Precision at 101 recalls from 0 to 1, as COCO's evaluation interpolates it at IoU 0.5; its mean is AP50. Crowds are not counted."""
+
+    label: str | None
+    objects: int
+    precisions: tuple[float, ...]
+
+    @property
+    def ap50(self) -> float:
+        """Return the mean precision."""
+        return sum(self.precisions) / len(self.precisions)
+
+
+@dataclass(frozen=True, slots=True)
+class BestThreshold:
+    """The score from which on objects are to be shown for the highest F1 (IoU 0.5), with what is then right, false and missed."""
+
+    label: str | None
+    score: float
+    f1: float
+    precision: float
+    recall: float
+    right: int
+    false: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationBin:
+    """Predictions with a score from `low` to `high`: how many, their mean score, and the share that is right; None of no prediction."""
+
+    low: float
+    high: float
+    count: int
+    mean_score: float | None
+    right_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Expected calibration error: how far scores are from the share of right predictions, over ten bins weighted by their counts.
+
+    `by_chance` is the error that a perfectly calibrated model shows on as many predictions. The bounds (95%) are by a jackknife over the
+    items, the lower one less `by_chance`; `reason` is why there are none. `error` and `by_chance` are None without predictions.
+    """
+
+    error: float | None
+    by_chance: float | None
+    low: float | None
+    high: float | None
+    count: int
+    bins: tuple[CalibrationBin, ...]
+    reason: str | None = None
+
+
+def confusion(kept: KeptPredictions, score: float = SCORE, iou: float = IOU) -> ConfusionMatrix:
+    """Return the confusion matrix; of a detector of the objects with at least this score."""
+    counts: Counter[tuple[int, int]] = Counter((answer.truth, answer.best[0][0]) for answer in kept.answers if answer.best)
+    is_detector, background = not kept.answers, len(kept.labels)
+    for photograph in kept.photographs:
+        matched = match_all(photograph, score, iou)
+        for thing, index in zip(photograph.truth, matched.found_of, strict=True):
+            if not thing.ignored:
+                counts[thing.label, background if index is None else photograph.found[index].label] += 1
+        for thing, match in zip(photograph.found, matched.truth_of, strict=False):
+            counts[background, thing.label] += match == FALSE
+    size = background + is_detector
+    rows = tuple(tuple(counts[row, column] for column in range(size)) for row in range(size))
+    return ConfusionMatrix((*kept.labels, *[BACKGROUND] * is_detector), rows)
+
+
+def precision_recall(kept: KeptPredictions, label: str | None = None) -> PrecisionRecallCurve | None:
+    """Return the curve of a label, or with None the mean over all labels that are annotated; None where there is nothing to find.
+
+    Below the least score that is kept there is no recall: the precision there is 0, as COCO counts it.
+    """
+    found = _FoundObjects.of(kept)
+    if label is not None:
+        index = _label_index(kept, label)
+        return found.curve(index, label) if found.objects[index] else None
+    curves = [found.curve(index, name).precisions for index, name in enumerate(kept.labels) if found.objects[index]]
+    if not curves:
+        return None
+    return PrecisionRecallCurve(None, int(found.objects.sum()), tuple(np.mean(curves, axis=0).tolist()))
+
+
+def best_threshold(kept: KeptPredictions) -> tuple[BestThreshold, ...]:
+    """Return the best threshold for all labels together (`label` None), then that of each label of which an object was found rightly."""
+    found = _FoundObjects.of(kept)
+    best = [found.best(None, None), *(found.best(index, name) for index, name in enumerate(kept.labels))]
+    return tuple(threshold for threshold in best if threshold is not None)
+
+
+def calibration(kept: KeptPredictions) -> Calibration:
+    """Return the calibration error: of a detector of all kept objects (right at IoU 0.5), of a classifier of the best classes."""
+    if kept.answers:
+        items = np.arange(len(kept.answers))
+        scores = np.array([answer.best[0][1] if answer.best else 0.0 for answer in kept.answers])
+        is_right = np.array([bool(answer.best) and answer.best[0][0] == answer.truth for answer in kept.answers])
+    else:
+        found = _FoundObjects.of(kept)
+        items, scores, is_right = found.photographs, found.scores, found.is_right
+    count_of_items = len(kept.answers) or len(kept.photographs)
+    # By item and bin: predictions, the sum of their scores, and how many are right.
+    sums = np.zeros((3, count_of_items, BINS))
+    bins = np.minimum((scores * BINS).astype(int), BINS - 1)
+    for sum_of, values in zip(sums, (np.ones(len(scores)), scores, is_right.astype(float)), strict=True):
+        np.add.at(sum_of, (items, bins), values)
+    counts, score_sums, rights = (sum_of.sum(axis=0) for sum_of in sums)
+    edges = [index / BINS for index in range(BINS + 1)]
+    described = tuple(
+        CalibrationBin(low, high, int(count), *((score_sum / count, right / count) if count else (None, None)))
+        for low, high, count, score_sum, right in zip(edges, edges[1:], counts.tolist(), score_sums.tolist(), rights.tolist(), strict=False)
+    )
+    error, by_chance = _calibration_error(sums.sum(axis=1)), _error_by_chance(counts, score_sums)
+    reach, reason = _calibration_reach(sums)
+    bounds = (None, None) if reach is None else (max(error - by_chance - reach, 0.0), min(error + reach, 1.0))
+    return Calibration(*((error, by_chance) if len(scores) else (None, None)), *bounds, len(scores), described, reason)
+
+
+def _calibration_error(sums: NDArray[np.float64]) -> float:
+    counts, score_sums, rights = sums
+    return float(np.abs(score_sums - rights).sum() / max(counts.sum(), 1.0))
+
+
+def _error_by_chance(counts: NDArray[np.float64], score_sums: NDArray[np.float64]) -> float:
+    """Return the mean absolute deviation of binomial counts, as that of a normal distribution."""
+    means = score_sums / np.maximum(counts, 1)
+    return float(np.sqrt(2 / np.pi * counts * means * (1 - means)).sum() / max(counts.sum(), 1.0))
+
+
+def _calibration_reach(sums: NDArray[np.float64]) -> tuple[float | None, str | None]:
+    """Return how far the bounds reach from the error by the spread over items, else why that is not known; `sums` are by item and bin."""
+    items = np.flatnonzero(sums[0].sum(axis=1))
+    if len(items) < PARTS:
+        return None, f"too few: {len(items)} items with predictions, bounds need {PARTS}"
+    # Every twentieth of the items, which are in the order of their names, is left out.
+    values = [_calibration_error(sums.sum(axis=1) - sums[:, items[part::PARTS]].sum(axis=1)) for part in range(PARTS)]
+    spread = jackknife_error(values)
+    if spread is None:
+        return None, "no part of the items moves it"
+    return student_quantile(0.95, jackknife_freedom(values)) * spread, None
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundObjects:
+    """All found objects that count, best score first, with labels, photographs (indices), and whether each is right; objects by label."""
+
+    scores: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    photographs: NDArray[np.int64]
+    is_right: NDArray[np.bool_]
+    objects: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, kept: KeptPredictions) -> "_FoundObjects":
+        """Return those of a detector; raises ConfigError of a classifier."""
+        if kept.answers:
+            raise ConfigError("a classifier finds no objects: it has a confusion matrix and a calibration, and no curve or threshold")
+        rows: list[tuple[float, int, int, bool]] = []
+        objects = np.zeros(len(kept.labels), np.int64)
+        for number, photograph in enumerate(kept.photographs):
+            for thing in photograph.truth:
+                objects[thing.label] += not thing.ignored
+            matches = match_labels(photograph, overlaps(photograph.found, photograph.truth))
+            rows += [
+                (thing.score or 0.0, thing.label, number, match >= 0)
+                for thing, match in zip(photograph.found, matches, strict=True)
+                if match != IGNORED
+            ]
+        scores, labels, photographs, is_right = (np.array([row[column] for row in rows]) for column in range(4))
+        order = np.argsort(-scores.astype(float), kind="mergesort")
+        return cls(
+            scores.astype(float)[order], labels.astype(int)[order], photographs.astype(int)[order], is_right.astype(bool)[order], objects
+        )
+
+    def curve(self, label: int, name: str) -> PrecisionRecallCurve:
+        """Return the curve of a label that has objects; as `accumulate` of cocoapi's `cocoeval.py`."""
+        is_right = self.is_right[self.labels == label]
+        right = np.cumsum(is_right)
+        precision = np.maximum.accumulate((right / np.arange(1, len(right) + 1))[::-1])[::-1]
+        first = np.searchsorted(right / self.objects[label], np.linspace(0, 1, RECALLS), side="left")
+        precisions = np.append(precision, 0.0)[np.minimum(first, len(right))]
+        return PrecisionRecallCurve(name, int(self.objects[label]), tuple(precisions.tolist()))
+
+    def best(self, label: int | None, name: str | None) -> BestThreshold | None:
+        """Return the best threshold of a label, or of all; of equally good ones the highest. None where nothing is found rightly."""
+        chosen = slice(None) if label is None else self.labels == label
+        scores, right = self.scores[chosen], np.cumsum(self.is_right[chosen])
+        objects = int(self.objects.sum() if label is None else self.objects[label])
+        if not len(right) or right[-1] == 0:
+            return None
+        shown = np.arange(1, len(right) + 1)
+        f1 = 2 * right / (shown + objects)
+        # Objects of one score are shown together.
+        f1[:-1][scores[:-1] == scores[1:]] = -1
+        at = int(f1.argmax())
+        count, total = int(right[at]), int(shown[at])
+        return BestThreshold(name, float(scores[at]), float(f1[at]), count / total, count / objects, count, total - count, objects - count)
+
+
+def _label_index(kept: KeptPredictions, label: str) -> int:
+    if label not in kept.labels:
+        raise ConfigError(f"no label is called {label!r}: {near(label, kept.labels)}")
+    return kept.labels.index(label)
