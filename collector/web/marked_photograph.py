@@ -1,9 +1,10 @@
 """A photograph with the boxes of several panels side by side, drawn as SVG: what is there, and what each run found of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
-from edgemeter.collector.predictions.differences import SAME, Kind
+from edgemeter.collector.predictions.differences import SAME, Kind, ObjectMark, PhotographDifferences, Side
 from edgemeter.collector.web.markup import Markup, part
 
 # The signs of the kinds of differences; each has a colour and a line of its own in the style sheet too: one of the three is enough.
@@ -13,7 +14,7 @@ SIGNS: Mapping[Kind, str] = {
     "false": "+",
     "moved": "\N{LEFT RIGHT ARROW}",
     "gained": "\N{CHECK MARK}",
-    "false-gone": "\N{CHECK MARK}",
+    "false-gone": "+",
 }
 # The panel of a desk's page, px, in which a plate's letters are as large as the page's small ones.
 PANEL_PX, LETTER_PX = 400.0, 11.5
@@ -68,9 +69,32 @@ def marked_photograph(
     return part("photograph", drawn, (width, height), source, identity, caption, unit * LETTER_PX)
 
 
-def legend(names: Mapping[Kind, str]) -> Markup:
-    """Return the lines of these kinds of marks with their signs and names."""
-    return part("mark_legend", [(kind, SIGNS.get(kind, ""), name) for kind, name in names.items()])
+def panels_of(photograph: PhotographDifferences, headings: Mapping[Side, str], names: Mapping[Kind, str]) -> list[PhotographPanel]:
+    """Return a panel for each side in `headings`; `names` are the kinds of differences in words. What the device misses is marked there."""
+    marks: dict[Side, list[Mark]] = {side: [] for side in headings}
+    for _, of_thing in groupby(photograph.marks, key=lambda mark: mark.thing):
+        sides = {mark.side: mark for mark in of_thing}
+        if "truth" in sides and "device" not in sides and next(iter(sides.values())).kind == "missed":
+            sides["device"] = replace(sides["truth"], side="device")
+        for side, mark in sides.items():
+            if side in marks and mark.box:
+                marks[side].append(_mark(mark, names.get(mark.kind, "")))
+    return [PhotographPanel(heading, tuple(marks[side])) for side, heading in headings.items()]
+
+
+def _mark(mark: ObjectMark, name: str) -> Mark:
+    words = mark.label if mark.score is None else f"{mark.label} {mark.score:.2f}".replace(" 0.", " .")
+    # The sign stands where the difference is; a box that moved has no need of a name where it was.
+    is_there = mark.side == ("reference" if mark.kind == "false-gone" else "device")
+    is_quiet = mark.kind in SAME or (mark.kind == "moved" and not is_there)
+    text = "" if is_quiet else f"{SIGNS[mark.kind]} {words}" if is_there else words
+    return Mark(mark.kind, mark.box or (0, 0, 0, 0), text, f"{words}: {name}")
+
+
+def legend(headings: Sequence[str], names: Mapping[Kind, str], counts: Mapping[Kind, Sequence[int]], *, has_lines: bool) -> Markup:
+    """Return the kinds of marks in a table, each with its line, sign and name, and how often there are such objects."""
+    rows = [(kind, f"{SIGNS.get(kind, '')} {names[kind]}".strip(), numbers) for kind, numbers in counts.items()]
+    return part("mark_table", headings, rows, has_lines)
 
 
 def _quiet_first(marks: Sequence[Mark]) -> list[Mark]:

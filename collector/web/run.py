@@ -22,6 +22,7 @@ from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
 from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
+from edgemeter.collector.web.why import why
 
 NS_MS = 1e-6
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
@@ -48,6 +49,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         link(links.to("device", fleet=record.fleet, device=record.device), record.device),
         *((", job ", link(links.to("jobs", job=record.job), record.job)) if record.job else ()),
     )  # fmt: skip
+    lost, lost_tables = why(context, {"this run": record})
     parts = [
         trail,
         _compare_with(context, record, number),
@@ -55,6 +57,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         section("latency", *_time_line(context, record), _latency(context, record)),
         section("energy", "Energy", energy_budget(context, record)),
         section("accuracy", "Accuracy", _accuracy(record)),
+        *([lost] if record.accuracy else []),
         section("conditions", "Before, during, after", _conditions(record)),
         section("machine", "The machine", part("facts", machine_facts(record))),
         section("everything", "Everything in the record", _everything(record)),
@@ -63,7 +66,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     label = "" if provenance == "measured" else f" {provenance.capitalize()}: none of its figures was measured in this run."
     p50 = figures.significant(record.latency.p50_ms)
     lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {record.verdict.state}.{label}"
-    return View(f"Run {record.id}", join(parts), lead, _tables(record))
+    return View(f"Run {record.id}", join(parts), lead, (*_tables(record), *lost_tables))
 
 
 def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Markup:

@@ -1,24 +1,22 @@
 """Why an accuracy is what it is, or why two differ: what the kept predictions show, object by object, on the page of a run or of two."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
 
 import msgspec
 
-from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.kept_predictions import KeptPhotograph, KeptPredictions, unpack
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import ViewTable
-from edgemeter.collector.predictions.differences import SIZES, WORSE, Kind, PhotographDifferences, PredictionDifferences, differences
+from edgemeter.collector.predictions.differences import SIZES, WORSE, Kind, PhotographDifferences, PredictionDifferences, Side, differences
 from edgemeter.collector.predictions.quality import BestThreshold, best_threshold, calibration, confusion, precision_recall
 from edgemeter.collector.show.accuracy_charts import confusion_chart, precision_recall_chart, reliability_chart
+from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.marked_photograph import SIGNS, legend, marked_photograph
+from edgemeter.collector.web.marked_photograph import SIGNS, legend, marked_photograph, panels_of
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
-from edgemeter.collector.web.view import FileLinks, View, ViewColumn, folded_note, grid, note, plain_table, section
-from edgemeter.collector.web.why_panels import PanelNames, panels_of
+from edgemeter.collector.web.view import FileLinks, ViewColumn, folded_section, grid, note, plain_table, section
 
 # How many photographs a page shows, the worst first, and how many classes.
 WORST, CLASSES = 8, 20
@@ -50,9 +48,9 @@ class _Subject:
     names: Mapping[Kind, str]
 
     @property
-    def panels(self) -> PanelNames:
+    def panels(self) -> Mapping[Side, str]:
         """Return the headings of the panels by the side that they show."""
-        sides = ("reference", "device")[-len(self.runs) :]
+        sides: Sequence[Side] = ("reference", "device")[-len(self.runs) :]
         headings = [
             f"{name}: {run.precision} on {run.runtime.name}, {run.device}" if len(self.runs) > 1 else f"{run.precision} on {run.device}"
             for name, run in self.runs.items()
@@ -64,27 +62,31 @@ def why(context: ViewContext, runs: Mapping[str, RunRecord]) -> tuple[Markup, tu
     """Return the section of one run against what is there, or of two (A and B), and its tables; of none without kept predictions."""
     heading = "Why the accuracies differ" if len(runs) > 1 else "Where the accuracy is lost"
     reasons = [run.predictions_reason or NOT_KEPT.format(run=name) for name, run in runs.items() if not run.predictions]
+    if reasons:
+        return section("why", heading, note(_sentence("; ".join(reasons)))), ()
     try:
         kept = {name: unpack(run.predictions.data) for name, run in runs.items() if run.predictions}
-        if reasons:
-            raise ConfigError("; ".join(reasons))
         subject = _of_one(runs, kept) if len(runs) == 1 else _Subject(runs, kept, differences(*kept.values()), OF_TWO)
     except ConfigError as error:
-        return section("why", heading, note(f"{str(error)[:1].upper()}{str(error)[1:]}.")), ()
+        return section("why", heading, note(_sentence(str(error)))), ()
     kinds, objects = _kinds(subject)
     classes, labels = _classes(subject)
     thresholds, bests = _thresholds(subject)
-    content = [element("p", None, _summary(subject)), kinds, _worst(context, subject), _charts(context, subject), thresholds, classes]
-    return section("why", heading, *content), (objects, labels, *bests)
+    tables = (objects, labels, *bests)
+    content = [element("p", None, _summary(subject)), kinds, _worst(context, subject)]
+    curves = [_charts(context, subject), thresholds]
+    return join([section("why", heading, *content), section("curves", "Confusions, curves and thresholds", *curves), classes]), tables
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _of_one(runs: Mapping[str, RunRecord], kept: Mapping[str, KeptPredictions]) -> _Subject:
     """Return a run against one that finds exactly what is there; that no box is exactly there is no difference."""
     (predictions,) = kept.values()
     photographs = tuple(
-        msgspec.structs.replace(
-            photo, found=tuple(msgspec.structs.replace(thing, score=1.0) for thing in photo.truth if not thing.ignored)
-        )
+        msgspec.structs.replace(photo, found=tuple(msgspec.structs.replace(thing, score=1.0) for thing in photo.truth if not thing.ignored))
         for photo in predictions.photographs
     )
     answers = tuple(msgspec.structs.replace(answer, best=((answer.truth, 1.0),)) for answer in predictions.answers)
@@ -93,12 +95,123 @@ def _of_one(runs: Mapping[str, RunRecord], kept: Mapping[str, KeptPredictions]) 
 
 
 def _summary(subject: _Subject) -> str:
-    count = subject.compared.counts.get
-    score = f"Of objects found with a score of at least {subject.compared.score:g}, " if next(iter(subject.kept.values())).photographs else ""
-    if len(subject.runs) == 1:
-        text = f"{score}this run misses {count('missed', 0):,}, calls {count('other-class', 0):,} something else"
-        return f"{text}, and finds {count('false', 0):,} where nothing is.".capitalize()
-    lowered = f" ({subject.compared.lowered:,} of them it finds with a lower score)" if subject.compared.lowered else ""
-    text = f"{score}B misses {count('missed', 0):,} that A finds{lowered}, calls {count('other-class', 0):,} something else"
-    text += f", and finds {count('false', 0):,} where nothing is; it finds {count('gained', 0):,} that A does not."
-    return f"{text}{f' {subject.compared.note}.' if subject.compared.note else ''}"
+    """Return in a sentence in what the run, or B, is worse, and what B does better."""
+    compared, is_pair = subject.compared, len(subject.runs) > 1
+    lowered = f" ({compared.lowered:,} of them it finds with a lower score)" if compared.lowered and is_pair else ""
+    clauses = {
+        "missed": f"misses {{:,}}{f' that A finds{lowered}' if is_pair else ''}",
+        "other-class": "calls {:,} another class",
+        "false": "finds {:,} where nothing is",
+        "gained": "finds {:,} that A does not",
+    }
+    words = [clause.format(compared.counts[kind]) for kind, clause in clauses.items() if compared.counts.get(kind)]
+    threshold = f" with a score of at least {compared.score:g}" if compared.by_size else ""
+    text = f"Of objects{threshold}, {'B' if is_pair else 'the run'} {listed(words)}." if words else "No object differs."
+    return f"{text}{f' {_sentence(compared.note)}' if compared.note else ''}"
+
+
+def _kinds(subject: _Subject) -> tuple[Markup, ViewTable]:
+    """Return how many objects are of each kind, in all and by size, which is the legend of the photographs too."""
+    compared = subject.compared
+    columns = {"all": compared.counts, **{size: compared.by_size[size] for size in SIZES if size in compared.by_size}}
+    counts = {kind: [column.get(kind, 0) for column in columns.values()] for kind in subject.names if compared.counts.get(kind)}
+    headings = ["Objects", *(name.capitalize() for name in columns)]
+    markup = legend(headings, subject.names, counts, has_lines=bool(compared.by_size))
+    return markup, ViewTable("objects", ("kind", *columns), tuple((kind, *numbers) for kind, numbers in counts.items()))
+
+
+def _classes(subject: _Subject) -> tuple[Markup, ViewTable]:
+    by_label = sorted(subject.compared.by_label.items(), key=lambda entry: -sum(entry[1].get(kind, 0) for kind in WORSE))
+    columns: list[ViewColumn[tuple[str, Mapping[str, int]]]] = [ViewColumn("class", "Class", lambda entry: entry[0], is_text=True)]
+    columns += [_of_kind(kind, name) for kind, name in subject.names.items() if kind in subject.compared.counts]
+    table, _ = grid("classes", columns, by_label[:CLASSES])
+    summary = f"the {CLASSES} with the most errors of {len(by_label)}" if len(by_label) > CLASSES else f"{len(by_label)}"
+    return folded_section("classes", "Differences by class", summary, table), plain_table("classes", columns, by_label)
+
+
+def _of_kind(kind: Kind, name: str) -> ViewColumn[tuple[str, Mapping[str, int]]]:
+    return ViewColumn(
+        kind.replace("-", "_"), SHORT.get(kind, kind.replace("-", " ").capitalize()), lambda entry: entry[1].get(kind, 0), explanation=name
+    )
+
+
+def _worst(context: ViewContext, subject: _Subject) -> Markup:
+    worst = [photo for photo in subject.compared.worst(WORST) if photo.worse or len(subject.runs) > 1]
+    if not worst:
+        return note("No object differs.")
+    if worst[0].width is None:
+        return _worst_answers(subject, worst)
+    pictures = [_photograph(context, subject, photo, f"photograph-{number}") for number, photo in enumerate(worst)]
+    heading = element("h3", None, f"The worst photographs side by side: {len(worst)} of {len(subject.compared.photographs):,}")
+    plain = NOTHING if context.photographs else note(PLAIN)
+    return join([heading, plain, *pictures])
+
+
+def _photograph(context: ViewContext, subject: _Subject, photo: PhotographDifferences, identity: str) -> Markup:
+    size = photo.width or 0, photo.height or 0
+    counts = {kind: sum(1 for kind_of in _kinds_of(photo) if kind_of == kind) for kind in SIGNS}
+    words = ", ".join(f"{number} {SHORT.get(kind, kind)}" for kind, number in counts.items() if number and kind in subject.names)
+    caption = f"{photo.name}: {words}. {size[0]:,} x {size[1]:,} pixels"
+    source = None
+    if context.photographs:
+        file = KeptPhotograph(name=photo.name, width=size[0], height=size[1])
+        try:
+            if isinstance(context.links, FileLinks):
+                source = context.photographs.data_address(file)
+            else:
+                source = context.photographs.address(next(iter(subject.runs.values())).id, file)
+        except ConfigError as error:
+            caption += f"; not shown: {error}"
+    return marked_photograph(panels_of(photo, subject.panels, subject.names), size, source, identity, f"{caption}.")
+
+
+def _kinds_of(photo: PhotographDifferences) -> list[Kind]:
+    return list({mark.thing: mark.kind for mark in photo.marks}.values())
+
+
+def _worst_answers(subject: _Subject, worst: Sequence[PhotographDifferences]) -> Markup:
+    columns: list[ViewColumn[PhotographDifferences]] = [
+        ViewColumn("name", "Item", lambda photo: photo.name, is_text=True),
+        *(_of_side(side, heading) for side, heading in subject.panels.items()),
+    ]
+    return join([element("h3", None, "Items that differ"), grid("items", columns, worst)[0]])
+
+
+def _of_side(side: Side, heading: str) -> ViewColumn[PhotographDifferences]:
+    def answer(photo: PhotographDifferences) -> str | None:
+        mark = next((mark for mark in photo.marks if mark.side == side), None)
+        return None if mark is None else mark.label if mark.score is None else f"{mark.label} {mark.score:.2f}"
+
+    return ViewColumn(side, heading, answer, is_text=True)
+
+
+def _charts(context: ViewContext, subject: _Subject) -> Markup:
+    kept = subject.kept
+    curves = {name: curve for name, side in kept.items() if side.photographs and (curve := precision_recall(side))}
+    charts = [
+        *([precision_recall_chart(curves)] if curves else []),
+        reliability_chart({name: calibration(side) for name, side in kept.items()}),
+        confusion_chart([confusion(side, subject.compared.score) for side in kept.values()]),
+    ]
+    return part("gallery", [context.sheet.draw(chart) for chart in charts if chart])
+
+
+def _thresholds(subject: _Subject) -> tuple[Markup, tuple[ViewTable, ...]]:
+    bests = {name: best_threshold(side) for name, side in subject.kept.items() if side.photographs}
+    lines = [(name, best[0]) for name, best in bests.items() if best]
+    if not lines:
+        return NOTHING, ()
+    table, plain = grid("thresholds", _THRESHOLDS, lines)
+    return join([element("h3", None, "Best threshold: the score with the highest F1"), table]), (plain,)
+
+
+_THRESHOLDS: list[ViewColumn[tuple[str, BestThreshold]]] = [
+    ViewColumn("run", "Run", lambda line: line[0], is_text=True),
+    *(
+        ViewColumn(
+            name, name.capitalize(), lambda line, name=name: getattr(line[1], name), lambda line, name=name: f"{getattr(line[1], name):.3f}"
+        )
+        for name in ("score", "f1", "precision", "recall")
+    ),
+    *(ViewColumn(name, name.capitalize(), lambda line, name=name: getattr(line[1], name)) for name in ("right", "false", "missed")),
+]

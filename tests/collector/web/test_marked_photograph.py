@@ -8,7 +8,13 @@ from edgemeter.agent.contract.kept_predictions import KeptObject
 from edgemeter.collector.web.marked_photograph import MARKS, Mark, PhotographPanel, legend, marked_photograph
 from tests.fixtures.hostile import MARKUP
 
-BOXES = {"both": (10, 20, 30, 40), "missed": (100.5, 0, 50, 60), "false": (600, 400, 39, 79), "moved": (300, 300, 20, 10), "other": (5, 470, 9, 9)}
+BOXES = {
+    "both": (10, 20, 30, 40),
+    "missed": (100.5, 0, 50, 60),
+    "false": (600, 400, 39, 79),
+    "moved": (300, 300, 20, 10),
+    "other": (5, 470, 9, 9),
+}
 
 
 def drawing(*panels, size=(640, 480), source="data:x", caption="a.jpg"):

@@ -63,7 +63,12 @@ def test_a_photograph_that_is_missing_garbled_other_or_huge_says_so(tmp_path):
     save(tmp_path / "other.png", SIDE, SIDE + 1)
     save(tmp_path / "huge.png", 10_100, 10_000)
     sizes = {"garbled.jpg": (8, 8), "other.png": (8, 8), "huge.png": (10_100, 10_000), "missing.jpg": (8, 8)}
-    reasons = {"garbled.jpg": "cannot be read", "other.png": "is another: 8 x 9", "huge.png": "cannot be read|too large", "missing.jpg": "not in"}
+    reasons = {
+        "garbled.jpg": "cannot be read",
+        "other.png": "is another: 8 x 9",
+        "huge.png": "cannot be read|too large",
+        "missing.jpg": "not in",
+    }
     assert 10_100 * 10_000 > MOST_PIXELS
     for name, (width, height) in sizes.items():
         with table_row(name), pytest.raises(ConfigError, match=reasons[name]) as raised:
