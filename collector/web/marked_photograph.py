@@ -70,22 +70,27 @@ def marked_photograph(
 
 
 def panels_of(photograph: PhotographDifferences, headings: Mapping[Side, str], names: Mapping[Kind, str]) -> list[PhotographPanel]:
-    """Return a panel for each side in `headings`; `names` are the kinds of differences in words. What the device misses is marked there."""
+    """Return a panel for each side in `headings`; `names` are the kinds of differences in words.
+
+    With a reference, what the device misses is marked in its panel too; without one, a box is not exactly there and has not moved.
+    """
+    has_reference = "reference" in headings
     marks: dict[Side, list[Mark]] = {side: [] for side in headings}
     for _, of_thing in groupby(photograph.marks, key=lambda mark: mark.thing):
         sides = {mark.side: mark for mark in of_thing}
-        if "truth" in sides and "device" not in sides and next(iter(sides.values())).kind == "missed":
+        if has_reference and "device" not in sides and sides["truth" if "truth" in sides else "reference"].kind == "missed":
             sides["device"] = replace(sides["truth"], side="device")
         for side, mark in sides.items():
             if side in marks and mark.box:
-                marks[side].append(_mark(mark, names.get(mark.kind, "")))
+                kind = "both" if mark.kind == "moved" and not has_reference else mark.kind
+                at: Side = {"missed": "device" if has_reference else "truth", "false-gone": "reference"}.get(kind, "device")
+                marks[side].append(_mark(replace(mark, kind=kind), names.get(kind, ""), is_there=side == at))
     return [PhotographPanel(heading, tuple(marks[side])) for side, heading in headings.items()]
 
 
-def _mark(mark: ObjectMark, name: str) -> Mark:
+def _mark(mark: ObjectMark, name: str, *, is_there: bool) -> Mark:
     words = mark.label if mark.score is None else f"{mark.label} {mark.score:.2f}".replace(" 0.", " .")
     # The sign stands where the difference is; a box that moved has no need of a name where it was.
-    is_there = mark.side == ("reference" if mark.kind == "false-gone" else "device")
     is_quiet = mark.kind in SAME or (mark.kind == "moved" and not is_there)
     text = "" if is_quiet else f"{SIGNS[mark.kind]} {words}" if is_there else words
     return Mark(mark.kind, mark.box or (0, 0, 0, 0), text, f"{words}: {name}")

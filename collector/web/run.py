@@ -21,7 +21,7 @@ from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
-from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
+from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, link, note, section, verdict_cell
 from edgemeter.collector.web.why import why
 
 NS_MS = 1e-6
@@ -70,13 +70,15 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 
 
 def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Markup:
-    """Return the form that picks the run to compare with; nothing where the page has no such view."""
-    if context.links.to("pair", a=record.id) is None:
-        return NOTHING
+    """Return the form that picks the run to compare with; in a file, links to the pairs that it holds."""
     groups = {
         "Of this case": context.connection.execute(_OF_CASE, (number, record.id, OF_THE_CASE)).fetchall(),
         "Newest of other cases": context.connection.execute(_NEWEST, (record.model.name, number, OF_OTHERS)).fetchall(),
     }
+    if not isinstance(context.links, ServedLinks):
+        pairs = [(row, sides) for rows in groups.values() for row in rows for sides in ((record.id, row[0]), (row[0], record.id))]
+        links = [link(at, _run_text(*row[1:5])) for row, (a, b) in pairs if (at := context.links.to("pair", a=a, b=b))]
+        return element("p", None, "Compare with ", *(part for text in links for part in (text, " "))) if links else NOTHING
     offered = [element("optgroup", {"label": heading}, *(_option(*row[:5]) for row in rows)) for heading, rows in groups.items() if rows]
     if not offered:
         return NOTHING
@@ -87,8 +89,12 @@ def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Marku
     )
 
 
-def _option(run_id: str, started_at_ns: int, device: str, precision: str, runtime: str) -> Markup:
-    return element("option", {"value": run_id}, f"{figures.stamp(started_at_ns)}, {device}, {precision} on {runtime}")
+def _option(run_id: str, *facts: Any) -> Markup:
+    return element("option", {"value": run_id}, _run_text(*facts))
+
+
+def _run_text(started_at_ns: int, device: str, precision: str, runtime: str) -> str:
+    return f"{figures.stamp(started_at_ns)}, {device}, {precision} on {runtime}"
 
 
 def _verdict(record: RunRecord) -> Markup:

@@ -18,8 +18,8 @@ from edgemeter.collector.web.marked_photograph import SIGNS, legend, marked_phot
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.view import FileLinks, ViewColumn, folded_section, grid, note, plain_table, section
 
-# How many photographs a page shows, the worst first, and how many classes.
-WORST, CLASSES = 8, 20
+# How many photographs a page shows, the worst first, and how many classes or groups.
+WORST, PARTS = 8, 20
 NOT_KEPT = "the predictions of {run} are not kept: `edgemeter run --keep-predictions` keeps them"
 PLAIN = "Photographs are not kept with a run: boxes lie on a plain ground until `--photographs FOLDER` names where they are."
 # Differences in words: of two runs, and of one against what is there.
@@ -47,6 +47,10 @@ class _Subject:
     compared: PredictionDifferences
     names: Mapping[Kind, str]
 
+    def number(self, counts: Mapping[str, int], kind: Kind) -> int:
+        """Return how many objects are of a kind: against what is there, that a box is not exactly there is no difference."""
+        return counts.get(kind, 0) + (counts.get("moved", 0) if kind == "both" and "moved" not in self.names else 0)
+
     @property
     def panels(self) -> Mapping[Side, str]:
         """Return the headings of the panels by the side that they show."""
@@ -70,12 +74,19 @@ def why(context: ViewContext, runs: Mapping[str, RunRecord]) -> tuple[Markup, tu
     except ConfigError as error:
         return section("why", heading, note(_sentence(str(error)))), ()
     kinds, objects = _kinds(subject)
-    classes, labels = _classes(subject)
+    by_part = {"class": subject.compared.by_label, "group": subject.compared.by_group}
+    parts = [_parts(subject, noun, numbers) for noun, numbers in by_part.items() if numbers]
     thresholds, bests = _thresholds(subject)
-    tables = (objects, labels, *bests)
+    tables = (objects, *bests, *(table for _, table in parts))
     content = [element("p", None, _summary(subject)), kinds, _worst(context, subject)]
     curves = [_charts(context, subject), thresholds]
-    return join([section("why", heading, *content), section("curves", "Confusions, curves and thresholds", *curves), classes]), tables
+    return join(
+        [
+            section("why", heading, *content),
+            section("curves", "Confusions, curves and thresholds", *curves),
+            *(markup for markup, _ in parts),
+        ]
+    ), tables
 
 
 def _sentence(text: str) -> str:
@@ -83,7 +94,7 @@ def _sentence(text: str) -> str:
 
 
 def _of_one(runs: Mapping[str, RunRecord], kept: Mapping[str, KeptPredictions]) -> _Subject:
-    """Return a run against one that finds exactly what is there; that no box is exactly there is no difference."""
+    """Return a run against one that finds exactly what is there."""
     (predictions,) = kept.values()
     photographs = tuple(
         msgspec.structs.replace(photo, found=tuple(msgspec.structs.replace(thing, score=1.0) for thing in photo.truth if not thing.ignored))
@@ -102,11 +113,11 @@ def _summary(subject: _Subject) -> str:
         "missed": f"misses {{:,}}{f' that A finds{lowered}' if is_pair else ''}",
         "other-class": "calls {:,} another class",
         "false": "finds {:,} where nothing is",
-        "gained": "finds {:,} that A does not",
     }
     words = [clause.format(compared.counts[kind]) for kind, clause in clauses.items() if compared.counts.get(kind)]
     threshold = f" with a score of at least {compared.score:g}" if compared.by_size else ""
-    text = f"Of objects{threshold}, {'B' if is_pair else 'the run'} {listed(words)}." if words else "No object differs."
+    gained = f"; it finds {compared.counts['gained']:,} that A does not" if compared.counts.get("gained") else ""
+    text = f"Of objects{threshold}, {'B' if is_pair else 'this run'} {listed(words) or 'is nowhere worse'}{gained}."
     return f"{text}{f' {_sentence(compared.note)}' if compared.note else ''}"
 
 
@@ -114,25 +125,27 @@ def _kinds(subject: _Subject) -> tuple[Markup, ViewTable]:
     """Return how many objects are of each kind, in all and by size, which is the legend of the photographs too."""
     compared = subject.compared
     columns = {"all": compared.counts, **{size: compared.by_size[size] for size in SIZES if size in compared.by_size}}
-    counts = {kind: [column.get(kind, 0) for column in columns.values()] for kind in subject.names if compared.counts.get(kind)}
+    counts = {kind: [subject.number(column, kind) for column in columns.values()] for kind in subject.names}
+    counts = {kind: numbers for kind, numbers in counts.items() if numbers[0]}
     headings = ["Objects", *(name.capitalize() for name in columns)]
     markup = legend(headings, subject.names, counts, has_lines=bool(compared.by_size))
     return markup, ViewTable("objects", ("kind", *columns), tuple((kind, *numbers) for kind, numbers in counts.items()))
 
 
-def _classes(subject: _Subject) -> tuple[Markup, ViewTable]:
-    by_label = sorted(subject.compared.by_label.items(), key=lambda entry: -sum(entry[1].get(kind, 0) for kind in WORSE))
-    columns: list[ViewColumn[tuple[str, Mapping[str, int]]]] = [ViewColumn("class", "Class", lambda entry: entry[0], is_text=True)]
-    columns += [_of_kind(kind, name) for kind, name in subject.names.items() if kind in subject.compared.counts]
-    table, _ = grid("classes", columns, by_label[:CLASSES])
-    summary = f"the {CLASSES} with the most errors of {len(by_label)}" if len(by_label) > CLASSES else f"{len(by_label)}"
-    return folded_section("classes", "Differences by class", summary, table), plain_table("classes", columns, by_label)
+def _parts(subject: _Subject, noun: str, by_part: Mapping[str, Mapping[str, int]]) -> tuple[Markup, ViewTable]:
+    """Return the kinds of differences by class or by group, those with the most errors first."""
+    ranked = sorted(by_part.items(), key=lambda entry: -sum(entry[1].get(kind, 0) for kind in WORSE))
+    columns: list[ViewColumn[tuple[str, Mapping[str, int]]]] = [ViewColumn(noun, noun.capitalize(), lambda entry: entry[0], is_text=True)]
+    columns += [_of_kind(subject, kind) for kind in subject.names if subject.compared.counts.get(kind)]
+    name = f"by_{noun}"
+    table, _ = grid(name, columns, ranked[:PARTS])
+    summary = f"the {PARTS} with the most errors of {len(ranked)}" if len(ranked) > PARTS else f"{len(ranked)}"
+    return folded_section(name, f"Differences by {noun}", summary, table), plain_table(name, columns, ranked)
 
 
-def _of_kind(kind: Kind, name: str) -> ViewColumn[tuple[str, Mapping[str, int]]]:
-    return ViewColumn(
-        kind.replace("-", "_"), SHORT.get(kind, kind.replace("-", " ").capitalize()), lambda entry: entry[1].get(kind, 0), explanation=name
-    )
+def _of_kind(subject: _Subject, kind: Kind) -> ViewColumn[tuple[str, Mapping[str, int]]]:
+    heading = SHORT.get(kind, kind).replace("-", " ").capitalize()
+    return ViewColumn(kind.replace("-", "_"), heading, lambda entry: subject.number(entry[1], kind), explanation=subject.names[kind])
 
 
 def _worst(context: ViewContext, subject: _Subject) -> Markup:
