@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from edgemeter.agent.base import figures
 from edgemeter.collector.charts import accuracy_specs
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.predictions.quality import BACKGROUND, Calibration, ConfusionMatrix, PrecisionRecallCurve
+from edgemeter.collector.predictions.quality import Calibration, ConfusionMatrix, PrecisionRecallCurve
 from edgemeter.collector.show.series_style import numbered_style
 
 # Rows and columns of a matrix: more classes cannot be read at once.
@@ -14,15 +14,16 @@ NOTHING_THERE, MISSED = "(nothing there)", "(missed)"
 _Counts = Sequence[Sequence[int]]
 
 
-def confusion_chart(matrices: Sequence[ConfusionMatrix]) -> Chart | None:
+def confusion_chart(matrices: Sequence[ConfusionMatrix], *, has_background: bool) -> Chart | None:
     """Return the confusions of one run, or what those of the second have more or less than those of the first; None where there are none.
 
-    Of two runs of the same labels. Classes with the most (differing) confusions come first, the others are summed.
+    Of two runs of the same labels; with `has_background` the last is where nothing is. Classes with the most (differing) confusions come
+    first, the others are summed.
     """
     labels, counts = matrices[-1].labels, matrices[-1].counts
     before = matrices[0].counts if len(matrices) > 1 else [[0] * len(row) for row in counts]
     weights = [[abs(cell - was) for cell, was in zip(row, row_before, strict=True)] for row, row_before in zip(counts, before, strict=True)]
-    named = [index for index, label in enumerate(labels) if label != BACKGROUND or index < len(labels) - 1]
+    named = range(len(labels) - has_background)
     errors = {
         index: sum(weights[index][other] + weights[other][index] for other in range(len(labels)) if other != index) for index in named
     }
@@ -30,10 +31,12 @@ def confusion_chart(matrices: Sequence[ConfusionMatrix]) -> Chart | None:
     if not ranked:
         return None
     remaining = [index for index in named if index not in ranked]
+    if len(remaining) == 1:
+        ranked, remaining = ranked + remaining, []
     groups = [[index] for index in ranked] + ([remaining] if remaining else [])
     names = [labels[index] for index in ranked] + ([f"({len(remaining)} others)"] if remaining else [])
     lanes, columns = list(names), list(names)
-    if len(named) < len(labels):
+    if has_background:
         groups, lanes, columns = [*groups, [len(labels) - 1]], [*lanes, NOTHING_THERE], [*columns, MISSED]
     rows = [
         {"truth": lane, "predicted": column, **_cell(_sum(counts, group, other), _sum(before, group, other) if len(matrices) > 1 else None,
@@ -86,7 +89,8 @@ def _error_text(name: str, calibration: Calibration) -> str:
     if calibration.error is None:
         return f"{name}: of no prediction there is none"
     bounds = "" if calibration.low is None or calibration.high is None else f" ({calibration.low:.3f} to {calibration.high:.3f})"
-    return f"{name}: {calibration.error:.3f}{bounds} over {figures.count(calibration.count, 'prediction')}"
+    chance = "" if calibration.by_chance is None else f", {calibration.by_chance:.3f} of it expected by chance"
+    return f"{name}: {calibration.error:.3f}{bounds} over {figures.count(calibration.count, 'prediction')}{chance}"
 
 
 def _legend(names: Sequence[str]) -> tuple[tuple[str, str, str], ...]:

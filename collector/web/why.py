@@ -20,7 +20,7 @@ from edgemeter.collector.web.view import FileLinks, ViewColumn, folded_section, 
 
 # How many photographs a page shows, the worst first, and how many classes or groups.
 WORST, PARTS = 8, 20
-NOT_KEPT = "the predictions of {run} are not kept: `edgemeter run --keep-predictions` keeps them"
+HOW_TO_KEEP = "`edgemeter run --keep-predictions` keeps them"
 PLAIN = "Photographs are not kept with a run: boxes lie on a plain ground until `--photographs FOLDER` names where they are."
 # Differences in words: of two runs, and of one against what is there.
 OF_TWO: Mapping[Kind, str] = {
@@ -43,7 +43,7 @@ class _Subject:
     """The sides of a section: the run or runs by their names in it, their kept predictions, and how differences are called."""
 
     runs: Mapping[str, RunRecord]
-    kept: Mapping[str, KeptPredictions]
+    predictions: Mapping[str, KeptPredictions]
     compared: PredictionDifferences
     names: Mapping[Kind, str]
 
@@ -63,14 +63,15 @@ class _Subject:
 
 
 def why(context: ViewContext, runs: Mapping[str, RunRecord]) -> tuple[Markup, tuple[ViewTable, ...]]:
-    """Return the section of one run against what is there, or of two (A and B), and its tables; of none without kept predictions."""
+    """Return the section of one run against what is there, or of two (A and B), and its tables; or why there is none."""
     heading = "Why the accuracies differ" if len(runs) > 1 else "Where the accuracy is lost"
-    reasons = [run.predictions_reason or NOT_KEPT.format(run=name) for name, run in runs.items() if not run.predictions]
+    reasons = {name: run.predictions_reason for name, run in runs.items() if not run.predictions}
     if reasons:
-        return section("why", heading, note(_sentence("; ".join(reasons)))), ()
+        reason = next(filter(None, reasons.values()), HOW_TO_KEEP)
+        return section("why", heading, note(f"The predictions of {listed(list(reasons))} are not kept: {reason}.")), ()
     try:
-        kept = {name: unpack(run.predictions.data) for name, run in runs.items() if run.predictions}
-        subject = _of_one(runs, kept) if len(runs) == 1 else _Subject(runs, kept, differences(*kept.values()), OF_TWO)
+        predictions = {name: unpack(run.predictions.data) for name, run in runs.items() if run.predictions}
+        subject = _of_one(runs, predictions) if len(runs) == 1 else _Subject(runs, predictions, differences(*predictions.values()), OF_TWO)
     except ConfigError as error:
         return section("why", heading, note(_sentence(str(error)))), ()
     kinds, objects = _kinds(subject)
@@ -93,16 +94,16 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _of_one(runs: Mapping[str, RunRecord], kept: Mapping[str, KeptPredictions]) -> _Subject:
+def _of_one(runs: Mapping[str, RunRecord], sides: Mapping[str, KeptPredictions]) -> _Subject:
     """Return a run against one that finds exactly what is there."""
-    (predictions,) = kept.values()
+    (predictions,) = sides.values()
     photographs = tuple(
         msgspec.structs.replace(photo, found=tuple(msgspec.structs.replace(thing, score=1.0) for thing in photo.truth if not thing.ignored))
         for photo in predictions.photographs
     )
     answers = tuple(msgspec.structs.replace(answer, best=((answer.truth, 1.0),)) for answer in predictions.answers)
     compared = differences(msgspec.structs.replace(predictions, photographs=photographs, answers=answers), predictions)
-    return _Subject(runs, kept, compared, OF_ONE)
+    return _Subject(runs, sides, compared, OF_ONE)
 
 
 def _summary(subject: _Subject) -> str:
@@ -199,18 +200,19 @@ def _of_side(side: Side, heading: str) -> ViewColumn[PhotographDifferences]:
 
 
 def _charts(context: ViewContext, subject: _Subject) -> Markup:
-    kept = subject.kept
-    curves = {name: curve for name, side in kept.items() if side.photographs and (curve := precision_recall(side))}
+    predictions = subject.predictions
+    is_detector = any(side.photographs for side in predictions.values())
+    curves = {name: curve for name, side in predictions.items() if is_detector and (curve := precision_recall(side))}
     charts = [
         *([precision_recall_chart(curves)] if curves else []),
-        reliability_chart({name: calibration(side) for name, side in kept.items()}),
-        confusion_chart([confusion(side, subject.compared.score) for side in kept.values()]),
+        reliability_chart({name: calibration(side) for name, side in predictions.items()}),
+        confusion_chart([confusion(side, subject.compared.score) for side in predictions.values()], has_background=is_detector),
     ]
     return part("gallery", [context.sheet.draw(chart) for chart in charts if chart])
 
 
 def _thresholds(subject: _Subject) -> tuple[Markup, tuple[ViewTable, ...]]:
-    bests = {name: best_threshold(side) for name, side in subject.kept.items() if side.photographs}
+    bests = {name: best_threshold(side) for name, side in subject.predictions.items() if side.photographs}
     lines = [(name, best[0]) for name, best in bests.items() if best]
     if not lines:
         return NOTHING, ()

@@ -1,11 +1,14 @@
 """Facts about the drawing of a photograph: each mark in its panel where its box is, in its line, and names that stay text."""
 
+import re
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from edgemeter.agent.contract.kept_predictions import KeptObject
-from edgemeter.collector.web.marked_photograph import MARKS, Mark, PhotographPanel, legend, marked_photograph
+from edgemeter.collector.predictions.differences import KINDS, SAME
+from edgemeter.collector.web.marked_photograph import SIGNS, Mark, PhotographPanel, legend, marked_photograph
+from edgemeter.collector.web.markup import text_of
 from tests.fixtures.hostile import MARKUP
 
 BOXES = {
@@ -13,18 +16,18 @@ BOXES = {
     "missed": (100.5, 0, 50, 60),
     "false": (600, 400, 39, 79),
     "moved": (300, 300, 20, 10),
-    "other": (5, 470, 9, 9),
+    "other-class": (5, 470, 9, 9),
 }
 
 
 def drawing(*panels, size=(640, 480), source="data:x", caption="a.jpg"):
     """Return the figure of panels as a tree."""
-    return ET.fromstring(marked_photograph(panels, size, source, "p1", caption))
+    return ET.fromstring(marked_photograph(panels, size, source, "p1", caption))  # noqa: S314 - our own
 
 
 def mark(kind, box, text="dog .50"):
     """Return a mark at x, y, width, height."""
-    return Mark(kind, KeptObject(0, *box), text, f"{kind} of a test")
+    return Mark(kind, tuple(box), text, f"{kind} of a test")
 
 
 def boxes(svg):
@@ -44,13 +47,13 @@ def test_each_mark_is_in_its_panel_at_its_box():
     panels = [
         PhotographPanel("Truth", (mark("missed", BOXES["missed"]), mark("both", BOXES["both"]))),
         PhotographPanel("A", (mark("both", BOXES["both"]),)),
-        PhotographPanel("B", tuple(mark(kind, BOXES[kind]) for kind in ("false", "moved", "other"))),
+        PhotographPanel("B", tuple(mark(kind, BOXES[kind]) for kind in ("false", "moved", "other-class"))),
     ]
     figure = drawing(*panels)
     svgs = figure.findall(".//svg")
     assert [svg.get("viewBox") for svg in svgs] == ["0 0 640 480"] * 3
     assert [heading.text for heading in figure.iterfind(".//p")] == ["Truth", "A", "B"]
-    expected = [{kind: [BOXES[kind]] for kind in kinds} for kinds in (("missed", "both"), ("both",), ("false", "moved", "other"))]
+    expected = [{kind: [BOXES[kind]] for kind in kinds} for kinds in (("missed", "both"), ("both",), ("false", "moved", "other-class"))]
     assert [boxes(svg) for svg in svgs] == expected
     assert [group.get("class") for group in svgs[0].iterfind("g")][:2] == ["mark both", "mark missed"]
 
@@ -92,22 +95,34 @@ def test_plates_of_boxes_upon_each_other_do_not_cover():
     svg = drawing(PhotographPanel("B", tuple(mark("false", (100, 100, 60, 60), text) for text in ("a", "b", "c")))).find(".//svg")
     tops = sorted(float(shape.get("y")) for shape in svg.iterfind("g[@class='plate false']/rect"))
     height = float(svg.find("g[@class='plate false']/rect").get("height"))
-    assert all(later - earlier >= height - 0.02 for earlier, later in zip(tops, tops[1:], strict=False))
+    assert all(later - earlier >= height - 0.02 for earlier, later in pairwise(tops))
 
 
 def test_a_name_that_is_markup_stays_text():
     """As heading, label, title and caption; a long label is cut."""
-    figure = drawing(PhotographPanel(MARKUP, (Mark("false", KeptObject(0, 1, 1, 9, 9), MARKUP, MARKUP),)), caption=MARKUP)
+    figure = drawing(PhotographPanel(MARKUP, (Mark("false", (1, 1, 9, 9), MARKUP, MARKUP),)), caption=MARKUP)
     assert figure.find(".//script") is None
     assert figure.find(".//p").text == figure.find(".//title").text == figure.find("figcaption").text == MARKUP
     plate = figure.find(".//text").text
-    assert plate.startswith("+ </script>")
+    assert plate.startswith("</script>")
     assert len(plate) == 26
 
 
-def test_a_legend_names_the_kinds_that_are_drawn_with_their_signs():
-    """In the order of the table."""
-    items = ET.fromstring(legend(["moved", "missed"])).findall("li")
-    assert [" ".join("".join(item.itertext()).split()) for item in items] == ["− missed", "↔ moved"]
-    assert [item.find("svg").get("class") for item in items] == ["mark missed", "mark moved"]
-    assert len({sign for sign, _ in MARKS.values()}) == len(MARKS)
+def test_the_legend_counts_the_kinds_with_their_lines_and_signs():
+    """In the order given; without boxes there are no lines."""
+    names = {"moved": "moved away", "both": MARKUP}
+    for has_lines in (True, False):
+        table = ET.fromstring(legend(["Objects", "All"], names, {"moved": [1234], "both": [5]}, has_lines=has_lines))  # noqa: S314 - our own
+        rows = [[" ".join("".join(cell.itertext()).split()) for cell in row] for row in table.iter("tr")]
+        assert rows == [["Objects", "All"], ["\N{LEFT RIGHT ARROW} moved away", "1,234"], [" ".join(MARKUP.split()), "5"]]
+        assert [svg.get("class") for svg in table.iter("svg")] == (["mark moved", "mark both"] if has_lines else [])
+
+
+def test_every_kind_of_difference_has_a_line_of_its_own():
+    """Apart from what does not differ, each has a sign, a colour and a dash; two with one sign differ in both others."""
+    style = text_of("page.css")
+    assert set(SIGNS) == set(KINDS) - SAME
+    colours = {kind: re.search(rf"\.{kind} {{ --mark: (#\w+)", style)[1] for kind in SIGNS}
+    dashes = {kind: match[1] if (match := re.search(rf"\.{kind} \.box {{ stroke-dasharray: ([^;]+)", style)) else "" for kind in SIGNS}
+    assert len(set(colours.values())) == len(SIGNS)
+    assert len({(SIGNS[kind], dashes[kind]) for kind in SIGNS}) == len(SIGNS)
