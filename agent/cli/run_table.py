@@ -138,10 +138,10 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
 
 def _kept_predictions(runs: Sequence[RunRecord]) -> Iterator[str]:
     for run in runs:
-        if (kept := run.predictions) is not None:
+        if (predictions := run.predictions) is not None:
             noun = "recording" if run.model.task == "keyword-spotting" else "photograph"
-            fewer = f" of {run.accuracy.images:,}" if run.accuracy and run.accuracy.images > kept.items else ""
-            yield f"predictions kept: {kept.items:,}{fewer} {noun}s; see `edgemeter runs why {short_id(run.id)}`"
+            fewer = f" of {run.accuracy.images:,}" if run.accuracy and run.accuracy.images > predictions.items else ""
+            yield f"predictions kept: {predictions.items:,}{fewer} {noun}s; see `edgemeter runs why {short_id(run.id)}`"
         elif run.predictions_reason:
             yield f"predictions not kept: {run.predictions_reason}"
 

@@ -10,9 +10,10 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Count, Ratio
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import PackedPredictions
 
-# The record has room for so many characters of packed predictions: about a thousand photographs of COCO.
+# A collector takes a record of at most 1 MiB besides its samples; these are the predictions for about a thousand photographs of COCO.
 LARGEST = 256 << 10
 # Where they take more, the lowest scores are left out.
 _LEAST_SCORES = (0.1, 0.2)
@@ -108,6 +109,14 @@ def unpack(text: str) -> KeptPredictions:
     except (zlib.error, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors.
         raise ConfigError(f"the kept predictions are damaged: {error}") from error
     return predictions
+
+
+def predictions_of(run: RunRecord) -> KeptPredictions:
+    """Return the predictions that a run keeps; raises ConfigError if it keeps none, or damaged ones."""
+    if run.predictions is None:
+        reason = run.predictions_reason or "measure it with --keep-predictions"
+        raise ConfigError(f"run {run.id[:8]} of {run.model.name} keeps no predictions: {reason}")
+    return unpack(run.predictions.data)
 
 
 def _expanded(data: bytes) -> bytes:

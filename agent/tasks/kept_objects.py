@@ -30,10 +30,10 @@ def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str,
     groups = {image["id"]: str(image["group"]) for image in truth["images"] if image.get("group") is not None}
     rows = rows[(rows[:, 5] >= LEAST_SCORE) & np.isfinite(rows).all(axis=1)]
     rows = rows[np.lexsort((-rows[:, 5], rows[:, 0]))]
-    found: defaultdict[int, list[KeptObject]] = defaultdict(list)
+    detected: defaultdict[int, list[KeptObject]] = defaultdict(list)
     for image_id, *box, score, category in rows.tolist():
-        if len(found[image_id]) < MOST_OBJECTS:
-            found[image_id].append(KeptObject(label_of[category], *_box(box), min(score, 1.0)))
+        if len(detected[image_id]) < MOST_OBJECTS:
+            detected[image_id].append(KeptObject(label_of[category], *_box(box), min(score, 1.0)))
     return KeptPredictions(
         labels=tuple(category["name"] for category in truth["categories"]),
         least_score=LEAST_SCORE,
@@ -43,7 +43,7 @@ def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str,
                 width=width,
                 height=height,
                 truth=tuple(annotations[number]),
-                found=tuple(found[number]),
+                found=tuple(detected[number]),
                 group=groups.get(number),
             )
             for number, name, width, height in photographs

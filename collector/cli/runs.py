@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,17 +17,20 @@ from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count, plain_digits, stamp
-from edgemeter.agent.base.options import added, config_option, format_option, json_option, quiet_option
+from edgemeter.agent.base.options import FiniteRange, added, config_option, format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
 from edgemeter.agent.contract.figures import in_view
+from edgemeter.agent.contract.kept_predictions import predictions_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, short_id
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.predictions.differences import differences
+from edgemeter.collector.predictions.quality import SCORE
 
 NEWEST = 20
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -133,6 +137,37 @@ def _show_pair(a: RunRecord, b: RunRecord, *, as_json: bool) -> None:
     if pair.differing:
         console.print(fitted_table(of_facts, console.width))
     note(f"{pair.no_ratio or NO_INTERVAL}; {count(len(pair.equal), 'fact')} equal: not listed")
+
+
+@runs.command(short_help="Show what the model of a run gets wrong, or where those of two runs differ.")
+@click.argument("run_ids", metavar="ID [ID]", nargs=-1, required=True)
+@click.option("--score", type=FiniteRange(0, 1), default=SCORE, show_default=True, help="Least score of an object that counts as found.")
+@ledger_option
+@json_option('Print {"thresholds": [...], "confusion": {...}, ...}; of two runs {"counts": {...}, "photographs": [...], ...}, complete.')
+def why(run_ids: tuple[str, ...], score: float, ledger: LedgerPlace | None, *, as_json: bool) -> None:
+    """Show why an accuracy is what it is, from the predictions that `edgemeter run --keep-predictions` kept.
+
+    Of one run: confusions, the best threshold of each class, and the calibration error. Of two runs on the same photographs: the objects
+    that the second misses, moves or calls something else, by size and class, and the photographs in which it is worst.
+
+    Example: edgemeter runs why 3f2a1b9c 8c41d0aa
+    """
+    from edgemeter.collector.show.prediction_tables import analysis_of, show_analysis, show_differences
+
+    if len(run_ids) > 2:
+        raise click.UsageError(f"give one run, or two to compare, not {len(run_ids)}")
+    with _opened(ledger) as history:
+        records = [history.entry(history.find(run_id)).record for run_id in run_ids]
+    predictions = [predictions_of(record) for record in records]
+    if len(predictions) == 2:
+        found_differences = differences(*predictions, score=score)
+        document = {"reference": records[0].id, "device": records[1].id, **asdict(found_differences)}
+        if not (as_json and print_data("json", document)):
+            show_differences(records, found_differences, console_for(None))
+        return
+    analysis = analysis_of(predictions[0], score)
+    if not (as_json and print_data("json", {"run": records[0].id, **asdict(analysis)})):
+        show_analysis(analysis, console_for(None))
 
 
 @runs.command("note", short_help="Add a note to a run.")

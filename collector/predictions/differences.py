@@ -17,12 +17,12 @@ Kind = Literal["both", "moved", "other-class", "missed", "gained", "neither", "f
 Side = Literal["truth", "reference", "device"]
 # In the order in which they are listed.
 KINDS: Mapping[Kind, str] = {
-    "both": "both find the object, with boxes that agree",
-    "moved": "both find the object, and their boxes overlap by less than 0.9",
-    "other-class": "the reference finds the object, the device calls it something else",
-    "missed": "the reference finds the object, the device does not",
-    "gained": "the device finds the object, the reference does not or calls it something else",
-    "neither": "neither finds the object by its class",
+    "both": "both are right",
+    "moved": "both are right, but their boxes overlap by less than 0.9",
+    "other-class": "the reference is right, the device gives another class",
+    "missed": "the reference is right, the device finds nothing",
+    "gained": "the device is right, the reference is not",
+    "neither": "neither is right",
     "false-both": "both find something that is not there",
     "false": "the device alone finds something that is not there",
     "false-gone": "the reference alone finds something that is not there",
@@ -78,9 +78,9 @@ class PredictionDifferences:
     lowered: int
     note: str | None
 
-    def worst(self, most: int) -> tuple[PhotographDifferences, ...]:
+    def worst(self, item_count: int) -> tuple[PhotographDifferences, ...]:
         """Return at most so many of the photographs that differ, the worst first."""
-        return tuple(photograph for photograph in self.photographs[:most] if photograph.differing)
+        return tuple(photograph for photograph in self.photographs[:item_count] if photograph.differing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,10 @@ def differences(reference: KeptPredictions, device: KeptPredictions, score: floa
     return PredictionDifferences(score, tuple(photographs), _in_order(total), *counts, lowered, note)
 
 
-def _with_sorted_truth(kept: KeptPredictions) -> KeptPredictions:
+def _with_sorted_truth(predictions: KeptPredictions) -> KeptPredictions:
     """Return them with the annotations of each photograph in one order: another is no difference."""
-    photographs = tuple(msgspec.structs.replace(photo, truth=tuple(sorted(photo.truth, key=repr))) for photo in kept.photographs)
-    return msgspec.structs.replace(kept, photographs=photographs)
+    photographs = tuple(msgspec.structs.replace(photo, truth=tuple(sorted(photo.truth, key=repr))) for photo in predictions.photographs)
+    return msgspec.structs.replace(predictions, photographs=photographs)
 
 
 def _of_item(item: KeptPhotograph | KeptAnswer, compared: Sequence[_Compared], labels: Sequence[str]) -> PhotographDifferences:
@@ -162,39 +162,39 @@ def _common_names(reference: KeptPredictions, device: KeptPredictions) -> tuple[
     if bool(reference.answers) != bool(device.answers):
         raise ConfigError("one of the runs is of a detector, the other of a classifier: compare two of one task")
     if reference.labels != device.labels:
-        labels, others = reference.labels, device.labels
-        pairs = ((index, *pair) for index, pair in enumerate(zip(labels, others, strict=False)) if pair[0] != pair[1])
-        index, label, other = next(pairs, (min(len(labels), len(others)), None, None))
-        how = f"{len(labels)} and {len(others)}" if label is None else f"number {index} is {label!r} and {other!r}"
+        labels, other_names = reference.labels, device.labels
+        pairs = ((index, *pair) for index, pair in enumerate(zip(labels, other_names, strict=False)) if pair[0] != pair[1])
+        index, label, other = next(pairs, (min(len(labels), len(other_names)), None, None))
+        how = f"{len(labels)} and {len(other_names)}" if label is None else f"number {index} is {label!r} and {other!r}"
         raise ConfigError(f"the runs have different labels, {how}: compare runs on the same annotations")
     sides = {"the reference": _names(reference), "the device": _names(device)}
-    (first, names), (second, others) = sides.items()
-    fewer = min(names, others, key=len)
-    common = names.keys() & others.keys()
+    (first, names), (second, other_names) = sides.items()
+    fewer = min(names, other_names, key=len)
+    common = names.keys() & other_names.keys()
     if len(common) < len(fewer):
         only = "; ".join(
             f"{count(len(alone), 'photograph')} of {side} only, such as {min(alone)!r}"
-            for side, alone in ((first, names.keys() - common), (second, others.keys() - common))
+            for side, alone in ((first, names.keys() - common), (second, other_names.keys() - common))
             if alone
         )
         raise ConfigError(f"the runs are of different photographs: {only}: compare runs on the same data")
     for name in sorted(common):
-        if names[name] != others[name]:
+        if names[name] != other_names[name]:
             raise ConfigError(f"the annotations of {name!r} differ between the runs: compare runs on the same annotations")
-    most = max(len(names), len(others))
-    return sorted(common), None if len(common) == most else f"of {most:,} photographs, the {len(common):,} that both runs keep"
+    item_count = max(len(names), len(other_names))
+    return sorted(common), None if len(common) == item_count else f"of {item_count:,} photographs, the {len(common):,} that both runs keep"
 
 
-def _names(kept: KeptPredictions) -> dict[str, object]:
-    of_answers = {answer.name: answer.truth for answer in kept.answers}
-    return of_answers | {photo.name: (photo.width, photo.height, photo.truth) for photo in kept.photographs}
+def _names(predictions: KeptPredictions) -> dict[str, object]:
+    of_answers = {answer.name: answer.truth for answer in predictions.answers}
+    return of_answers | {photo.name: (photo.width, photo.height, photo.truth) for photo in predictions.photographs}
 
 
 def _by_item(
     reference: KeptPredictions, device: KeptPredictions, names: Sequence[str], score: float
 ) -> Iterator[tuple[KeptPhotograph | KeptAnswer, list[_Compared]]]:
-    answers, other_answers = ({answer.name: answer for answer in kept.answers} for kept in (reference, device))
-    photos, other_photos = ({photo.name: photo for photo in kept.photographs} for kept in (reference, device))
+    answers, other_answers = ({answer.name: answer for answer in predictions.answers} for predictions in (reference, device))
+    photos, other_photos = ({photo.name: photo for photo in predictions.photographs} for predictions in (reference, device))
     for name in names:
         if name in answers:
             yield answers[name], [_compared_answers(answers[name], other_answers[name])]
@@ -218,9 +218,9 @@ def _compared(a: KeptPhotograph, b: KeptPhotograph, score: float) -> Iterator[_C
     for index, truth in enumerate(a.truth):
         if truth.ignored:
             continue
-        ours, theirs = (_match(photo, matched, index) for photo, matched in ((a, of_a), (b, of_b)))
-        kind = _kind(truth, ours, theirs)
-        sides: dict[Side, KeptObject | None] = {"truth": truth, "reference": ours, "device": theirs}
+        of_reference, of_device = (_match(photo, matched, index) for photo, matched in ((a, of_a), (b, of_b)))
+        kind = _kind(truth, of_reference, of_device)
+        sides: dict[Side, KeptObject | None] = {"truth": truth, "reference": of_reference, "device": of_device}
         low = _match(b, at_any_score, index) if kind == "missed" else None
         is_lowered = low is not None and low.label == truth.label
         yield _Compared(kind, {side: thing for side, thing in sides.items() if thing is not None}, is_lowered)
@@ -232,12 +232,12 @@ def _match(photo: KeptPhotograph, matched: MatchedObjects, index: int) -> KeptOb
     return None if match is None else photo.found[match]
 
 
-def _kind(truth: KeptObject, ours: KeptObject | None, theirs: KeptObject | None) -> Kind:
-    is_right, is_theirs_right = (thing is not None and thing.label == truth.label for thing in (ours, theirs))
-    if ours is not None and theirs is not None and is_right and is_theirs_right:
-        return "both" if overlaps([ours], [theirs])[0, 0] >= MOVED_IOU else "moved"
+def _kind(truth: KeptObject, of_reference: KeptObject | None, of_device: KeptObject | None) -> Kind:
+    is_right, is_theirs_right = (thing is not None and thing.label == truth.label for thing in (of_reference, of_device))
+    if of_reference is not None and of_device is not None and is_right and is_theirs_right:
+        return "both" if overlaps([of_reference], [of_device])[0, 0] >= MOVED_IOU else "moved"
     if is_right:
-        return "missed" if theirs is None else "other-class"
+        return "missed" if of_device is None else "other-class"
     return "gained" if is_theirs_right else "neither"
 
 
@@ -245,14 +245,14 @@ def _false(photo: KeptPhotograph, matched: MatchedObjects) -> tuple[KeptObject, 
     return tuple(thing for thing, match in zip(photo.found, matched.truth_of, strict=False) if match == FALSE)
 
 
-def _compared_false(ours: tuple[KeptObject, ...], theirs: tuple[KeptObject, ...]) -> Iterator[_Compared]:
+def _compared_false(of_reference: tuple[KeptObject, ...], of_device: tuple[KeptObject, ...]) -> Iterator[_Compared]:
     """Yield what both find falsely in one place, by the label, then what one of them does."""
-    shared = match_all(KeptPhotograph(name="", width=0, height=0, truth=ours, found=theirs), 0.0)
-    for thing, match in zip(ours, shared.found_of, strict=True):
-        if match is not None and theirs[match].label == thing.label:
-            yield _Compared("false-both", {"reference": thing, "device": theirs[match]})
+    shared = match_all(KeptPhotograph(name="", width=0, height=0, truth=of_reference, found=of_device), 0.0)
+    for thing, match in zip(of_reference, shared.found_of, strict=True):
+        if match is not None and of_device[match].label == thing.label:
+            yield _Compared("false-both", {"reference": thing, "device": of_device[match]})
         else:
             yield _Compared("false-gone", {"reference": thing})
-    for thing, match in zip(theirs, shared.truth_of, strict=True):
-        if match == FALSE or ours[match].label != thing.label:
+    for thing, match in zip(of_device, shared.truth_of, strict=True):
+        if match == FALSE or of_reference[match].label != thing.label:
             yield _Compared("false", {"device": thing})

@@ -24,13 +24,13 @@ class MatchedObjects:
     found_of: tuple[int | None, ...]
 
 
-def overlaps(objects: Sequence[KeptObject], others: Sequence[KeptObject]) -> NDArray[np.float64]:
-    """Return intersection over union of each box with each other one, float64 [objects, others]; with a crowd over its own area."""
-    boxes, other_boxes = _corners(objects), _corners(others)
+def overlaps(objects: Sequence[KeptObject], other_objects: Sequence[KeptObject]) -> NDArray[np.float64]:
+    """Return intersection over union of each box with each other one, float64 [objects, other_objects]; with a crowd over its own area."""
+    boxes, other_boxes = _corners(objects), _corners(other_objects)
     low, high = np.maximum(boxes[:, None, :2], other_boxes[None, :, :2]), np.minimum(boxes[:, None, 2:], other_boxes[None, :, 2:])
     shared = np.clip(high - low, 0, None).prod(axis=2)
-    areas, other_areas = _areas(objects), _areas(others)
-    is_crowd = np.array([thing.ignored for thing in others], bool)
+    areas, other_areas = _areas(objects), _areas(other_objects)
+    is_crowd = np.array([thing.ignored for thing in other_objects], bool)
     union = areas[:, None] + np.where(is_crowd, 0, other_areas - shared)
     return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
 

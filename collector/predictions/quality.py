@@ -88,11 +88,11 @@ class Calibration:
     reason: str | None = None
 
 
-def confusion(kept: KeptPredictions, score: float = SCORE, iou: float = IOU) -> ConfusionMatrix:
+def confusion(predictions: KeptPredictions, score: float = SCORE, iou: float = IOU) -> ConfusionMatrix:
     """Return the confusion matrix; of a detector of the objects with at least this score."""
-    counts: Counter[tuple[int, int]] = Counter((answer.truth, answer.best[0][0]) for answer in kept.answers if answer.best)
-    is_detector, background = not kept.answers, len(kept.labels)
-    for photograph in kept.photographs:
+    counts: Counter[tuple[int, int]] = Counter((answer.truth, answer.best[0][0]) for answer in predictions.answers if answer.best)
+    is_detector, background = not predictions.answers, len(predictions.labels)
+    for photograph in predictions.photographs:
         matched = match_all(photograph, score, iou)
         for thing, index in zip(photograph.truth, matched.found_of, strict=True):
             if not thing.ignored:
@@ -101,41 +101,41 @@ def confusion(kept: KeptPredictions, score: float = SCORE, iou: float = IOU) -> 
             counts[background, thing.label] += match == FALSE
     size = background + is_detector
     rows = tuple(tuple(counts[row, column] for column in range(size)) for row in range(size))
-    return ConfusionMatrix((*kept.labels, *[BACKGROUND] * is_detector), rows)
+    return ConfusionMatrix((*predictions.labels, *[BACKGROUND] * is_detector), rows)
 
 
-def precision_recall(kept: KeptPredictions, label: str | None = None) -> PrecisionRecallCurve | None:
+def precision_recall(predictions: KeptPredictions, label: str | None = None) -> PrecisionRecallCurve | None:
     """Return the curve of a label, or with None the mean over all labels that are annotated; None where there is nothing to find.
 
     Below the least score that is kept there is no recall: the precision there is 0, as COCO counts it.
     """
-    found = _FoundObjects.of(kept)
+    objects_found = _FoundObjects.of(predictions)
     if label is not None:
-        index = _label_index(kept, label)
-        return found.curve(index, label) if found.objects[index] else None
-    curves = [found.curve(index, name).precisions for index, name in enumerate(kept.labels) if found.objects[index]]
+        index = _label_index(predictions, label)
+        return objects_found.curve(index, label) if objects_found.objects[index] else None
+    curves = [objects_found.curve(index, name).precisions for index, name in enumerate(predictions.labels) if objects_found.objects[index]]
     if not curves:
         return None
-    return PrecisionRecallCurve(None, int(found.objects.sum()), tuple(np.mean(curves, axis=0).tolist()))
+    return PrecisionRecallCurve(None, int(objects_found.objects.sum()), tuple(np.mean(curves, axis=0).tolist()))
 
 
-def best_threshold(kept: KeptPredictions) -> tuple[BestThreshold, ...]:
+def best_threshold(predictions: KeptPredictions) -> tuple[BestThreshold, ...]:
     """Return the best threshold for all labels together (`label` None), then that of each label of which an object was found rightly."""
-    found = _FoundObjects.of(kept)
-    best = [found.best(None, None), *(found.best(index, name) for index, name in enumerate(kept.labels))]
+    objects_found = _FoundObjects.of(predictions)
+    best = [objects_found.best(None, None), *(objects_found.best(index, name) for index, name in enumerate(predictions.labels))]
     return tuple(threshold for threshold in best if threshold is not None)
 
 
-def calibration(kept: KeptPredictions) -> Calibration:
+def calibration(predictions: KeptPredictions) -> Calibration:
     """Return the calibration error: of a detector of all kept objects (right at IoU 0.5), of a classifier of the best classes."""
-    if kept.answers:
-        items = np.arange(len(kept.answers))
-        scores = np.array([answer.best[0][1] if answer.best else 0.0 for answer in kept.answers])
-        is_right = np.array([bool(answer.best) and answer.best[0][0] == answer.truth for answer in kept.answers])
+    if predictions.answers:
+        items = np.arange(len(predictions.answers))
+        scores = np.array([answer.best[0][1] if answer.best else 0.0 for answer in predictions.answers])
+        is_right = np.array([bool(answer.best) and answer.best[0][0] == answer.truth for answer in predictions.answers])
     else:
-        found = _FoundObjects.of(kept)
-        items, scores, is_right = found.photographs, found.scores, found.is_right
-    count_of_items = len(kept.answers) or len(kept.photographs)
+        objects_found = _FoundObjects.of(predictions)
+        items, scores, is_right = objects_found.photographs, objects_found.scores, objects_found.is_right
+    count_of_items = len(predictions.answers) or len(predictions.photographs)
     # By item and bin: predictions, the sum of their scores, and how many are right.
     sums = np.zeros((3, count_of_items, BINS))
     bins = np.minimum((scores * BINS).astype(int), BINS - 1)
@@ -188,13 +188,13 @@ class _FoundObjects:
     objects: NDArray[np.int64]
 
     @classmethod
-    def of(cls, kept: KeptPredictions) -> "_FoundObjects":
+    def of(cls, predictions: KeptPredictions) -> "_FoundObjects":
         """Return those of a detector; raises ConfigError of a classifier."""
-        if kept.answers:
+        if predictions.answers:
             raise ConfigError("a classifier finds no objects: it has a confusion matrix and a calibration, and no curve or threshold")
         rows: list[tuple[float, int, int, bool]] = []
-        objects = np.zeros(len(kept.labels), np.int64)
-        for number, photograph in enumerate(kept.photographs):
+        objects = np.zeros(len(predictions.labels), np.int64)
+        for number, photograph in enumerate(predictions.photographs):
             for thing in photograph.truth:
                 objects[thing.label] += not thing.ignored
             matches = match_labels(photograph, overlaps(photograph.found, photograph.truth))
@@ -220,21 +220,21 @@ class _FoundObjects:
 
     def best(self, label: int | None, name: str | None) -> BestThreshold | None:
         """Return the best threshold of a label, or of all; of equally good ones the highest. None where nothing is found rightly."""
-        chosen = slice(None) if label is None else self.labels == label
-        scores, right = self.scores[chosen], np.cumsum(self.is_right[chosen])
+        of_label = slice(None) if label is None else self.labels == label
+        scores, right = self.scores[of_label], np.cumsum(self.is_right[of_label])
         objects = int(self.objects.sum() if label is None else self.objects[label])
         if not len(right) or right[-1] == 0:
             return None
-        shown = np.arange(1, len(right) + 1)
-        f1 = 2 * right / (shown + objects)
+        found_count = np.arange(1, len(right) + 1)
+        f1 = 2 * right / (found_count + objects)
         # Objects of one score are shown together.
         f1[:-1][scores[:-1] == scores[1:]] = -1
         at = int(f1.argmax())
-        count, total = int(right[at]), int(shown[at])
+        count, total = int(right[at]), int(found_count[at])
         return BestThreshold(name, float(scores[at]), float(f1[at]), count / total, count / objects, count, total - count, objects - count)
 
 
-def _label_index(kept: KeptPredictions, label: str) -> int:
-    if label not in kept.labels:
-        raise ConfigError(f"no label is called {label!r}: {near(label, kept.labels)}")
-    return kept.labels.index(label)
+def _label_index(predictions: KeptPredictions, label: str) -> int:
+    if label not in predictions.labels:
+        raise ConfigError(f"no label is called {label!r}: {near(label, predictions.labels)}")
+    return predictions.labels.index(label)
