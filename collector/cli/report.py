@@ -51,7 +51,6 @@ SUFFIXES = (".html", *TABLES, ".tex", ".zip", FOLDER)
 @all_days_option
 @click.option("--runs", default=40, type=click.IntRange(0), help=".html: number of runs included with their raw samples. Default: 40.")
 @photographs_option
-@click.option("--pair", nargs=2, metavar="ID ID", help=".html: open with these two runs side by side: the reference, then the device.")
 @click.option("--columns", metavar="NAME[,NAME]", help=".csv and .parquet: only these columns, or all. Default: the usual figures.")
 @click.option("--list", "is_list", is_flag=True, help="List the names and types of all columns.")
 @quiet_option
@@ -64,7 +63,6 @@ def report(
     days: "DaysCounted",
     runs: int,
     photographs: Path | None,
-    pair: tuple[str, str] | None,
     columns: str | None,
     is_list: bool,
     **options: str | None,
@@ -97,12 +95,12 @@ def report(
     conditions = {name: value for name, value in options.items() if value is not None}
     if columns is not None and form not in (".csv", ".parquet"):
         raise click.UsageError("--columns is for .csv and .parquet")
-    if form != ".html" and (pair or photographs):
-        raise click.UsageError("--pair and --photographs are for .html")
+    if photographs is not None and form != ".html":
+        raise click.UsageError("--photographs is for .html")
     if form in (".tex", ".zip", FOLDER):
         _write_paper(where, output, form, conditions, days)
     elif form == ".html":
-        _write_page(where, output, conditions, days, runs, photographs, pair)
+        _write_page(where, output, conditions, days, runs, photographs)
     else:
         selections, total = _selections(where, conditions)
         matching = chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections)
@@ -111,27 +109,19 @@ def report(
 
 
 def _write_page(
-    where: Sequence[str],
-    output: Path,
-    conditions: Mapping[str, str],
-    days: "DaysCounted",
-    runs: int,
-    photographs: Path | None,
-    pair: tuple[str, str] | None,
+    where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int, photographs: Path | None
 ) -> None:
     from edgemeter.collector.charts import vega
     from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.one_file import FileChoice
     from edgemeter.collector.web.photograph_folder import PhotographFolder
     from edgemeter.collector.web.queries import CaseFilter
-    from edgemeter.collector.web.view import ViewRequest
 
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
-    first = ViewRequest("pair", dict(zip("ab", pair, strict=True))) if pair else None
     folder = PhotographFolder(photographs) if photographs else None
-    write_page(open_store(*where), output, FileChoice(case_filter, runs, first=first, photographs=folder))
+    write_page(open_store(*where), output, FileChoice(case_filter, runs, photographs=folder))
 
 
 def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:

@@ -34,6 +34,7 @@ METRICS = (DEFAULT_FIGURE, "gross_mj", "accuracy", "throttled_ratio")
 class FileChoice:
     """The content chosen for a file: the cases, how many runs with raw samples, the `first` view or comparison (else the overview).
 
+    A file of two runs that kept their predictions begins with why they differ.
     With `photographs`, the worst of those that kept predictions are of.
     """
 
@@ -111,8 +112,10 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     newest = [str(context.connection.execute(query, (case.number,)).fetchone()[0]) for case in ordered[: choice.runs]]
     # Of the other baselines the first page.
     pages = min(PAGES, -(-len(indexed_cases) // CASES_SHOWN))
+    pairs = _pairs(context, newest)
+    is_pair = bool(pairs) and sum(case.runs for case in indexed_cases) == len(newest) == 2
     requests = [
-        *([choice.first] if choice.first else []),
+        *([choice.first] if choice.first else pairs if is_pair else []),
         *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
         *([] if choice.first else [ViewRequest("decide")]),
@@ -124,7 +127,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),
         *(ViewRequest("trend", {"event": finding.key}) for finding in context.events.findings[:EVENTS] if len(finding.steps) > 1),
         *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),
-        *(pair for pair in _pairs(context, newest) if pair != choice.first),
+        *([] if is_pair else pairs),
         *(ViewRequest("run", {"id": name}) for name in newest),
         *([ViewRequest("alerts")] if context.events.alerts() else []),
     ]

@@ -8,7 +8,6 @@ from xml.etree import ElementTree as ET
 import pytest
 from PIL import Image
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.kept_predictions import KeptAnswer, KeptObject, KeptPhotograph, KeptPredictions, pack
 from edgemeter.agent.contract.record_accuracy import PackedPredictions
 from edgemeter.collector.web import one_file
@@ -278,14 +277,17 @@ def test_a_file_holds_the_pair_with_its_photographs(folder):
     assert "<form" not in run.partition("Compare with")[2].partition("</section>")[0]
 
 
-def test_a_file_may_open_with_a_pair_and_an_unknown_run_is_an_error():
-    """The pair is then held once."""
-    with indexed(two_runs()) as index:
-        html = one_file.whole_page(index, TrendEvents(), FileChoice(first=ViewRequest("pair", {"a": "a", "b": "b"})))
-        assert html.count('data-address="pair?') == 1
-        assert "Why the accuracies differ" in html
-        with pytest.raises(ConfigError, match="no run 'nobody'"):
-            one_file.whole_page(index, TrendEvents(), FileChoice(first=ViewRequest("pair", {"a": "a", "b": "nobody"})))
+def test_a_file_of_two_runs_opens_with_why_they_differ():
+    """Of three it opens with the overview, and holds the pairs of each with the reference."""
+    runs = two_runs()
+    with indexed(runs) as index:
+        html = one_file.whole_page(index, TrendEvents(), FileChoice())
+    assert html.count('data-address="pair?a=a&amp;b=b"') == 1
+    assert "Why the accuracies differ" in html.partition("<template")[0]
+    with indexed([*runs, make_run("pi-2", id="c", precision="int8", predictions=predictions_of(OF_B))]) as index:
+        html = one_file.whole_page(index, TrendEvents(), FileChoice())
+    assert set(re.findall('data-address="(pair[^"]*)"', html)) == {"pair?a=a&amp;b=b", "pair?a=a&amp;b=c"}
+    assert "Why the accuracies differ" not in html.partition("<template")[0]
 
 
 @pytest.mark.chromium
