@@ -134,7 +134,7 @@ def _check(predictions: KeptPredictions) -> None:
     labels.update(label for answer in predictions.answers for label in (answer.truth, *(label for label, _ in answer.best)))
     if max(labels, default=-1) >= len(predictions.labels):
         raise ValueError(f"label {max(labels)} of {len(predictions.labels)}")
-    names = [item.name for item in (*predictions.photographs, *predictions.answers)]
+    names = [photo.name for photo in predictions.photographs] + [answer.name for answer in predictions.answers]
     if len(set(names)) < len(names):
         raise ValueError("two items have one name")
     scores = [[thing.score if thing.score is not None else -1 for thing in photograph.found] for photograph in predictions.photographs]

@@ -137,8 +137,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     cpus: tuple[int, ...] | None = None  # Cores the run was pinned to; null: any.
     order_seed: int | None = None  # Seed of the order in which the session ran its cases.
     order_place: int | None = None  # Place of this run in that order, from 1.
-    predictions: PackedPredictions | None = None  # Predictions of the accuracy pass; null unless they were asked for.
-    predictions_reason: str | None = None  # Why no predictions are kept, if they were asked for.
+    predictions: PackedPredictions | None = None  # Predictions; null unless asked for.
+    predictions_reason: str | None = None  # Why none are kept, if asked for.
     samples: tuple[Series, ...] = ()  # Raw samples.
     samples_reason: str | None = None  # Why there are no raw samples, if there were some.
 

@@ -96,11 +96,11 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
 
 
 class PackedPredictions(RecordPart, frozen=True, kw_only=True):
-    """Predictions kept with a run, to see why two accuracies differ; not all that the accuracy was computed from."""
+    """Predictions kept with a run."""
 
-    items: Count  # Photographs or other items that they are of.
-    least_score: Ratio  # Found objects with a lower score are not kept.
-    data: str  # The predictions beside the annotations: JSON, zlib-compressed, base85; see `kept_predictions.py`.
+    items: Count  # Photographs or other items.
+    least_score: Ratio  # Objects with a lower score are left out.
+    data: str  # Predictions and annotations: JSON, zlib-compressed, base85.
 
 
 class OutputCheck(RecordPart, frozen=True, kw_only=True):

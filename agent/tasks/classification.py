@@ -163,7 +163,7 @@ def _probabilities(scores: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.minimum(scores, 1)
     with np.errstate(all="ignore"):
         weights = np.exp(scores - scores.max(initial=-np.inf))
-        return np.nan_to_num(weights / weights.sum(), nan=0.0)
+        return np.asarray(np.nan_to_num(weights / weights.sum(), nan=0.0))
 
 
 class KeywordSpotting(Classification):

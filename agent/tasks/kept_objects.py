@@ -23,17 +23,18 @@ def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str,
     label_of = {category["id"]: index for index, category in enumerate(truth["categories"])}
     annotations: defaultdict[int, list[KeptObject]] = defaultdict(list)
     for annotation in truth["annotations"]:
-        box = _box(annotation["bbox"])
+        x, y, width, height = _sides(annotation["bbox"])
         group = None if annotation.get("group") is None else str(annotation["group"])
-        thing = KeptObject(label_of[annotation["category_id"]], *box, None, bool(annotation["iscrowd"]), group)
-        annotations[annotation["image_id"]].append(thing)
+        label, is_crowd = label_of[annotation["category_id"]], bool(annotation["iscrowd"])
+        annotations[annotation["image_id"]].append(KeptObject(label, x, y, width, height, ignored=is_crowd, group=group))
     groups = {image["id"]: str(image["group"]) for image in truth["images"] if image.get("group") is not None}
     rows = rows[(rows[:, 5] >= LEAST_SCORE) & np.isfinite(rows).all(axis=1)]
     rows = rows[np.lexsort((-rows[:, 5], rows[:, 0]))]
     detected: defaultdict[int, list[KeptObject]] = defaultdict(list)
     for image_id, *box, score, category in rows.tolist():
         if len(detected[image_id]) < MOST_OBJECTS:
-            detected[image_id].append(KeptObject(label_of[category], *_box(box), min(score, 1.0)))
+            x, y, width, height = _sides(box)
+            detected[image_id].append(KeptObject(label_of[category], x, y, width, height, min(score, 1.0)))
     return KeptPredictions(
         labels=tuple(category["name"] for category in truth["categories"]),
         least_score=LEAST_SCORE,
@@ -51,6 +52,6 @@ def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str,
     )
 
 
-def _box(box: Sequence[float]) -> list[float]:
+def _sides(box: Sequence[float]) -> list[float]:
     sides: list[float] = np.clip(box, [-FARTHEST_PX, -FARTHEST_PX, 0, 0], FARTHEST_PX).tolist()
     return sides

@@ -160,10 +160,10 @@ def why(run_ids: tuple[str, ...], score: float, ledger: LedgerPlace | None, *, a
         records = [history.entry(history.find(run_id)).record for run_id in run_ids]
     predictions = [predictions_of(record) for record in records]
     if len(predictions) == 2:
-        found_differences = differences(*predictions, score=score)
-        document = {"reference": records[0].id, "device": records[1].id, **asdict(found_differences)}
+        compared = differences(predictions[0], predictions[1], score)
+        document = {"reference": records[0].id, "device": records[1].id, **asdict(compared)}
         if not (as_json and print_data("json", document)):
-            show_differences(records, found_differences, console_for(None))
+            show_differences(records, compared, console_for(None))
         return
     analysis = analysis_of(predictions[0], score)
     if not (as_json and print_data("json", {"run": records[0].id, **asdict(analysis)})):

@@ -1,6 +1,6 @@
 """The fields of a record's point, from the record's schema: one name and one type each, for writing and for reading.
 
-A point read back gives its record, without the raw samples.
+A point read back gives its record, without the raw samples and the predictions.
 """
 
 import dataclasses
@@ -40,6 +40,9 @@ TAGS = {
     "suite": "suite",
 }
 AS_TAGS = frozenset({"device", "fleet", "precision", "role", "scenario", "suite"})
+
+# Parts of the record that no point has: they are no figures, and most of the bytes.
+NOT_WRITTEN = frozenset({"predictions", "samples"})
 
 # The numbers by name that have fields of their own, by the list they are in: whatever else a record holds stays in the list's text, because
 # every name makes a field that InfluxDB keeps for good.
@@ -181,11 +184,13 @@ def _group(kind: msgspec.inspect.Type, attribute: str, prefix: str, *, is_nullab
     for member in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
         name = f"{prefix}{member.name}"
         inner = _without_none(member.type)
+        if name in NOT_WRITTEN:
+            continue
         if name in AS_TAGS:
             tags.append(name)
         elif isinstance(inner, msgspec.inspect.StructType):
             groups.append(_group(inner, member.name, f"{name}_", is_nullable=inner is not member.type))
-        elif name != "samples":
+        else:
             fields.append(_field(inner, member.name, name, is_nullable=inner is not member.type))
     return FieldGroup(attribute, is_nullable, tuple(fields), tuple(tags), tuple(groups))
 

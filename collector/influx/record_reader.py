@@ -14,7 +14,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, check, check_schema
 from edgemeter.collector.influx.influx_config import Extent
-from edgemeter.collector.influx.point_schema import FIGURES, PATHS, RECORD, TAGS, WORKED_OUT, FieldGroup
+from edgemeter.collector.influx.point_schema import FIGURES, NOT_WRITTEN, PATHS, RECORD, TAGS, WORKED_OUT, FieldGroup
 
 Tree = dict[str, "Tree"]
 
@@ -84,7 +84,8 @@ def _record_decoder(extent: Extent, has_samples: bool) -> msgspec.json.Decoder[A
 
 
 def _slim_record(extent: Extent, has_samples: bool) -> type[msgspec.Struct]:  # noqa: FBT001 - as above
-    names = [field.name for field in msgspec.structs.fields(RunRecord) if field.name != "samples" or has_samples]
+    left_out = NOT_WRITTEN - {"samples"} if has_samples else NOT_WRITTEN
+    names = [field.name for field in msgspec.structs.fields(RunRecord) if field.name not in left_out]
     figures = ["schema", *_paths(RECORD), *TAGS.values(), *PATHS, *_WORKED_OUT_OF, *REPEATED]
     return _slim(RunRecord, tree_of(names if extent == "all" else figures))
 

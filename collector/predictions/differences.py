@@ -121,11 +121,16 @@ def differences(reference: KeptPredictions, device: KeptPredictions, score: floa
                 by_size[size_of(entry.thing)][entry.kind] += 1
         photographs.append(_of_item(item, compared, reference.labels))
     photographs.sort(key=lambda photograph: (-photograph.worse, -photograph.differing, photograph.name))
-    counts = (
-        {name: _in_order(counts[name]) for name in names_of if name in counts}
-        for counts, names_of in ((by_size, SIZES), (by_label, dict.fromkeys(reference.labels)), (by_group, sorted(by_group)))
+    return PredictionDifferences(
+        score=score,
+        photographs=tuple(photographs),
+        counts=_in_order(total),
+        by_size={size: _in_order(by_size[size]) for size in SIZES if size in by_size},
+        by_label={label: _in_order(by_label[label]) for label in reference.labels if label in by_label},
+        by_group={group: _in_order(by_group[group]) for group in sorted(by_group)},
+        lowered=lowered,
+        note=note,
     )
-    return PredictionDifferences(score, tuple(photographs), _in_order(total), *counts, lowered, note)
 
 
 def _with_sorted_truth(predictions: KeptPredictions) -> KeptPredictions:
@@ -161,27 +166,23 @@ def _common_names(reference: KeptPredictions, device: KeptPredictions) -> tuple[
     """Return the names of the items that both kept, and a remark where one kept fewer of them (to fit into its record)."""
     if bool(reference.answers) != bool(device.answers):
         raise ConfigError("one of the runs is of a detector, the other of a classifier: compare two of one task")
-    if reference.labels != device.labels:
-        labels, other_names = reference.labels, device.labels
-        pairs = ((index, *pair) for index, pair in enumerate(zip(labels, other_names, strict=False)) if pair[0] != pair[1])
-        index, label, other = next(pairs, (min(len(labels), len(other_names)), None, None))
-        how = f"{len(labels)} and {len(other_names)}" if label is None else f"number {index} is {label!r} and {other!r}"
+    labels, device_labels = reference.labels, device.labels
+    if labels != device_labels:
+        pairs = (f"number {index} is {a!r} and {b!r}" for index, (a, b) in enumerate(zip(labels, device_labels, strict=False)) if a != b)
+        how = next(pairs, f"{len(labels)} and {len(device_labels)}")
         raise ConfigError(f"the runs have different labels, {how}: compare runs on the same annotations")
-    sides = {"the reference": _names(reference), "the device": _names(device)}
-    (first, names), (second, other_names) = sides.items()
-    fewer = min(names, other_names, key=len)
-    common = names.keys() & other_names.keys()
-    if len(common) < len(fewer):
+    names, device_names = _names(reference), _names(device)
+    common = names.keys() & device_names.keys()
+    if len(common) < min(len(names), len(device_names)):
         only = "; ".join(
-            f"{count(len(alone), 'photograph')} of {side} only, such as {min(alone)!r}"
-            for side, alone in ((first, names.keys() - common), (second, other_names.keys() - common))
-            if alone
+            f"{count(len(alone), 'photograph')} of the {side} only, such as {min(alone)!r}"
+            for side, alone in (("reference", names.keys() - common), ("device", device_names.keys() - common))
         )
         raise ConfigError(f"the runs are of different photographs: {only}: compare runs on the same data")
     for name in sorted(common):
-        if names[name] != other_names[name]:
+        if names[name] != device_names[name]:
             raise ConfigError(f"the annotations of {name!r} differ between the runs: compare runs on the same annotations")
-    item_count = max(len(names), len(other_names))
+    item_count = max(len(names), len(device_names))
     return sorted(common), None if len(common) == item_count else f"of {item_count:,} photographs, the {len(common):,} that both runs keep"
 
 
@@ -206,7 +207,10 @@ def _compared_answers(a: KeptAnswer, b: KeptAnswer) -> _Compared:
     is_right = tuple(bool(answer.best) and answer.best[0][0] == a.truth for answer in (a, b))
     kinds: Mapping[tuple[bool, ...], Kind] = {(True, True): "both", (True, False): "other-class", (False, True): "gained"}
     sides: dict[Side, tuple[int, float | None]] = {"truth": (a.truth, None)}
-    sides |= {side: answer.best[0] for side, answer in (("reference", a), ("device", b)) if answer.best}
+    if a.best:
+        sides["reference"] = a.best[0]
+    if b.best:
+        sides["device"] = b.best[0]
     marks: dict[Side, KeptObject] = {side: KeptObject(label, 0, 0, 0, 0, score) for side, (label, score) in sides.items()}
     return _Compared(kinds.get(is_right, "neither"), marks)
 

@@ -32,7 +32,7 @@ def overlaps(objects: Sequence[KeptObject], other_objects: Sequence[KeptObject])
     areas, other_areas = _areas(objects), _areas(other_objects)
     is_crowd = np.array([thing.ignored for thing in other_objects], bool)
     union = areas[:, None] + np.where(is_crowd, 0, other_areas - shared)
-    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0))
 
 
 def match_labels(photograph: KeptPhotograph, ious: NDArray[np.float64], iou: float = IOU) -> list[int]:

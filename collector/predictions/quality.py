@@ -149,8 +149,10 @@ def calibration(predictions: KeptPredictions) -> Calibration:
     )
     error, by_chance = _calibration_error(sums.sum(axis=1)), _error_by_chance(counts, score_sums)
     reach, reason = _calibration_reach(sums)
-    bounds = (None, None) if reach is None else (max(error - by_chance - reach, 0.0), min(error + reach, 1.0))
-    return Calibration(*((error, by_chance) if len(scores) else (None, None)), *bounds, len(scores), described, reason)
+    if not len(scores):
+        return Calibration(None, None, None, None, 0, described, reason)
+    low, high = (None, None) if reach is None else (max(error - by_chance - reach, 0.0), min(error + reach, 1.0))
+    return Calibration(error, by_chance, low, high, len(scores), described, reason)
 
 
 def _calibration_error(sums: NDArray[np.float64]) -> float:

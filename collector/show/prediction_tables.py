@@ -69,9 +69,12 @@ def show_analysis(analysis: PredictionAnalysis, console: Console) -> None:
     least = f" at a score of {analysis.score:g}" if analysis.thresholds else ""
     print_text(console, f"most frequent mistakes{least}:" if confused else f"no mistakes{least}")
     if confused:
-        headings = ("annotated", "predicted")
-        texts = [TableColumn(name, [_safe(row[index], console) for row in confused], "left") for index, name in enumerate(headings)]
-        console.print(fitted_table([*texts, TableColumn("times", [str(row[2]) for row in confused])], console.width))
+        columns = [
+            TableColumn("annotated", [_safe(label, console) for label, _, _ in confused], "left"),
+            TableColumn("predicted", [_safe(label, console) for _, label, _ in confused], "left"),
+            TableColumn("times", [str(number) for _, _, number in confused]),
+        ]
+        console.print(fitted_table(columns, console.width))
     print_text(console, _calibration_text(analysis.calibration))
 
 
@@ -138,7 +141,7 @@ def _show_parts(title: str, parts: Mapping[str, Mapping[str, int]], console: Con
 def _show_worst(worst: Iterable[PhotographDifferences], console: Console) -> None:
     rows = list(worst)
     if rows:
-        kinds = [Counter({mark.thing: mark.kind for mark in photograph.marks}.values()) for photograph in rows]
+        kinds = [Counter[str]({mark.thing: mark.kind for mark in photograph.marks}.values()) for photograph in rows]
         columns = [TableColumn(kind, [_number(counts, kind) for counts in kinds]) for kind in KINDS if kind not in SAME]
         names = TableColumn("worst photographs", [_safe(photograph.name, console) for photograph in rows], "left", folds=True)
         console.print(fitted_table([names, TableColumn("worse", [str(row.worse) for row in rows]), *columns], console.width))

@@ -57,6 +57,7 @@ MEANINGS = {
     "--influx-token-file": "token of the InfluxDB",
     "--json": "print JSON",
     "--keep-days": "days after which data is deleted",
+    "--keep-predictions": "keep the predictions with each run",
     "--kind": "kind of entry or file",
     "--ledger": "where runs are kept",
     "--licence": "licence of what is added",

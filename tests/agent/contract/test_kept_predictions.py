@@ -93,11 +93,12 @@ def test_what_is_much_too_large_loses_photographs_the_same_in_every_run(monkeypa
 
 def test_what_never_fits_is_no_endless_search():
     """Labels alone that are larger than a record may be."""
-    huge = msgspec.structs.replace(kept_answers(("cat", "dog", 0.5)), labels=tuple(f"{number * 0x9E3779B97F4A7C15 % 2**64:x}" for number in range(40_000)))
+    labels = tuple(f"{number * 0x9E3779B97F4A7C15 % 2**64:x}" for number in range(40_000))
+    huge = msgspec.structs.replace(kept_answers(("cat", "dog", 0.5)), labels=labels)
     assert fitted(huge) is None
 
 
-def test_a_run_without_predictions_says_how_to_keep_them():
+def test_a_run_without_predictions_names_the_option_that_keeps_them():
     """In the words of the run where it knows why there are none."""
     with pytest.raises(ConfigError, match="keeps no predictions: measure it with --keep-predictions"):
         predictions_of(make_record())
