@@ -1,5 +1,6 @@
 """Why an accuracy is what it is, or why two differ: what the kept predictions show, object by object, on the page of a run or of two."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.kept_predictions import KeptPhotograph, KeptPredictions, unpack
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.charts.chart import Chart, ViewTable
 from edgemeter.collector.predictions.differences import SIZES, WORSE, Kind, PhotographDifferences, PredictionDifferences, Side, differences
 from edgemeter.collector.predictions.quality import BestThreshold, best_threshold, calibration, confusion, precision_recall
 from edgemeter.collector.show.accuracy_charts import confusion_chart, precision_recall_chart, reliability_chart
@@ -18,6 +19,8 @@ from edgemeter.collector.web.marked_photograph import SIGNS, legend, marked_phot
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.view import FileLinks, ViewColumn, folded_section, grid, note, plain_table, section
 
+# A matrix of more classes is not made.
+MOST_CLASSES = 2000
 # How many photographs a page shows, the worst first, and how many classes or groups.
 WORST, PARTS = 8, 20
 HOW_TO_KEEP = "`edgemeter run --keep-predictions` keeps them"
@@ -54,12 +57,9 @@ class _Subject:
     @property
     def panels(self) -> Mapping[Side, str]:
         """Return the headings of the panels by the side that they show."""
-        sides: Sequence[Side] = ("reference", "device")[-len(self.runs) :]
-        headings = [
-            f"{name}: {run.precision} on {run.runtime.name}, {run.device}" if len(self.runs) > 1 else f"{run.precision} on {run.device}"
-            for name, run in self.runs.items()
-        ]
-        return {"truth": "Truth", **dict(zip(sides, headings, strict=True))}
+        sides: tuple[Side, ...] = ("reference", "device")
+        headings = (f"{name}: {run.precision} on {run.runtime.name}, {run.device}" for name, run in self.runs.items())
+        return {"truth": "Truth", **dict(zip(sides[-len(self.runs) :], headings, strict=True))}
 
 
 def why(context: ViewContext, runs: Mapping[str, RunRecord]) -> tuple[Markup, tuple[ViewTable, ...]]:
@@ -71,39 +71,33 @@ def why(context: ViewContext, runs: Mapping[str, RunRecord]) -> tuple[Markup, tu
         return section("why", heading, note(f"The predictions of {listed(list(reasons))} are not kept: {reason}.")), ()
     try:
         predictions = {name: unpack(run.predictions.data) for name, run in runs.items() if run.predictions}
-        subject = _of_one(runs, predictions) if len(runs) == 1 else _Subject(runs, predictions, differences(*predictions.values()), OF_TWO)
+        reference, *device = predictions.values()
+        compared = differences(reference, *device) if device else differences(_perfect(reference), reference)
     except ConfigError as error:
         return section("why", heading, note(_sentence(str(error)))), ()
+    subject = _Subject(runs, predictions, compared, OF_TWO if device else OF_ONE)
     kinds, objects = _kinds(subject)
-    by_part = {"class": subject.compared.by_label, "group": subject.compared.by_group}
+    by_part = {"class": compared.by_label, "group": compared.by_group}
     parts = [_parts(subject, noun, numbers) for noun, numbers in by_part.items() if numbers]
     thresholds, bests = _thresholds(subject)
     tables = (objects, *bests, *(table for _, table in parts))
-    content = [element("p", None, _summary(subject)), kinds, _worst(context, subject)]
-    curves = [_charts(context, subject), thresholds]
-    return join(
-        [
-            section("why", heading, *content),
-            section("curves", "Confusions, curves and thresholds", *curves),
-            *(markup for markup, _ in parts),
-        ]
-    ), tables
+    content = section("why", heading, element("p", None, _summary(subject)), kinds, _worst(context, subject))
+    curves = section("curves", "Confusions, curves and thresholds", _charts(context, subject), thresholds)
+    return join([content, curves, *(markup for markup, _ in parts)]), tables
 
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _of_one(runs: Mapping[str, RunRecord], sides: Mapping[str, KeptPredictions]) -> _Subject:
-    """Return a run against one that finds exactly what is there."""
-    (predictions,) = sides.values()
+def _perfect(predictions: KeptPredictions) -> KeptPredictions:
+    """Return the predictions of one who finds exactly what is there."""
     photographs = tuple(
         msgspec.structs.replace(photo, found=tuple(msgspec.structs.replace(thing, score=1.0) for thing in photo.truth if not thing.ignored))
         for photo in predictions.photographs
     )
     answers = tuple(msgspec.structs.replace(answer, best=((answer.truth, 1.0),)) for answer in predictions.answers)
-    compared = differences(msgspec.structs.replace(predictions, photographs=photographs, answers=answers), predictions)
-    return _Subject(runs, sides, compared, OF_ONE)
+    return msgspec.structs.replace(predictions, photographs=photographs, answers=answers)
 
 
 def _summary(subject: _Subject) -> str:
@@ -118,7 +112,8 @@ def _summary(subject: _Subject) -> str:
     words = [clause.format(compared.counts[kind]) for kind, clause in clauses.items() if compared.counts.get(kind)]
     threshold = f" with a score of at least {compared.score:g}" if compared.by_size else ""
     gained = f"; it finds {compared.counts['gained']:,} that A does not" if compared.counts.get("gained") else ""
-    text = f"Of objects{threshold}, {'B' if is_pair else 'this run'} {listed(words) or 'is nowhere worse'}{gained}."
+    no_words = "is nowhere worse" if is_pair else "errs nowhere"
+    text = f"Of objects{threshold}, {'B' if is_pair else 'this run'} {listed(words) or no_words}{gained}."
     return f"{text}{f' {_sentence(compared.note)}' if compared.note else ''}"
 
 
@@ -163,8 +158,8 @@ def _worst(context: ViewContext, subject: _Subject) -> Markup:
 
 def _photograph(context: ViewContext, subject: _Subject, photo: PhotographDifferences, identity: str) -> Markup:
     size = photo.width or 0, photo.height or 0
-    counts = {kind: sum(1 for kind_of in _kinds_of(photo) if kind_of == kind) for kind in SIGNS}
-    words = ", ".join(f"{number} {SHORT.get(kind, kind)}" for kind, number in counts.items() if number and kind in subject.names)
+    counts = Counter({mark.thing: mark.kind for mark in photo.marks}.values())
+    words = ", ".join(f"{number} {SHORT.get(kind, kind)}" for kind in SIGNS if kind in subject.names and (number := counts[kind]))
     caption = f"{photo.name}: {words}. {size[0]:,} x {size[1]:,} pixels"
     source = None
     if context.photographs:
@@ -177,10 +172,6 @@ def _photograph(context: ViewContext, subject: _Subject, photo: PhotographDiffer
         except ConfigError as error:
             caption += f"; not shown: {error}"
     return marked_photograph(panels_of(photo, subject.panels, subject.names), size, source, identity, f"{caption}.")
-
-
-def _kinds_of(photo: PhotographDifferences) -> list[Kind]:
-    return list({mark.thing: mark.kind for mark in photo.marks}.values())
 
 
 def _worst_answers(subject: _Subject, worst: Sequence[PhotographDifferences]) -> Markup:
@@ -203,11 +194,13 @@ def _charts(context: ViewContext, subject: _Subject) -> Markup:
     predictions = subject.predictions
     is_detector = any(side.photographs for side in predictions.values())
     curves = {name: curve for name, side in predictions.items() if is_detector and (curve := precision_recall(side))}
-    charts = [
+    charts: list[Chart | None] = [
         *([precision_recall_chart(curves)] if curves else []),
         reliability_chart({name: calibration(side) for name, side in predictions.items()}),
-        confusion_chart([confusion(side, subject.compared.score) for side in predictions.values()], has_background=is_detector),
     ]
+    if len(next(iter(predictions.values())).labels) <= MOST_CLASSES:
+        matrices = [confusion(side, subject.compared.score) for side in predictions.values()]
+        charts.append(confusion_chart(matrices, has_background=is_detector))
     return part("gallery", [context.sheet.draw(chart) for chart in charts if chart])
 
 
@@ -216,17 +209,11 @@ def _thresholds(subject: _Subject) -> tuple[Markup, tuple[ViewTable, ...]]:
     lines = [(name, best[0]) for name, best in bests.items() if best]
     if not lines:
         return NOTHING, ()
-    table, plain = grid("thresholds", _THRESHOLDS, lines)
+    columns: list[ViewColumn[tuple[str, BestThreshold]]] = [ViewColumn("run", "Run", lambda line: line[0], is_text=True)]
+    columns += map(_of_threshold, ("score", "f1", "precision", "recall", "right", "false", "missed"))
+    table, plain = grid("thresholds", columns, lines)
     return join([element("h3", None, "Best threshold: the score with the highest F1"), table]), (plain,)
 
 
-_THRESHOLDS: list[ViewColumn[tuple[str, BestThreshold]]] = [
-    ViewColumn("run", "Run", lambda line: line[0], is_text=True),
-    *(
-        ViewColumn(
-            name, name.capitalize(), lambda line, name=name: getattr(line[1], name), lambda line, name=name: f"{getattr(line[1], name):.3f}"
-        )
-        for name in ("score", "f1", "precision", "recall")
-    ),
-    *(ViewColumn(name, name.capitalize(), lambda line, name=name: getattr(line[1], name)) for name in ("right", "false", "missed")),
-]
+def _of_threshold(name: str) -> ViewColumn[tuple[str, BestThreshold]]:
+    return ViewColumn(name, name.capitalize(), lambda line: getattr(line[1], name))
