@@ -69,6 +69,8 @@ def report(
 ) -> None:
     """Write one HTML page that works offline, a row for each run, or what a paper needs: the suffix of --output decides.
 
+    A page of two runs that kept their predictions (SOURCE: their ids) opens with why their accuracies differ.
+
     .tex holds tables (LaTeX, booktabs). .zip, or a folder (FOLDER/), holds tables, a methods paragraph, plots as SVG and PDF,
     and the runs, with the commands that make all of it again.
 

@@ -65,8 +65,8 @@ def marked_photograph(
     """
     width, height = (max(side, 1) for side in size)
     unit = max(width, height * 0.75) / PANEL_PX
-    drawn = [(panel.heading, _quiet_first(panel.marks), _plates(panel.marks, (width, height), unit * LETTER_PX)) for panel in panels]
-    return part("photograph", drawn, (width, height), source, identity, caption, unit * LETTER_PX)
+    contents = [(panel.heading, _quiet_first(panel.marks), _plates(panel.marks, (width, height), unit * LETTER_PX)) for panel in panels]
+    return part("photograph", contents, (width, height), source, identity, caption, unit * LETTER_PX)
 
 
 def panels_of(photograph: PhotographDifferences, headings: Mapping[Side, str], names: Mapping[Kind, str]) -> list[PhotographPanel]:
@@ -114,8 +114,8 @@ def _plates(marks: Sequence[Mark], size: tuple[int, int], letter: float) -> list
             continue
         text = mark.text if len(mark.text) <= LONGEST_TEXT else f"{mark.text[: LONGEST_TEXT - 1]}…"
         width, height = (len(text) * LETTER_WIDTH + 0.7) * letter, PLATE_HEIGHT * letter
-        left, top, _, down = mark.box
-        x = min(max(left, 0.0), max(size[0] - width, 0.0))
+        x, top, _, down = mark.box
+        x = min(max(x, 0.0), max(size[0] - width, 0.0))
         heights = (top - height, top, top + down, top + down - height, top - 2 * height, top + height, top + down + height)
         tops = [y for y in heights if 0 <= y <= size[1] - height] or [0.0]
         places = [_Plate(mark.kind, text, x, y, width, height) for y in tops]

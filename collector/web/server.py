@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.kept_predictions import unpack
+from edgemeter.agent.contract.kept_predictions import predictions_of
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.index.run_index import RunIndex
@@ -130,8 +130,7 @@ class PageServer:
         with self.index.reading() as connection:
             record, _ = read_run(ViewContext(connection, self.index.source, ServedLinks(), self.events), request.get("run"))
         name = request.get("name")
-        photographs = unpack(record.predictions.data).photographs if record.predictions else ()
-        photograph = next((item for item in photographs if item.name == name), None)
+        photograph = next((item for item in predictions_of(record).photographs if item.name == name), None)
         if photograph is None:
             raise ConfigError(f"run {record.id!r} keeps no predictions of a photograph {name!r}")
         return PageResponse(200, "image/jpeg", self.photographs.copy(photograph))

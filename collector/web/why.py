@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.kept_predictions import KeptPhotograph, KeptPredictions, unpack
+from edgemeter.agent.contract.kept_predictions import KeptPhotograph, KeptPredictions, predictions_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, ViewTable
 from edgemeter.collector.predictions.differences import SIZES, WORSE, Kind, PhotographDifferences, PredictionDifferences, Side, differences
@@ -23,7 +23,6 @@ from edgemeter.collector.web.view import FileLinks, ViewColumn, folded_section, 
 MOST_CLASSES = 2000
 # How many photographs a page shows, the worst first, and how many classes or groups.
 WORST, PARTS = 8, 20
-HOW_TO_KEEP = "`edgemeter run --keep-predictions` keeps them"
 PLAIN = "Photographs are not kept with a run: boxes lie on a plain ground until `--photographs FOLDER` names where they are."
 # Differences in words: of two runs, and of one against what is there.
 OF_TWO: Mapping[Kind, str] = {
@@ -65,17 +64,13 @@ class _Subject:
 def why(context: ViewContext, runs: Mapping[str, RunRecord]) -> tuple[Markup, tuple[ViewTable, ...]]:
     """Return the section of one run against what is there, or of two (A and B), and its tables; or why there is none."""
     heading = "Why the accuracies differ" if len(runs) > 1 else "Where the accuracy is lost"
-    reasons = {name: run.predictions_reason for name, run in runs.items() if not run.predictions}
-    if reasons:
-        reason = next(filter(None, reasons.values()), HOW_TO_KEEP)
-        return section("why", heading, note(f"The predictions of {listed(list(reasons))} are not kept: {reason}.")), ()
     try:
-        predictions = {name: unpack(run.predictions.data) for name, run in runs.items() if run.predictions}
-        reference, *device = predictions.values()
-        compared = differences(reference, *device) if device else differences(_perfect(reference), reference)
+        predictions = {name: predictions_of(run) for name, run in runs.items()}
+        *reference, device = predictions.values()
+        compared = differences(reference[0] if reference else _perfect(device), device)
     except ConfigError as error:
         return section("why", heading, note(_sentence(str(error)))), ()
-    subject = _Subject(runs, predictions, compared, OF_TWO if device else OF_ONE)
+    subject = _Subject(runs, predictions, compared, OF_TWO if reference else OF_ONE)
     kinds, objects = _kinds(subject)
     by_part = {"class": compared.by_label, "group": compared.by_group}
     parts = [_parts(subject, noun, numbers) for noun, numbers in by_part.items() if numbers]

@@ -31,15 +31,15 @@ def mark(kind, box, text="dog .50"):
 
 
 def boxes(svg):
-    """Return the boxes of a drawing by the kind of their mark, each drawn with a halo of its size."""
-    drawn = {}
+    """Return the boxes of a drawing by the kind of their mark, each by_kind with a halo of its size."""
+    by_kind = {}
     for group in svg.iterfind("g"):
         if group.get("class").startswith("mark "):
             halo, box = group.findall("rect")
             numbers = [tuple(float(shape.get(name)) for name in ("x", "y", "width", "height")) for shape in (halo, box)]
             assert numbers[0] == numbers[1]
-            drawn.setdefault(group.get("class").removeprefix("mark "), []).append(numbers[1])
-    return drawn
+            by_kind.setdefault(group.get("class").removeprefix("mark "), []).append(numbers[1])
+    return by_kind
 
 
 def test_each_mark_is_in_its_panel_at_its_box():
@@ -59,13 +59,13 @@ def test_each_mark_is_in_its_panel_at_its_box():
 
 
 def test_the_copy_is_in_the_file_once_and_fills_every_panel():
-    """The first panel holds it, the others refer to it; without one there is a ground of the same size."""
+    """The first panel holds it, the following refer to it; without one there is a ground of the same size."""
     panels = [PhotographPanel(name, ()) for name in ("Truth", "A", "B")]
-    first, *others = drawing(*panels, source="data:image/jpeg;base64,AAAA").findall(".//svg")
+    first, *following = drawing(*panels, source="data:image/jpeg;base64,AAAA").findall(".//svg")
     assert first.find("image").attrib == {
         "id": "p1", "href": "data:image/jpeg;base64,AAAA", "width": "640", "height": "480", "preserveAspectRatio": "none",
     }  # fmt: skip
-    assert [svg.find("use").get("href") for svg in others] == ["#p1", "#p1"]
+    assert [svg.find("use").get("href") for svg in following] == ["#p1", "#p1"]
     for svg in drawing(*panels, source=None).findall(".//svg"):
         assert svg.find("image") is None
         assert (svg.find("rect").get("width"), svg.find("rect").get("height")) == ("640", "480")
@@ -119,7 +119,7 @@ def test_the_legend_counts_the_kinds_with_their_lines_and_signs():
 
 
 def test_every_kind_of_difference_has_a_line_of_its_own():
-    """Apart from what does not differ, each has a sign, a colour and a dash; two with one sign differ in both others."""
+    """Apart from what does not differ, each has a sign, a colour and a dash; two with one sign differ in both following."""
     style = text_of("page.css")
     assert set(SIGNS) == set(KINDS) - SAME
     colours = {kind: re.search(rf"\.{kind} {{ --mark: (#\w+)", style)[1] for kind in SIGNS}

@@ -111,9 +111,9 @@ def test_each_difference_is_marked_in_the_panels_of_those_who_have_it():
         "both": (100.0, 100.0, 50.0, 60.0), "missed": (200.0, 50.0, 20.0, 20.0), "moved": (300.0, 200.0, 150.0, 150.0),
         "other-class": (500.0, 300.0, 60.0, 60.0),
     }  # fmt: skip
-    annotated = sorted((kind, *place) for kind, place in places.items())
+    annotated = sorted((kind, *at) for kind, at in places.items())
     assert sorted(truth[0]) == sorted(a[0]) == annotated
-    moved = sorted((kind, *place) for kind, place in {**places, "moved": (320.0, 200.0, 150.0, 150.0)}.items())
+    moved = sorted((kind, *at) for kind, at in {**places, "moved": (320.0, 200.0, 150.0, 150.0)}.items())
     assert sorted(b[0]) == sorted([*moved, ("false", 10.0, 400.0, 40.0, 40.0)])
     assert (sorted(truth[1]), sorted(a[1])) == (["dog", "dog"], ["dog .60", "dog .80"])
     assert set(b[1]) == {"+ dog .40", "\N{MINUS SIGN} dog", "↔ cat .70", "≠ cat .50"}
@@ -154,8 +154,8 @@ def test_groups_are_counted_where_predictions_have_them():
 
     def grouped(objects):
         photos = tuple(
-            KeptPhotograph(name=f"{group}.jpg", width=640, height=480, truth=TRUTH[:2], found=found, group=group)
-            for group, found in (("day", OF_A[:2]), ("night", objects))
+            KeptPhotograph(name=f"{group}.jpg", width=640, height=480, truth=TRUTH[:2], found=of_group, group=group)
+            for group, of_group in (("day", OF_A[:2]), ("night", objects))
         )
         return packed(KeptPredictions(labels=("cat", "dog"), least_score=0.05, photographs=photos))
 
@@ -188,9 +188,9 @@ def test_runs_without_predictions_say_how_to_keep_them():
     damaged = PackedPredictions(items=1, least_score=0.05, data="damaged")
     a, _ = two_runs()
     cases = (
-        ([make_reference(id="a"), make_run(id="b")], "The predictions of A and B are not kept: `edgemeter run --keep-predictions`"),
-        ([a, make_run(id="b")], "The predictions of B are not kept"),
-        ([a, make_run(id="b", predictions_reason="no ground truth")], "The predictions of B are not kept: no ground truth."),
+        ([make_reference(id="a"), make_run(id="b")], "Run a of tiny-detector keeps no predictions: measure it with --keep-predictions."),
+        ([a, make_run(id="b")], "Run b of tiny-detector keeps no predictions"),
+        ([a, make_run(id="b", predictions_reason="no ground truth")], "keeps no predictions: no ground truth."),
         ([a, make_run(id="b", predictions=damaged)], "The kept predictions are damaged"),
         ([a, make_run(id="b", predictions=predictions_of(OF_B, name="c.jpg"))], "The runs are of different photographs"),
     )
@@ -201,7 +201,7 @@ def test_runs_without_predictions_say_how_to_keep_them():
             assert words in section
             assert section.count("<p") == 1
             assert {table.name for table in view.tables} == {"figures", "differences"}
-    assert "The predictions of this run are not kept" in run_page(make_run(id="b")).body
+    assert "keeps no predictions: measure it with" in run_page(make_run(id="b")).body
     assert 'id="why"' not in run_page(make_run(id="b", ap=None)).body
 
 
@@ -302,13 +302,13 @@ def test_panels_stand_side_by_side_and_on_a_phone_below_each_other(browser, tmp_
         lefts, tops = ([panel[side] for panel in panels] for side in (0, 1))
         assert len(panels) == 3
         assert (len(set(lefts)), len(set(tops))) == ((1, 3) if is_phone else (3, 1))
-        for left, _, across, down in panels:
+        for x, _, across, down in panels:
             assert across / down == pytest.approx(640 / 480, rel=0.01)
-            assert 0 <= left < left + across <= width
+            assert 0 <= x < x + across <= width
         box = page.run(f"({PLACE})(document.querySelectorAll('.photograph svg')[2].querySelector('.mark.false .box'))")
-        left, top, across, _ = panels[2]
+        x, y, across, _ = panels[2]
         scale = across / 640
-        assert box == pytest.approx([left + 10 * scale, top + 400 * scale, 40 * scale, 40 * scale], abs=3)
+        assert box == pytest.approx([x + 10 * scale, y + 400 * scale, 40 * scale, 40 * scale], abs=3)
         assert [url for url in page.requests() if "/photograph?" in url] == [f"{server.url}photograph?name=a.jpg&run=a"]
         assert page.run("getComputedStyle(document.querySelector('.mark.missed .box')).strokeDasharray") != "none"
         page.run(axe_script())
