@@ -21,6 +21,8 @@ _LEAST_SCORES = (0.1, 0.2)
 _LARGEST_UNPACKED_BYTES = 8 << 20
 # Each is compared with each: more would take a reader's memory.
 _MOST_OBJECTS = 4000
+# What a user is shown of a detector where nothing else is asked for.
+SHOWN_SCORE = 0.25
 # Far above any photograph's side.
 FARTHEST_PX = 1e6
 _Pixels = Annotated[float, msgspec.Meta(ge=-FARTHEST_PX, le=FARTHEST_PX)]

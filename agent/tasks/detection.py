@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.kept_predictions import KeptPredictions
+from edgemeter.agent.contract.kept_predictions import SHOWN_SCORE, KeptPredictions
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -23,8 +23,7 @@ from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, create
 from edgemeter.agent.vision.preprocess import values_of_first
 
-# What a user is shown; a box just below on one side still counts on the other.
-SHOWN_SCORE = 0.25
+# A box just below what is shown on one side still counts on the other.
 PARTNER_SCORE = 0.15
 # COCO's loosest match.
 SAME_IOU = 0.5

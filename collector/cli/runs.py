@@ -4,9 +4,7 @@ import getpass
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,22 +13,19 @@ import msgspec
 
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count, plain_digits, stamp
-from edgemeter.agent.base.options import FiniteRange, added, config_option, format_option, json_option, quiet_option
+from edgemeter.agent.base.options import added, config_option, format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
 from edgemeter.agent.contract.figures import in_view
-from edgemeter.agent.contract.kept_predictions import predictions_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, short_id
-from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, since_option
-from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
-from edgemeter.collector.predictions.differences import differences
-from edgemeter.collector.predictions.quality import SCORE
+from edgemeter.collector.cli.runs_why import why
+from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
+from edgemeter.collector.ledgers.place import LedgerPlace
 
 NEWEST = 20
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -81,7 +76,7 @@ def show(run_ids: tuple[str, ...], ledger: LedgerPlace | None, *, as_json: bool)
     """
     if len(run_ids) > 2:
         raise click.UsageError(f"give one run, or two to compare, not {len(run_ids)}")
-    with _opened(ledger) as history:
+    with opened_runs(ledger) as history:
         full_ids = [history.find(run_id) for run_id in run_ids]
         records = [history.entry(full_id).record for full_id in full_ids]
         events, is_counted = history.events(full_ids[0]), history.is_counted(full_ids[0])
@@ -139,35 +134,7 @@ def _show_pair(a: RunRecord, b: RunRecord, *, as_json: bool) -> None:
     note(f"{pair.no_ratio or NO_INTERVAL}; {count(len(pair.equal), 'fact')} equal: not listed")
 
 
-@runs.command(short_help="Show what the model of a run gets wrong, or where those of two runs differ.")
-@click.argument("run_ids", metavar="ID [ID]", nargs=-1, required=True)
-@click.option("--score", type=FiniteRange(0, 1), default=SCORE, show_default=True, help="Least score of an object that counts as found.")
-@ledger_option
-@json_option('Print {"thresholds": [...], "confusion": {...}, ...}; of two runs {"counts": {...}, "photographs": [...], ...}, complete.')
-def why(run_ids: tuple[str, ...], score: float, ledger: LedgerPlace | None, *, as_json: bool) -> None:
-    """Show why an accuracy is what it is, from the predictions that `edgemeter run --keep-predictions` kept.
-
-    Of one run: confusions, the best threshold of each class, and the calibration error. Of two runs on the same photographs: the objects
-    that the second misses, moves or calls something else, by size and class, and the photographs in which it is worst.
-
-    Example: edgemeter runs why 3f2a1b9c 8c41d0aa
-    """
-    from edgemeter.collector.show.prediction_tables import analysis_of, show_analysis, show_differences
-
-    if len(run_ids) > 2:
-        raise click.UsageError(f"give one run, or two to compare, not {len(run_ids)}")
-    with _opened(ledger) as history:
-        records = [history.entry(history.find(run_id)).record for run_id in run_ids]
-    predictions = [predictions_of(record) for record in records]
-    if len(predictions) == 2:
-        compared = differences(predictions[0], predictions[1], score)
-        document = {"reference": records[0].id, "device": records[1].id, **asdict(compared)}
-        if not (as_json and print_data("json", document)):
-            show_differences(records, compared, console_for(None))
-        return
-    analysis = analysis_of(predictions[0], score)
-    if not (as_json and print_data("json", {"run": records[0].id, **asdict(analysis)})):
-        show_analysis(analysis, console_for(None))
+runs.add_command(why)
 
 
 @runs.command("note", short_help="Add a note to a run.")
@@ -179,7 +146,7 @@ def add_note(run_id: str, text: str, ledger: LedgerPlace | None) -> None:
 
     Example: edgemeter runs note 3f2a1b9c "second fan connected"
     """
-    with _opened(ledger, is_written=True) as history:
+    with opened_runs(ledger, is_written=True) as history:
         full_id = history.find(run_id)
         history.note(full_id, text, _author())
     note(f"noted on {short_id(full_id)}")
@@ -194,7 +161,7 @@ def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 
     Example: edgemeter runs exclude 3f2a1b9c --reason "the fan was off"
     """
-    with _opened(ledger, is_written=True) as history:
+    with opened_runs(ledger, is_written=True) as history:
         full_ids = _chosen(history, run_ids)
         for full_id in full_ids:
             if history.is_counted(full_id):
@@ -213,7 +180,7 @@ def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 
     Example: edgemeter runs include 3f2a1b9c
     """
-    with _opened(ledger, is_written=True) as history:
+    with opened_runs(ledger, is_written=True) as history:
         for full_id in _chosen(history, run_ids):
             history.include(full_id, _author(), reason)
             note(f"{short_id(full_id)} counts")
@@ -231,7 +198,7 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
     """
     from edgemeter.agent.delivery.outbox_file import OUTBOX, withdraw
 
-    with _opened(ledger) as history:
+    with opened_runs(ledger) as history:
         records = [history.entry(full_id).record for full_id in _chosen(history, run_ids)]
     if not is_confirmed:
         for record in records:
@@ -240,7 +207,7 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
             raise click.UsageError("deleting asks first, and there is no terminal: give --yes")
         click.confirm(f"Delete {count(len(records), 'run')} for good?", abort=True, err=True)
     is_own = chosen_ledger(ledger) == default_path()
-    with _opened(ledger, is_written=True) as history:
+    with opened_runs(ledger, is_written=True) as history:
         for record in records:
             numbers = history.withdraw(record.id, "deleted", _author(), reason)
             elsewhere = _elsewhere(ledger, record.id, "delete", numbers)
@@ -266,7 +233,7 @@ def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, co
     from edgemeter.collector.cli.report import write_table
 
     is_folder = output.endswith("/") or Path(output).is_dir()
-    with _opened(ledger) as history:
+    with opened_runs(ledger) as history:
         full_ids = _chosen(history, run_ids)
         records = (history.entry(full_id, with_samples=is_folder or output.endswith(".json")).record for full_id in full_ids)
         if not is_folder:
@@ -276,15 +243,6 @@ def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, co
         check_folder(Path(output))
         for record in records:
             note(f"wrote {write_bundle(Path(output), record, None, signer=signer(Path(key)) if key else None)}")
-
-
-@contextmanager
-def _opened(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iterator[LedgerRuns]:
-    address = chosen_ledger(ledger)
-    if isinstance(address, Path) and not address.exists():
-        raise ConfigError(f"no run is kept in {str(address)!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger")
-    with open_ledger(address, "write" if is_written else "read") as opened:
-        yield LedgerRuns(opened)
 
 
 def _chosen(history: LedgerRuns, run_ids: Sequence[str]) -> list[str]:
@@ -313,7 +271,7 @@ def _list(
     ledger: LedgerPlace | None, since_ns: int | None, limit: int, form: Format | None, *, is_deleted: bool, **options: str | None
 ) -> None:
     conditions = {name: value for name, value in options.items() if value is not None}
-    with _opened(ledger) as history:
+    with opened_runs(ledger) as history:
         if is_deleted:
             deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
             _show_deleted(deleted[: limit or None], form)
@@ -364,7 +322,7 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
 
 def show_newest(ledger: LedgerPlace, form: Format | None) -> None:
     """Print the newest runs of a ledger, and the command that compares the two cases that were measured last."""
-    with _opened(ledger) as history:
+    with opened_runs(ledger) as history:
         listed = history.runs({}, limit=NEWEST)
     show_list(listed, form)
     usable = [run.record for run in listed if run.state == "counted" and run.record.verdict.state != "invalid"]

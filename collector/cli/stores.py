@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -144,6 +145,16 @@ def only_options(*names: str) -> Callable[[_Command], _Command]:
 def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
     """Return the ledger's place: the one given, or the default."""
     return ledger or default_path()
+
+
+@contextmanager
+def opened_runs(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iterator[LedgerRuns]:
+    """Yield the runs of a ledger, or of the default one; raises ConfigError if there is none yet."""
+    address = chosen_ledger(ledger)
+    if isinstance(address, Path) and not address.exists():
+        raise ConfigError(f"no run is kept in {str(address)!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger")
+    with open_ledger(address, "write" if is_written else "read") as opened:
+        yield LedgerRuns(opened)
 
 
 def ledger_file(ledger: LedgerPlace | None, instead: str) -> Path:

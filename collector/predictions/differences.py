@@ -3,18 +3,18 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.contract.kept_predictions import KeptAnswer, KeptObject, KeptPhotograph, KeptPredictions
-from edgemeter.collector.predictions.matching import FALSE, MatchedObjects, match_all, overlaps
-from edgemeter.collector.predictions.quality import SCORE
+from edgemeter.agent.contract.kept_predictions import SHOWN_SCORE, KeptObject, KeptPhotograph, KeptPredictions
+from edgemeter.collector.predictions.matching import FALSE, MatchedObjects, match_all, overlaps, photographs_of
 
 Kind = Literal["both", "moved", "other-class", "missed", "gained", "neither", "false-both", "false", "false-gone"]
 Side = Literal["truth", "reference", "device"]
+SIDES: tuple[Side, ...] = get_args(Side)
 # In the order in which they are listed.
 KINDS: Mapping[Kind, str] = {
     "both": "both are right",
@@ -71,10 +71,10 @@ class PredictionDifferences:
 
     score: float
     photographs: tuple[PhotographDifferences, ...]
-    counts: dict[str, int]
-    by_size: dict[str, dict[str, int]]
-    by_label: dict[str, dict[str, int]]
-    by_group: dict[str, dict[str, int]]
+    counts: dict[Kind, int]
+    by_size: dict[str, dict[Kind, int]]
+    by_label: dict[str, dict[Kind, int]]
+    by_group: dict[str, dict[Kind, int]]
     lowered: int
     note: str | None
 
@@ -85,7 +85,7 @@ class PredictionDifferences:
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """An object, or an answer, on all sides that have it; `lowered` is whether the device has it with too low a score."""
+    """An object on all sides that have it; `lowered` is whether the device has it with too low a score."""
 
     kind: Kind
     marks: Mapping[Side, KeptObject]
@@ -97,29 +97,30 @@ class _Compared:
         return self.marks.get("truth") or next(iter(self.marks.values()))
 
 
-def differences(reference: KeptPredictions, device: KeptPredictions, score: float = SCORE) -> PredictionDifferences:
+def differences(reference: KeptPredictions, device: KeptPredictions, score: float = SHOWN_SCORE) -> PredictionDifferences:
     """Return where the device's predictions differ from the reference's, of objects with at least this score on either side.
 
     Raises:
         ConfigError: they are not of the same photographs, annotations and labels; the message says how they differ.
     """
-    reference, device = _with_sorted_truth(reference), _with_sorted_truth(device)
-    names, note = _common_names(reference, device)
-    score = max(score, reference.least_score, device.least_score)
-    total: Counter[str] = Counter()
-    by_size, by_label, by_group = (defaultdict[str, Counter[str]](Counter) for _ in range(3))
+    is_of_boxes = not reference.answers
+    score = max(score, reference.least_score, device.least_score) if is_of_boxes else 0.0
+    total: Counter[Kind] = Counter()
+    by_size, by_label, by_group = (defaultdict[str, Counter[Kind]](Counter) for _ in range(3))
     photographs, lowered = [], 0
-    for item, compared in _by_item(reference, device, names, score):
+    pairs, note = _pairs(reference, device)
+    for photo, of_device in pairs:
+        compared = list(_compared(photo, of_device, score))
         for entry in compared:
             lowered += entry.lowered
             total[entry.kind] += 1
             by_label[reference.labels[entry.thing.label]][entry.kind] += 1
-            group = entry.thing.group or item.group
+            group = entry.thing.group or photo.group
             if group is not None:
                 by_group[group][entry.kind] += 1
-            if isinstance(item, KeptPhotograph):
+            if is_of_boxes:
                 by_size[size_of(entry.thing)][entry.kind] += 1
-        photographs.append(_of_item(item, compared, reference.labels))
+        photographs.append(_marked(photo, compared, reference.labels, is_of_boxes=is_of_boxes))
     photographs.sort(key=lambda photograph: (-photograph.worse, -photograph.differing, photograph.name))
     return PredictionDifferences(
         score=score,
@@ -133,23 +134,17 @@ def differences(reference: KeptPredictions, device: KeptPredictions, score: floa
     )
 
 
-def _with_sorted_truth(predictions: KeptPredictions) -> KeptPredictions:
-    """Return them with the annotations of each photograph in one order: another is no difference."""
-    photographs = tuple(msgspec.structs.replace(photo, truth=tuple(sorted(photo.truth, key=repr))) for photo in predictions.photographs)
-    return msgspec.structs.replace(predictions, photographs=photographs)
-
-
-def _of_item(item: KeptPhotograph | KeptAnswer, compared: Sequence[_Compared], labels: Sequence[str]) -> PhotographDifferences:
-    width, height = (item.width, item.height) if isinstance(item, KeptPhotograph) else (None, None)
+def _marked(photo: KeptPhotograph, compared: Sequence[_Compared], labels: Sequence[str], *, is_of_boxes: bool) -> PhotographDifferences:
     marks = tuple(
         ObjectMark(
-            number, side, entry.kind, labels[mark.label], mark.score, None if width is None else (mark.x, mark.y, mark.width, mark.height)
+            number, side, entry.kind, labels[mark.label], mark.score, (mark.x, mark.y, mark.width, mark.height) if is_of_boxes else None
         )
         for number, entry in enumerate(compared)
         for side, mark in entry.marks.items()
     )
     worse, differing = sum(entry.kind in WORSE for entry in compared), sum(entry.kind not in SAME for entry in compared)
-    return PhotographDifferences(item.name, width, height, worse, differing, marks)
+    width, height = (photo.width, photo.height) if is_of_boxes else (None, None)
+    return PhotographDifferences(photo.name, width, height, worse, differing, marks)
 
 
 def size_of(thing: KeptObject) -> str:
@@ -158,12 +153,12 @@ def size_of(thing: KeptObject) -> str:
     return SIZES[0] if area < _SMALL else SIZES[1] if area < _MEDIUM else SIZES[2]
 
 
-def _in_order(counts: Mapping[str, int]) -> dict[str, int]:
+def _in_order(counts: Mapping[Kind, int]) -> dict[Kind, int]:
     return {kind: counts[kind] for kind in KINDS if kind in counts}
 
 
-def _common_names(reference: KeptPredictions, device: KeptPredictions) -> tuple[list[str], str | None]:
-    """Return the names of the items that both kept, and a remark where one kept fewer of them (to fit into its record)."""
+def _pairs(reference: KeptPredictions, device: KeptPredictions) -> tuple[list[tuple[KeptPhotograph, KeptPhotograph]], str | None]:
+    """Return the photographs that both keep, by name, and a remark where one keeps fewer of them (to fit into its record)."""
     if bool(reference.answers) != bool(device.answers):
         raise ConfigError("one of the runs is of a detector, the other of a classifier: compare two of one task")
     labels, device_labels = reference.labels, device.labels
@@ -171,63 +166,37 @@ def _common_names(reference: KeptPredictions, device: KeptPredictions) -> tuple[
         pairs = (f"number {index} is {a!r} and {b!r}" for index, (a, b) in enumerate(zip(labels, device_labels, strict=False)) if a != b)
         how = next(pairs, f"{len(labels)} and {len(device_labels)}")
         raise ConfigError(f"the runs have different labels, {how}: compare runs on the same annotations")
-    names, device_names = _names(reference), _names(device)
-    common = names.keys() & device_names.keys()
-    if len(common) < min(len(names), len(device_names)):
+    # The order of annotations is no difference.
+    photos, device_photos = (
+        {photo.name: msgspec.structs.replace(photo, truth=tuple(sorted(photo.truth, key=repr))) for photo in photographs_of(predictions)}
+        for predictions in (reference, device)
+    )
+    common = sorted(photos.keys() & device_photos.keys())
+    if len(common) < min(len(photos), len(device_photos)):
         only = "; ".join(
             f"{count(len(alone), 'photograph')} of the {side} only, such as {min(alone)!r}"
-            for side, alone in (("reference", names.keys() - common), ("device", device_names.keys() - common))
+            for side, alone in (("reference", photos.keys() - common), ("device", device_photos.keys() - common))
         )
         raise ConfigError(f"the runs are of different photographs: {only}: compare runs on the same data")
-    for name in sorted(common):
-        if names[name] != device_names[name]:
+    for name in common:
+        if msgspec.structs.replace(photos[name], found=()) != msgspec.structs.replace(device_photos[name], found=()):
             raise ConfigError(f"the annotations of {name!r} differ between the runs: compare runs on the same annotations")
-    item_count = max(len(names), len(device_names))
-    return sorted(common), None if len(common) == item_count else f"of {item_count:,} photographs, the {len(common):,} that both runs keep"
-
-
-def _names(predictions: KeptPredictions) -> dict[str, object]:
-    of_answers = {answer.name: answer.truth for answer in predictions.answers}
-    return of_answers | {photo.name: (photo.width, photo.height, photo.truth) for photo in predictions.photographs}
-
-
-def _by_item(
-    reference: KeptPredictions, device: KeptPredictions, names: Sequence[str], score: float
-) -> Iterator[tuple[KeptPhotograph | KeptAnswer, list[_Compared]]]:
-    answers, other_answers = ({answer.name: answer for answer in predictions.answers} for predictions in (reference, device))
-    photos, other_photos = ({photo.name: photo for photo in predictions.photographs} for predictions in (reference, device))
-    for name in names:
-        if name in answers:
-            yield answers[name], [_compared_answers(answers[name], other_answers[name])]
-        else:
-            yield photos[name], list(_compared(photos[name], other_photos[name], score))
-
-
-def _compared_answers(a: KeptAnswer, b: KeptAnswer) -> _Compared:
-    is_right = tuple(bool(answer.best) and answer.best[0][0] == a.truth for answer in (a, b))
-    kinds: Mapping[tuple[bool, ...], Kind] = {(True, True): "both", (True, False): "other-class", (False, True): "gained"}
-    sides: dict[Side, tuple[int, float | None]] = {"truth": (a.truth, None)}
-    if a.best:
-        sides["reference"] = a.best[0]
-    if b.best:
-        sides["device"] = b.best[0]
-    marks: dict[Side, KeptObject] = {side: KeptObject(label, 0, 0, 0, 0, score) for side, (label, score) in sides.items()}
-    return _Compared(kinds.get(is_right, "neither"), marks)
+    most_items = max(len(photos), len(device_photos))
+    note = None if len(common) == most_items else f"of {most_items:,} photographs, the {len(common):,} that both runs keep"
+    return [(photos[name], device_photos[name]) for name in common], note
 
 
 def _compared(a: KeptPhotograph, b: KeptPhotograph, score: float) -> Iterator[_Compared]:
     """Yield every annotated object, then what is found where nothing is."""
-    of_a, of_b = match_all(a, score), match_all(b, score)
-    at_any_score = match_all(b, 0.0)
+    of_a, of_b, at_any_score = match_all(a, score), match_all(b, score), match_all(b, 0.0)
     for index, truth in enumerate(a.truth):
         if truth.ignored:
             continue
-        of_reference, of_device = (_match(photo, matched, index) for photo, matched in ((a, of_a), (b, of_b)))
-        kind = _kind(truth, of_reference, of_device)
-        sides: dict[Side, KeptObject | None] = {"truth": truth, "reference": of_reference, "device": of_device}
+        by_side = {"truth": truth, "reference": _match(a, of_a, index), "device": _match(b, of_b, index)}
+        kind = _kind(truth, by_side["reference"], by_side["device"])
         low = _match(b, at_any_score, index) if kind == "missed" else None
-        is_lowered = low is not None and low.label == truth.label
-        yield _Compared(kind, {side: thing for side, thing in sides.items() if thing is not None}, is_lowered)
+        marks = {side: thing for side in SIDES if (thing := by_side[side]) is not None}
+        yield _Compared(kind, marks, low is not None and low.label == truth.label)
     yield from _compared_false(_false(a, of_a), _false(b, of_b))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.kept_predictions import KeptObject, KeptPhotograph
+from edgemeter.agent.contract.kept_predictions import KeptObject, KeptPhotograph, KeptPredictions
 
 IOU = 0.5
 # In place of the index of an annotated object: nothing is there, or something that is not asked for (a crowd).
@@ -22,6 +22,22 @@ class MatchedObjects:
 
     truth_of: tuple[int, ...]
     found_of: tuple[int | None, ...]
+
+
+def photographs_of(predictions: KeptPredictions) -> tuple[KeptPhotograph, ...]:
+    """Return the photographs of a detector; of a classifier each item as one, which its annotated class and its best class fill."""
+    of_answers = (
+        KeptPhotograph(
+            name=answer.name,
+            width=1,
+            height=1,
+            truth=(KeptObject(answer.truth, 0, 0, 1, 1),),
+            found=tuple(KeptObject(label, 0, 0, 1, 1, score) for label, score in answer.best[:1]),
+            group=answer.group,
+        )
+        for answer in predictions.answers
+    )
+    return (*predictions.photographs, *of_answers)
 
 
 def overlaps(objects: Sequence[KeptObject], other_objects: Sequence[KeptObject]) -> NDArray[np.float64]:
@@ -76,7 +92,6 @@ def match_all(photograph: KeptPhotograph, score: float, iou: float = IOU) -> Mat
         index, match = map(int, np.unravel_index(between.argmax(), between.shape))
         truth_of[index], found_of[match] = match, index
         between[index], between[:, match] = 0.0, 0.0
-    # A crowd of another class does not excuse; one of its own was found above.
     return MatchedObjects(tuple(truth_of), tuple(found_of))
 
 
@@ -88,7 +103,7 @@ def _last_best(ious: NDArray[np.float64], iou: float) -> int | None:
 
 
 def _corners(objects: Sequence[KeptObject]) -> NDArray[np.float64]:
-    return np.array([[thing.x, thing.y, thing.x + thing.width, thing.y + thing.height] for thing in objects]).reshape(-1, 4)
+    return np.array([[thing.x, thing.y, thing.x + thing.width, thing.y + thing.height] for thing in objects], float).reshape(-1, 4)
 
 
 def _areas(objects: Sequence[KeptObject]) -> NDArray[np.float64]:

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.contract.kept_predictions import KeptPredictions
-from edgemeter.collector.predictions.matching import FALSE, IGNORED, IOU, match_all, match_labels, overlaps
+from edgemeter.agent.contract.kept_predictions import SHOWN_SCORE, KeptPredictions
+from edgemeter.collector.predictions.matching import FALSE, IGNORED, IOU, match_all, match_labels, overlaps, photographs_of
 
-# What is shown of a detector where nothing else is asked for.
-SCORE = 0.25
 BACKGROUND = "background"
 RECALLS = 101
 BINS = 10
@@ -88,12 +86,12 @@ class Calibration:
     reason: str | None = None
 
 
-def confusion(predictions: KeptPredictions, score: float = SCORE, iou: float = IOU) -> ConfusionMatrix:
+def confusion(predictions: KeptPredictions, score: float = SHOWN_SCORE, iou: float = IOU) -> ConfusionMatrix:
     """Return the confusion matrix; of a detector of the objects with at least this score."""
-    counts: Counter[tuple[int, int]] = Counter((answer.truth, answer.best[0][0]) for answer in predictions.answers if answer.best)
+    counts: Counter[tuple[int, int]] = Counter()
     is_detector, background = not predictions.answers, len(predictions.labels)
-    for photograph in predictions.photographs:
-        matched = match_all(photograph, score, iou)
+    for photograph in photographs_of(predictions):
+        matched = match_all(photograph, score if is_detector else 0.0, iou)
         for thing, index in zip(photograph.truth, matched.found_of, strict=True):
             if not thing.ignored:
                 counts[thing.label, background if index is None else photograph.found[index].label] += 1
@@ -109,38 +107,34 @@ def precision_recall(predictions: KeptPredictions, label: str | None = None) -> 
 
     Below the least score that is kept there is no recall: the precision there is 0, as COCO counts it.
     """
-    objects_found = _FoundObjects.of(predictions)
+    objects_found = _of_detector(predictions)
     if label is not None:
-        index = _label_index(predictions, label)
-        return objects_found.curve(index, label) if objects_found.objects[index] else None
-    curves = [objects_found.curve(index, name).precisions for index, name in enumerate(predictions.labels) if objects_found.objects[index]]
+        if label not in predictions.labels:
+            raise ConfigError(f"no label is called {label!r}: {near(label, predictions.labels)}")
+        return objects_found.curve(predictions.labels.index(label), label)
+    curves = [curve for index, name in enumerate(predictions.labels) if (curve := objects_found.curve(index, name)) is not None]
     if not curves:
         return None
-    return PrecisionRecallCurve(None, int(objects_found.objects.sum()), tuple(np.mean(curves, axis=0).tolist()))
+    mean = np.mean([curve.precisions for curve in curves], axis=0)
+    return PrecisionRecallCurve(None, sum(curve.objects for curve in curves), tuple(mean.tolist()))
 
 
 def best_threshold(predictions: KeptPredictions) -> tuple[BestThreshold, ...]:
     """Return the best threshold for all labels together (`label` None), then that of each label of which an object was found rightly."""
-    objects_found = _FoundObjects.of(predictions)
+    objects_found = _of_detector(predictions)
     best = [objects_found.best(None, None), *(objects_found.best(index, name) for index, name in enumerate(predictions.labels))]
     return tuple(threshold for threshold in best if threshold is not None)
 
 
 def calibration(predictions: KeptPredictions) -> Calibration:
     """Return the calibration error: of a detector of all kept objects (right at IoU 0.5), of a classifier of the best classes."""
-    if predictions.answers:
-        items = np.arange(len(predictions.answers))
-        scores = np.array([answer.best[0][1] if answer.best else 0.0 for answer in predictions.answers])
-        is_right = np.array([bool(answer.best) and answer.best[0][0] == answer.truth for answer in predictions.answers])
-    else:
-        objects_found = _FoundObjects.of(predictions)
-        items, scores, is_right = objects_found.photographs, objects_found.scores, objects_found.is_right
-    count_of_items = len(predictions.answers) or len(predictions.photographs)
+    objects_found = _FoundObjects.of(predictions)
+    scores = objects_found.scores
     # By item and bin: predictions, the sum of their scores, and how many are right.
-    sums = np.zeros((3, count_of_items, BINS))
+    sums = np.zeros((3, len(predictions.photographs) + len(predictions.answers), BINS))
     bins = np.minimum((scores * BINS).astype(int), BINS - 1)
-    for sum_of, values in zip(sums, (np.ones(len(scores)), scores, is_right.astype(float)), strict=True):
-        np.add.at(sum_of, (items, bins), values)
+    for sum_of, values in zip(sums, (np.ones(len(scores)), scores, objects_found.is_right.astype(float)), strict=True):
+        np.add.at(sum_of, (objects_found.photographs, bins), values)
     counts, score_sums, rights = (sum_of.sum(axis=0) for sum_of in sums)
     edges = [index / BINS for index in range(BINS + 1)]
     described = tuple(
@@ -191,28 +185,23 @@ class _FoundObjects:
 
     @classmethod
     def of(cls, predictions: KeptPredictions) -> "_FoundObjects":
-        """Return those of a detector; raises ConfigError of a classifier."""
-        if predictions.answers:
-            raise ConfigError("a classifier finds no objects: it has a confusion matrix and a calibration, and no curve or threshold")
-        rows: list[tuple[float, int, int, bool]] = []
+        """Return those of a detector, or the best classes of a classifier."""
         objects = np.zeros(len(predictions.labels), np.int64)
-        for number, photograph in enumerate(predictions.photographs):
-            for thing in photograph.truth:
-                objects[thing.label] += not thing.ignored
+        rows: list[tuple[float, int, int, bool]] = []
+        for number, photograph in enumerate(photographs_of(predictions)):
+            np.add.at(objects, [thing.label for thing in photograph.truth if not thing.ignored], 1)
             matches = match_labels(photograph, overlaps(photograph.found, photograph.truth))
-            rows += [
-                (thing.score or 0.0, thing.label, number, match >= 0)
-                for thing, match in zip(photograph.found, matches, strict=True)
-                if match != IGNORED
-            ]
-        scores, labels, photographs, is_right = (np.array([row[column] for row in rows]) for column in range(4))
-        order = np.argsort(-scores.astype(float), kind="mergesort")
-        return cls(
-            scores.astype(float)[order], labels.astype(int)[order], photographs.astype(int)[order], is_right.astype(bool)[order], objects
-        )
+            pairs = zip(photograph.found, matches, strict=True)
+            rows += [(thing.score or 0.0, thing.label, number, match >= 0) for thing, match in pairs if match != IGNORED]
+        # Those of one score stay in their order.
+        rows.sort(key=lambda row: -row[0])
+        columns = np.array(rows, float).reshape(-1, 4).T
+        return cls(columns[0], columns[1].astype(int), columns[2].astype(int), columns[3].astype(bool), objects)
 
-    def curve(self, label: int, name: str) -> PrecisionRecallCurve:
-        """Return the curve of a label that has objects; as `accumulate` of cocoapi's `cocoeval.py`."""
+    def curve(self, label: int, name: str) -> PrecisionRecallCurve | None:
+        """Return the curve of a label, None if it has no objects; as `accumulate` of cocoapi's `cocoeval.py`."""
+        if not self.objects[label]:
+            return None
         is_right = self.is_right[self.labels == label]
         right = np.cumsum(is_right)
         precision = np.maximum.accumulate((right / np.arange(1, len(right) + 1))[::-1])[::-1]
@@ -236,7 +225,7 @@ class _FoundObjects:
         return BestThreshold(name, float(scores[at]), float(f1[at]), count / total, count / objects, count, total - count, objects - count)
 
 
-def _label_index(predictions: KeptPredictions, label: str) -> int:
-    if label not in predictions.labels:
-        raise ConfigError(f"no label is called {label!r}: {near(label, predictions.labels)}")
-    return predictions.labels.index(label)
+def _of_detector(predictions: KeptPredictions) -> _FoundObjects:
+    if predictions.answers:
+        raise ConfigError("a classifier finds no objects: it has a confusion matrix and a calibration, and no curve or threshold")
+    return _FoundObjects.of(predictions)

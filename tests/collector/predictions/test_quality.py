@@ -11,8 +11,6 @@ from pycocotools.cocoeval import COCOeval
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.kept_predictions import pack, unpack
-from edgemeter.agent.tasks.detection import SHOWN_SCORE
-from edgemeter.collector.predictions import quality
 from edgemeter.collector.predictions.quality import BACKGROUND, best_threshold, calibration, confusion, precision_recall
 from tests.fixtures.kept_factory import LABELS, as_coco, kept_answers, kept_of, random_kept, thing
 from tests.fixtures.rows import table_row
@@ -160,23 +158,23 @@ def test_of_a_detector_every_object_counts_that_is_not_on_a_crowd():
 
 @pytest.mark.parametrize(("power", "error"), [(1.0, 0.0), (2.0, 1 / 6), (0.5, 1 / 6)])
 def test_the_bounds_hold_the_true_error(power, error):
-    """Of models whose scores s are right with a probability of s, s squared, or its root, in 95% of 200 data sets (90% at least)."""
+    """Of models whose scores s are right with a probability of s, s squared, or its root, in 95% of 80 data sets (87% at least)."""
     draw = np.random.default_rng(11)
     held_count = 0
-    for _ in range(200):
-        scores = draw.uniform(0, 1, 300)
-        is_right = draw.random(300) < scores**power
+    for _ in range(80):
+        scores = draw.uniform(0, 1, 250)
+        is_right = draw.random(250) < scores**power
         answers = [("cat", "cat" if right else "dog", float(score)) for score, right in zip(scores, is_right, strict=True)]
         calibrated = calibration(kept_answers(*answers))
         held_count += calibrated.low <= error + 1e-9 and error <= calibrated.high
-    assert held_count >= 180
+    assert held_count >= 70
 
 
 def test_what_chance_alone_does_is_stated():
     """The mean error of a perfectly calibrated model in a simulation, to a tenth of it."""
     draw = np.random.default_rng(12)
     errors, by_chance = [], []
-    for _ in range(100):
+    for _ in range(40):
         scores = draw.uniform(0, 1, 400)
         answers = [("cat", "cat" if right else "dog", float(s)) for s, right in zip(scores, draw.random(400) < scores, strict=True)]
         calibrated = calibration(kept_answers(*answers))
@@ -190,8 +188,3 @@ def test_a_classifiers_matrix_has_no_background():
     matrix = confusion(kept_answers(("cat", "cat", 0.5), ("cat", "dog", 0.5), ("owl", "dog", 0.9)))
     assert matrix.labels == LABELS
     assert matrix.counts == ((1, 1, 0, 0), (0, 0, 0, 0), (0, 1, 0, 0), (0, 0, 0, 0))
-
-
-def test_the_score_shown_is_that_of_the_task():
-    """What counts as found where nothing is said is what a run counts as shown."""
-    assert quality.SCORE == SHOWN_SCORE
