@@ -49,7 +49,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         link(links.to("device", fleet=record.fleet, device=record.device), record.device),
         *((", job ", link(links.to("jobs", job=record.job), record.job)) if record.job else ()),
     )  # fmt: skip
-    lost, lost_tables = why(context, {"this run": record})
+    lost, lost_tables = why(context, {"This run": record})
     parts = [
         trail,
         _compare_with(context, record, number),
