@@ -32,7 +32,10 @@ class ConfusionMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PrecisionRecallCurve:
-    """Precision at 101 recalls from 0 to 1, as COCO's evaluation interpolates it at IoU 0.5; its mean is AP50. Crowds are not counted."""
+    """Precision at 101 recalls from 0 to 1, as COCO's evaluation interpolates it at IoU 0.5; crowds are not counted.
+
+    Where no score below the least one was kept, it ends early: its mean is the AP50 of what was kept, below that of the run.
+    """
 
     label: str | None
     objects: int
@@ -103,10 +106,7 @@ def confusion(predictions: KeptPredictions, score: float = SHOWN_SCORE, iou: flo
 
 
 def precision_recall(predictions: KeptPredictions, label: str | None = None) -> PrecisionRecallCurve | None:
-    """Return the curve of a label, or with None the mean over all labels that are annotated; None where there is nothing to find.
-
-    Below the least score that is kept there is no recall: the precision there is 0, as COCO counts it.
-    """
+    """Return the curve of a label, or with None the mean over all labels that are annotated; None where there is nothing to find."""
     objects_found = _of_detector(predictions)
     if label is not None:
         if label not in predictions.labels:

@@ -57,12 +57,10 @@ def show_analysis(analysis: PredictionAnalysis, console: Console) -> None:
     least = ""
     if analysis.thresholds:
         least = f" at a score of {analysis.score:g}"
-        curves = {curve.label: curve for curve in analysis.curves}
-        rows = sorted(analysis.thresholds, key=lambda best: (best.label is not None, -curves[best.label].objects))[: MOST_ROWS + 1]
+        rows = sorted(analysis.thresholds, key=lambda best: (best.label is not None, -best.right - best.missed))[: MOST_ROWS + 1]
         print_text(console, f"best thresholds (IoU 0.5) of {count(analysis.items, 'photograph')}, the most frequent classes first:")
         columns = [
             _names("class", [best.label or "all" for best in rows], console),
-            TableColumn("AP50", [f"{curves[best.label].ap50:.3f}" for best in rows], rank=1),
             *(TableColumn(name, [f"{getattr(best, name):.3f}" for best in rows]) for name in ("score", "f1", "precision", "recall")),
             *(TableColumn(name, [str(getattr(best, name)) for best in rows]) for name in ("right", "false", "missed")),
         ]
@@ -96,7 +94,8 @@ def show_differences(runs: Sequence[RunRecord], compared: PredictionDifferences,
     for side, run in zip(("reference", "device"), runs, strict=True):
         scored = f", {metric_name(run.accuracy.metric)} {run.accuracy.value:.4f}" if run.accuracy else ""
         print_text(console, f"{side}: run {short_id(run.id)}, {run.model.name} {run.precision} on {run.runtime.name}, {run.device}{scored}")
-    print_text(console, "; ".join(filter(None, [f"differences of objects with a score of at least {compared.score:g}", compared.note])))
+    least = f" of objects with a score of at least {compared.score:g}" if compared.by_size else ""
+    print_text(console, "; ".join(filter(None, [f"differences{least}", compared.note])))
     kinds = [kind for kind in KINDS if kind in compared.counts]
     by_size = [TableColumn(size, [_number(counts, kind) for kind in kinds]) for size, counts in compared.by_size.items()]
     total = TableColumn("all", [str(compared.counts[kind]) for kind in kinds])

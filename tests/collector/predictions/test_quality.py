@@ -1,32 +1,13 @@
 """Facts about the quality of kept predictions, beside pycocotools, figures counted by hand, and models whose error is known."""
 
-import json
-from contextlib import redirect_stdout
-from io import StringIO
-
 import numpy as np
 import pytest
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.kept_predictions import pack, unpack
 from edgemeter.collector.predictions.quality import BACKGROUND, best_threshold, calibration, confusion, precision_recall
-from tests.fixtures.kept_factory import LABELS, as_coco, kept_answers, kept_of, random_kept, thing
+from tests.fixtures.kept_factory import LABELS, kept_answers, kept_of, precisions_of_pycocotools, random_kept, thing
 from tests.fixtures.rows import table_row
-
-
-def precisions_of_pycocotools(predictions):
-    """Return the reference implementation's precision at IoU 0.5, [101 recalls, labels], -1 where nothing is annotated."""
-    truth, results = as_coco(predictions)
-    reference = COCO()
-    reference.dataset = json.loads(json.dumps(truth))
-    with redirect_stdout(StringIO()):
-        reference.createIndex()
-        evaluation = COCOeval(reference, reference.loadRes(results), "bbox")
-        evaluation.evaluate()
-        evaluation.accumulate()
-    return evaluation.eval["precision"][0, :, :, 0, -1]
 
 
 def test_the_curve_is_that_of_pycocotools():
