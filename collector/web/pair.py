@@ -12,6 +12,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.show.run_pair import NO_INTERVAL, FactPair, PairedFigure, RunPair, interval_text, pair_of
 from edgemeter.collector.show.series_style import numbered_style
+from edgemeter.collector.show.wording import sentence
 from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases_by_number, summaries
@@ -44,7 +45,7 @@ def pair_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
     curves = [*_distribution(context, pair), *_power(context, pair)]
     parts = [
         part("cards", [_card(context, "A", a), _card(context, "B", b)]),
-        section("figures", "Figures", *([element("p", {"class": "caution"}, f"{_sentence(pair.no_ratio)}.")] if pair.no_ratio else []),
+        section("figures", "Figures", *([element("p", {"class": "caution"}, f"{sentence(pair.no_ratio)}.")] if pair.no_ratio else []),
                 table, *_remarks(pair, over_runs)),
         section("differences", "What differs", differing if pair.differing else note("No fact differs."), _folded(pair.equal)),
         differing_accuracies,
@@ -128,7 +129,7 @@ def _remarks(pair: RunPair, over_runs: _OverRuns) -> list[Markup]:
     if not pair.no_ratio:
         only_accuracy = any(figure.decision and figure.decision.bounds for figure in pair.figures)
         exception = " An accuracy has one: it is over the images." if only_accuracy else ""
-        lines.append(f"{_sentence(NO_INTERVAL)}.{exception}")
+        lines.append(f"{sentence(NO_INTERVAL)}.{exception}")
     if pair.is_one_case:
         lines.append("Both are runs of one case: what lies within the range of its runs is what a run differs by from the next.")
     elif over_runs.judgements is not None:
@@ -201,7 +202,3 @@ def _lead(context: ViewContext, pair: RunPair) -> str:
     kind = "Two runs of one case. " if pair.is_one_case else ""
     counted = f"They differ in {figures.count(len(pair.differing), 'fact')}; {len(pair.equal)} are equal."
     return join([f"{kind}{ratio}{counted} ", link(swapped, "Exchange A and B")])
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -10,10 +10,20 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.kept_predictions import KeptPhotograph, KeptPredictions, predictions_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, ViewTable
-from edgemeter.collector.predictions.differences import SIZES, WORSE, Kind, PhotographDifferences, PredictionDifferences, Side, differences
+from edgemeter.collector.predictions.differences import (
+    KINDS,
+    SAME,
+    SIZES,
+    WORSE,
+    Kind,
+    PhotographDifferences,
+    PredictionDifferences,
+    Side,
+    differences,
+)
 from edgemeter.collector.predictions.quality import BestThreshold, best_threshold, calibration, confusion, precision_recall
 from edgemeter.collector.show.accuracy_charts import confusion_chart, precision_recall_chart, reliability_chart
-from edgemeter.collector.show.wording import listed
+from edgemeter.collector.show.wording import listed, sentence
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.marked_photograph import SIGNS, legend, marked_photograph, panels_of
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
@@ -24,17 +34,10 @@ MOST_CLASSES = 2000
 # How many photographs a page shows, the worst first, and how many classes or groups.
 WORST, PARTS = 8, 20
 PLAIN = "Photographs are not kept with a run: boxes lie on a plain ground until `--photographs FOLDER` names where they are."
-# Differences in words: of two runs, and of one against what is there.
+# Differences in words, the worse first: of two runs, and of one against what is there.
 OF_TWO: Mapping[Kind, str] = {
-    "missed": "missed by B, found by A",
-    "other-class": "called another class by B",
-    "false": "found by B where nothing is",
-    "moved": "moved: the boxes overlap by less than 0.9",
-    "gained": "found by B, not by A",
-    "false-gone": "found by A where nothing is",
-    "both": "found by both",
-    "neither": "found by neither",
-    "false-both": "found by both where nothing is",
+    kind: KINDS[kind].replace("the reference", "A").replace("the device", "B")
+    for kind in sorted(KINDS, key=lambda kind: (kind not in WORSE, kind in SAME))
 }
 OF_ONE: Mapping[Kind, str] = {"missed": "missed", "other-class": "called another class", "false": "found where nothing is", "both": "found"}
 SHORT: Mapping[Kind, str] = {"other-class": "of another class", "false": "false", "false-gone": "no longer false"}
@@ -49,7 +52,7 @@ class _Subject:
     compared: PredictionDifferences
     names: Mapping[Kind, str]
 
-    def number(self, counts: Mapping[str, int], kind: Kind) -> int:
+    def number(self, counts: Mapping[Kind, int], kind: Kind) -> int:
         """Return how many objects are of a kind: against what is there, that a box is not exactly there is no difference."""
         return counts.get(kind, 0) + (counts.get("moved", 0) if kind == "both" and "moved" not in self.names else 0)
 
@@ -69,7 +72,7 @@ def why(context: ViewContext, runs: Mapping[str, RunRecord]) -> tuple[Markup, tu
         *reference, device = predictions.values()
         compared = differences(reference[0] if reference else _perfect(device), device)
     except ConfigError as error:
-        return section("why", heading, note(_sentence(str(error)))), ()
+        return section("why", heading, note(f"{sentence(str(error))}.")), ()
     subject = _Subject(runs, predictions, compared, OF_TWO if reference else OF_ONE)
     kinds, objects = _kinds(subject)
     by_part = {"class": compared.by_label, "group": compared.by_group}
@@ -79,10 +82,6 @@ def why(context: ViewContext, runs: Mapping[str, RunRecord]) -> tuple[Markup, tu
     content = section("why", heading, element("p", None, _summary(subject)), kinds, _worst(context, subject))
     curves = section("curves", "Confusions, curves and thresholds", _charts(context, subject), thresholds)
     return join([content, curves, *(markup for markup, _ in parts)]), tables
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _perfect(predictions: KeptPredictions) -> KeptPredictions:
@@ -99,7 +98,7 @@ def _summary(subject: _Subject) -> str:
     """Return in a sentence in what the run, or B, is worse, and what B does better."""
     compared, is_pair = subject.compared, len(subject.runs) > 1
     lowered = f" ({compared.lowered:,} of them it finds with a lower score)" if compared.lowered and is_pair else ""
-    clauses = {
+    clauses: Mapping[Kind, str] = {
         "missed": f"misses {{:,}}{f' that A finds{lowered}' if is_pair else ''}",
         "other-class": "calls {:,} another class",
         "false": "finds {:,} where nothing is",
@@ -109,7 +108,7 @@ def _summary(subject: _Subject) -> str:
     gained = f"; it finds {compared.counts['gained']:,} that A does not" if compared.counts.get("gained") else ""
     no_words = "is nowhere worse" if is_pair else "errs nowhere"
     text = f"Of objects{threshold}, {'B' if is_pair else 'this run'} {listed(words) or no_words}{gained}."
-    return f"{text}{f' {_sentence(compared.note)}' if compared.note else ''}"
+    return f"{text}{f' {sentence(compared.note)}.' if compared.note else ''}"
 
 
 def _kinds(subject: _Subject) -> tuple[Markup, ViewTable]:
@@ -123,10 +122,10 @@ def _kinds(subject: _Subject) -> tuple[Markup, ViewTable]:
     return markup, ViewTable("objects", ("kind", *columns), tuple((kind, *numbers) for kind, numbers in counts.items()))
 
 
-def _parts(subject: _Subject, noun: str, by_part: Mapping[str, Mapping[str, int]]) -> tuple[Markup, ViewTable]:
+def _parts(subject: _Subject, noun: str, by_part: Mapping[str, Mapping[Kind, int]]) -> tuple[Markup, ViewTable]:
     """Return the kinds of differences by class or by group, those with the most errors first."""
     ranked = sorted(by_part.items(), key=lambda entry: -sum(entry[1].get(kind, 0) for kind in WORSE))
-    columns: list[ViewColumn[tuple[str, Mapping[str, int]]]] = [ViewColumn(noun, noun.capitalize(), lambda entry: entry[0], is_text=True)]
+    columns: list[ViewColumn[tuple[str, Mapping[Kind, int]]]] = [ViewColumn(noun, noun.capitalize(), lambda entry: entry[0], is_text=True)]
     columns += [_of_kind(subject, kind) for kind in subject.names if subject.compared.counts.get(kind)]
     name = f"by_{noun}"
     table, _ = grid(name, columns, ranked[:PARTS])
@@ -134,7 +133,7 @@ def _parts(subject: _Subject, noun: str, by_part: Mapping[str, Mapping[str, int]
     return folded_section(name, f"Differences by {noun}", summary, table), plain_table(name, columns, ranked)
 
 
-def _of_kind(subject: _Subject, kind: Kind) -> ViewColumn[tuple[str, Mapping[str, int]]]:
+def _of_kind(subject: _Subject, kind: Kind) -> ViewColumn[tuple[str, Mapping[Kind, int]]]:
     heading = SHORT.get(kind, kind).replace("-", " ").capitalize()
     return ViewColumn(kind.replace("-", "_"), heading, lambda entry: subject.number(entry[1], kind), explanation=subject.names[kind])
 
