@@ -62,15 +62,15 @@ def _cell(count: int, before: int | None, *, is_right: bool) -> dict[str, str | 
     return {"value": abs(count - before), "text": figures.typeset(f"{count - before:+,}"), "below": f"{before:,} → {count:,}"}
 
 
-def precision_recall_chart(curves: Mapping[str, PrecisionRecallCurve]) -> Chart:
-    """Return precision over recall, a line for each run by its name."""
+def precision_recall_chart(curves: Mapping[str, PrecisionRecallCurve], least_score: float) -> Chart:
+    """Return precision over recall, a line for each run by its name, of objects with at least this score."""
     rows = [
         {"series": name, "recall": step / (len(curve.precisions) - 1), "precision": precision}
         for name, curve in curves.items() for step, precision in enumerate(curve.precisions)
     ]  # fmt: skip
     legend = _legend(list(curves))
-    named = "; ".join(f"{name}: AP50 {figures.accuracy(curve.ap50)}" for name, curve in curves.items())
-    text = f"Mean over the classes, IoU 0.5. {named}."
+    named = "; ".join(f"{name}: {figures.accuracy(curve.ap50)}" for name, curve in curves.items())
+    text = f"Mean over the classes at IoU 0.5. AP50 of the kept objects, whose score is at least {least_score:g}: {named}."
     return Chart("Precision over recall", accuracy_specs.precision_recall(legend), rows_table(rows), text, _shown(legend))
 
 

@@ -189,7 +189,7 @@ def _charts(context: ViewContext, subject: _Subject) -> Markup:
     is_detector = any(side.photographs for side in predictions.values())
     curves = {name: curve for name, side in predictions.items() if is_detector and (curve := precision_recall(side))}
     charts: list[Chart | None] = [
-        *([precision_recall_chart(curves)] if curves else []),
+        *([precision_recall_chart(curves, max(side.least_score for side in predictions.values()))] if curves else []),
         reliability_chart({name: calibration(side) for name, side in predictions.items()}),
     ]
     if len(next(iter(predictions.values())).labels) <= MOST_CLASSES:

@@ -85,11 +85,11 @@ def test_a_classifier_has_no_background_and_no_confusion_no_chart():
 def test_curves_and_reliability_of_two_runs_are_in_one_chart_each():
     """Each point is its run's; empty bins are left out, and the errors and counts stand below."""
     falling = tuple(1 - step / 100 for step in range(101))
-    chart = precision_recall_chart({"A": PrecisionRecallCurve(None, 9, (1.0,) * 101), "B": PrecisionRecallCurve(None, 9, falling)})
+    chart = precision_recall_chart({"A": PrecisionRecallCurve(None, 9, (1.0,) * 101), "B": PrecisionRecallCurve(None, 9, falling)}, 0.05)
     points = {(row["series"], round(row["recall"], 2)): row["precision"] for row in chart.table.dicts()}
     assert len(points) == 202
     assert (points["A", 0.5], points["B", 0.25], points["B", 1.0]) == pytest.approx((1.0, 0.75, 0.0))
-    assert "A: AP50 1.000; B: AP50 0.500" in chart.note
+    assert "score is at least 0.05: A: 1.000; B: 0.500." in chart.note
     assert [name for name, *_ in chart.legend] == ["A", "B"]
     bins = (CalibrationBin(0.0, 0.1, 0, None, None), CalibrationBin(0.1, 0.2, 1200, 0.15, 0.25))
     reliability = reliability_chart({"B": Calibration(0.1, 0.02, 0.05, 0.15, 1200, bins)})
