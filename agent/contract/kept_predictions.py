@@ -80,7 +80,16 @@ _decoder = msgspec.json.Decoder(KeptPredictions)
 
 def pack(predictions: KeptPredictions) -> str:
     """Return them as zlib-compressed JSON in base85, boxes rounded to 0.1 px and scores to 0.001."""
-    return base64.b85encode(zlib.compress(msgspec.json.encode(_rounded(predictions)))).decode()
+    photographs = tuple(
+        msgspec.structs.replace(photo, truth=tuple(map(_rounded, photo.truth)), found=tuple(map(_rounded, photo.found)))
+        for photo in predictions.photographs
+    )
+    answers = tuple(
+        msgspec.structs.replace(answer, best=tuple((label, round(score, 3)) for label, score in answer.best))
+        for answer in predictions.answers
+    )
+    rounded = msgspec.structs.replace(predictions, photographs=photographs, answers=answers)
+    return base64.b85encode(zlib.compress(msgspec.json.encode(rounded))).decode()
 
 
 def fitted(predictions: KeptPredictions) -> PackedPredictions | None:
@@ -158,19 +167,7 @@ def _part(predictions: KeptPredictions, names: Collection[str], least_score: flo
     return msgspec.structs.replace(predictions, least_score=least_score, photographs=photographs, answers=answers)
 
 
-def _rounded(predictions: KeptPredictions) -> KeptPredictions:
-    photographs = tuple(
-        msgspec.structs.replace(photo, truth=tuple(map(_rounded_object, photo.truth)), found=tuple(map(_rounded_object, photo.found)))
-        for photo in predictions.photographs
-    )
-    answers = tuple(
-        msgspec.structs.replace(answer, best=tuple((label, round(score, 3)) for label, score in answer.best))
-        for answer in predictions.answers
-    )
-    return msgspec.structs.replace(predictions, photographs=photographs, answers=answers)
-
-
-def _rounded_object(thing: KeptObject) -> KeptObject:
+def _rounded(thing: KeptObject) -> KeptObject:
     x, y, width, height = (round(pixels, 1) for pixels in (thing.x, thing.y, thing.width, thing.height))
     score = None if thing.score is None else round(thing.score, 3)
     return KeptObject(thing.label, x, y, width, height, score, thing.ignored, thing.group)

@@ -78,9 +78,9 @@ class PredictionDifferences:
     lowered: int
     note: str | None
 
-    def worst(self, item_count: int) -> tuple[PhotographDifferences, ...]:
+    def worst(self, limit: int) -> tuple[PhotographDifferences, ...]:
         """Return at most so many of the photographs that differ, the worst first."""
-        return tuple(photograph for photograph in self.photographs[:item_count] if photograph.differing)
+        return tuple(photograph for photograph in self.photographs[:limit] if photograph.differing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,16 +107,19 @@ def confusion(predictions: KeptPredictions, score: float = SHOWN_SCORE, iou: flo
 
 def precision_recall(predictions: KeptPredictions, label: str | None = None) -> PrecisionRecallCurve | None:
     """Return the curve of a label, or with None the mean over all labels that are annotated; None where there is nothing to find."""
+    if label is not None and label not in predictions.labels:
+        raise ConfigError(f"no label is called {label!r}: {near(label, predictions.labels)}")
+    return next((curve for curve in precision_recall_curves(predictions) if curve.label == label), None)
+
+
+def precision_recall_curves(predictions: KeptPredictions) -> tuple[PrecisionRecallCurve, ...]:
+    """Return the mean curve (`label` None), then that of each label that is annotated; none where there is nothing to find."""
     objects_found = _of_detector(predictions)
-    if label is not None:
-        if label not in predictions.labels:
-            raise ConfigError(f"no label is called {label!r}: {near(label, predictions.labels)}")
-        return objects_found.curve(predictions.labels.index(label), label)
-    curves = [curve for index, name in enumerate(predictions.labels) if (curve := objects_found.curve(index, name)) is not None]
+    curves = [objects_found.curve(index, name) for index, name in enumerate(predictions.labels) if objects_found.objects[index]]
     if not curves:
-        return None
+        return ()
     mean = np.mean([curve.precisions for curve in curves], axis=0)
-    return PrecisionRecallCurve(None, sum(curve.objects for curve in curves), tuple(mean.tolist()))
+    return PrecisionRecallCurve(None, sum(curve.objects for curve in curves), tuple(mean.tolist())), *curves
 
 
 def best_threshold(predictions: KeptPredictions) -> tuple[BestThreshold, ...]:
@@ -198,10 +201,8 @@ class _FoundObjects:
         columns = np.array(rows, float).reshape(-1, 4).T
         return cls(columns[0], columns[1].astype(int), columns[2].astype(int), columns[3].astype(bool), objects)
 
-    def curve(self, label: int, name: str) -> PrecisionRecallCurve | None:
-        """Return the curve of a label, None if it has no objects; as `accumulate` of cocoapi's `cocoeval.py`."""
-        if not self.objects[label]:
-            return None
+    def curve(self, label: int, name: str) -> PrecisionRecallCurve:
+        """Return the curve of a label that has objects; as `accumulate` of cocoapi's `cocoeval.py`."""
         is_right = self.is_right[self.labels == label]
         right = np.cumsum(is_right)
         precision = np.maximum.accumulate((right / np.arange(1, len(right) + 1))[::-1])[::-1]

@@ -22,7 +22,7 @@ from edgemeter.collector.predictions.quality import (
     best_threshold,
     calibration,
     confusion,
-    precision_recall,
+    precision_recall_curves,
 )
 
 # Rows of a table; JSON has all.
@@ -48,8 +48,8 @@ def analysis_of(predictions: KeptPredictions, score: float) -> PredictionAnalysi
     matrix, calibrated = confusion(predictions, score), calibration(predictions)
     if predictions.answers:
         return PredictionAnalysis(len(predictions.answers), score, matrix, calibrated)
-    curves = tuple(curve for label in (None, *predictions.labels) if (curve := precision_recall(predictions, label)) is not None)
-    return PredictionAnalysis(len(predictions.photographs), score, matrix, calibrated, best_threshold(predictions), curves)
+    thresholds, curves = best_threshold(predictions), precision_recall_curves(predictions)
+    return PredictionAnalysis(len(predictions.photographs), score, matrix, calibrated, thresholds, curves)
 
 
 def show_analysis(analysis: PredictionAnalysis, console: Console) -> None:
