@@ -16,7 +16,7 @@ SIGNS: Mapping[Kind, str] = {
     "gained": "\N{CHECK MARK}",
     "false-gone": "+",
 }
-# The panel of a desk's page, px, in which a plate's letters are as large as the page's small ones.
+# The panel of a wide page, px, in which a plate's letters are as large as the page's small ones.
 PANEL_PX, LETTER_PX = 400.0, 11.5
 LONGEST_TEXT = 26
 # Of letters of that size; a plate's text is stretched to its plate.

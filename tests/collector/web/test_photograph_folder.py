@@ -60,7 +60,7 @@ def test_a_copy_is_small_and_upright(tmp_path):
     assert bottom[0] < 50
 
 
-def test_a_photograph_that_is_missing_garbled_other_or_huge_says_so(tmp_path):
+def test_a_photograph_that_is_missing_garbled_other_or_huge_has_a_reason(tmp_path):
     """Each in words for the caption, which name no path."""
     (tmp_path / "garbled.jpg").write_bytes(b"no photograph")
     save(tmp_path / "other.png", SIDE, SIDE + 1)

@@ -1,4 +1,4 @@
-"""Facts about the section that says why accuracies differ: each difference in its panel and place, in its count, and in no script."""
+"""Facts about the section on why accuracies differ: each difference in its panel and place, in its count, and in no script."""
 
 import http.client
 import re
@@ -183,7 +183,7 @@ def test_items_of_a_classifier_stand_in_a_table():
     assert "Precision over recall" not in charts
 
 
-def test_runs_without_predictions_say_how_to_keep_them():
+def test_runs_without_predictions_name_the_option_that_keeps_them():
     """In one line; a run that could not keep them says why; what is damaged, or of other photographs, is a line too."""
     damaged = PackedPredictions(items=1, least_score=0.05, data="damaged")
     a, _ = two_runs()
