@@ -22,9 +22,12 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class PhotographFolder:
-    """The folder; the name in the predictions is a path within it."""
+    """The folder; the name in the predictions is a path within it. Raises UnavailableError if Pillow is not installed."""
 
     path: Path
+
+    def __post_init__(self) -> None:
+        photographs.pillow()
 
     def address(self, run_id: str, photograph: KeptPhotograph) -> str:
         """Return where the served page has the copy; raises ConfigError, which says why there is none."""

@@ -228,8 +228,14 @@ def _conditions(record: RunRecord) -> Markup:
     return part("gallery", lines) if lines else note("Not reported.")
 
 
+def _without_raw(record: RunRecord) -> RunRecord:
+    """Return the record without raw samples and packed predictions, which nobody reads."""
+    predictions = record.predictions and msgspec.structs.replace(record.predictions, data="\N{HORIZONTAL ELLIPSIS}")
+    return msgspec.structs.replace(record, samples=(), predictions=predictions)
+
+
 def _everything(record: RunRecord) -> Markup:
-    document = json_document(msgspec.structs.replace(record, samples=()))
+    document = json_document(_without_raw(record))
     listed = [f"{series.name}: {series.count:,} values, {series.unit}" for series in record.samples]
     raw = note(f"Raw samples: {'; '.join(listed) or 'none kept'}. CSV holds them.")
     # Line by line, so that no character that steers a page gets through and the lines stay.
@@ -244,7 +250,7 @@ def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
         values = finite_values(series)
         if values is not None and len(rows) + len(values) <= SAMPLES_OUT:
             rows += [(series.name, series.unit, index, value) for index, value in enumerate(values)]
-    document = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
+    document = msgspec.to_builtins(_without_raw(record))
     flat = tuple((name, value) for name, value in _flat("", document))
     return ViewTable("samples", ("series", "unit", "index", "value"), tuple(rows)), ViewTable("record", ("field", "value"), flat)
 

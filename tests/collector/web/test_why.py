@@ -1,5 +1,6 @@
 """Facts about the section on why accuracies differ: each difference in its panel and place, in its count, and in no script."""
 
+import html
 import http.client
 import re
 from urllib.parse import quote
@@ -145,6 +146,8 @@ def test_one_run_is_compared_with_the_truth():
     assert ("both", 320.0, 200.0, 150.0, 150.0) in device[0]
     assert set(truth[1]) == {"dog", "\N{MINUS SIGN} dog"}
     assert caption.startswith("a.jpg: 1 missed, 1 of another class, 1 false.")
+    # The record as JSON, and its table, have no packed predictions.
+    assert predictions_of(OF_B).data not in str((html.unescape(view.body), view.tables))
     rows = {row["kind"]: row["all"] for table in view.tables if table.name == "objects" for row in table.dicts()}
     assert rows == {"missed": 1, "other-class": 1, "false": 1, "both": 3}
 
@@ -213,8 +216,8 @@ def test_names_that_are_markup_stay_text(tmp_path):
         assert "<script>" not in body
         assert photographs(body)[0][1].startswith(MARKUP)
     with indexed(runs) as index:
-        html = one_file.whole_page(index, TrendEvents(), FileChoice(photographs=PhotographFolder(tmp_path)))
-    assert "<img" not in opened(html).replace(">", "<")
+        text = one_file.whole_page(index, TrendEvents(), FileChoice(photographs=PhotographFolder(tmp_path)))
+    assert "<img" not in opened(text).replace(">", "<")
 
 
 @pytest.fixture
@@ -268,11 +271,11 @@ def test_a_file_holds_the_pair_with_its_photographs(folder):
     """Once in each view; the runs refer to the pair. A photograph that is not in the folder is named so."""
     a, b = two_runs()
     with indexed([b, a]) as index:
-        html = opened(one_file.whole_page(index, TrendEvents(), FileChoice(photographs=folder)))
-    pair = html.partition('data-address="pair?a=a&amp;b=b"')[2].partition("<template")[0]
+        text = opened(one_file.whole_page(index, TrendEvents(), FileChoice(photographs=folder)))
+    pair = text.partition('data-address="pair?a=a&amp;b=b"')[2].partition("<template")[0]
     assert pair.count("data:image/jpeg;base64,") == 1
     assert [svg.count('<use href="#photograph-0"') for svg in pair.split("<svg")].count(1) == 2
-    run = html.partition('data-address="run?id=b"')[2].partition("<template")[0]
+    run = text.partition('data-address="run?id=b"')[2].partition("<template")[0]
     assert 'href="#/pair?a=a&amp;b=b"' in run
     assert "<form" not in run.partition("Compare with")[2].partition("</section>")[0]
 
@@ -281,13 +284,13 @@ def test_a_file_of_two_runs_opens_with_why_they_differ():
     """Of three it opens with the overview, and holds the pairs of each with the reference."""
     runs = two_runs()
     with indexed(runs) as index:
-        html = one_file.whole_page(index, TrendEvents(), FileChoice())
-    assert html.count('data-address="pair?a=a&amp;b=b"') == 1
-    assert "Why the accuracies differ" in html.partition("<template")[0]
+        text = one_file.whole_page(index, TrendEvents(), FileChoice())
+    assert text.count('data-address="pair?a=a&amp;b=b"') == 1
+    assert "Why the accuracies differ" in text.partition("<template")[0]
     with indexed([*runs, make_run("pi-2", id="c", precision="int8", predictions=predictions_of(OF_B))]) as index:
-        html = one_file.whole_page(index, TrendEvents(), FileChoice())
-    assert set(re.findall('data-address="(pair[^"]*)"', html)) == {"pair?a=a&amp;b=b", "pair?a=a&amp;b=c"}
-    assert "Why the accuracies differ" not in html.partition("<template")[0]
+        text = one_file.whole_page(index, TrendEvents(), FileChoice())
+    assert set(re.findall('data-address="(pair[^"]*)"', text)) == {"pair?a=a&amp;b=b", "pair?a=a&amp;b=c"}
+    assert "Why the accuracies differ" not in text.partition("<template")[0]
 
 
 @pytest.mark.chromium
