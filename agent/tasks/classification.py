@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.kept_predictions import KeptAnswer, KeptPredictions
+from edgemeter.agent.contract.kept_predictions import KeptPredictions
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -15,14 +15,13 @@ from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.item_accuracy import item_accuracy, units_in
+from edgemeter.agent.tasks.kept_items import kept_answers, probabilities
 from edgemeter.agent.tasks.parts import Share
 from edgemeter.agent.tasks.photo_items import load_item
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
 
 METRIC = "top1"
 _BEST = 5
-# How far from 1 probabilities add up that were rounded to 8 bits, each of a thousand.
-_COARSE = 0.2
 # Correct predictions one class further for so many classes are not chance.
 _ENOUGH = 5
 
@@ -62,12 +61,17 @@ class Classification:
             )
         best = np.argsort(-scores, kind="stable")[:_BEST]
         self._predictions[index] = (best + self._model.output.label_offset).tolist()
-        self._confidences[index] = _probabilities(scores)[best].tolist()
+        self._confidences[index] = probabilities(scores)[best].tolist()
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
         del index
         return float(np.argmax(self._scores(calls)) == np.argmax(self._scores(other)))
+
+    def predictions(self) -> KeptPredictions:
+        """Return the five best classes of each item beside its annotated one; there must be ground truth."""
+        best = {index: list(zip(classes, self._confidences[index], strict=True)) for index, classes in self._predictions.items()}
+        return kept_answers(self._data, self._truth or (), best, self._model.output)
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return top-1 (and top-5) over all photographs decoded; None without ground truth."""
@@ -81,25 +85,6 @@ class Classification:
         detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
         warnings = self._shifted(truth, sum(right.values()))
         return item_accuracy(METRIC, top1, members, self._data, parts=parts, detail=detail, warnings=warnings)
-
-    def predictions(self) -> KeptPredictions:
-        """Return the five best classes of each item beside its annotated one; there must be ground truth."""
-        truth, names = self._truth or (), [item.name for item in self._data.items]
-        # A class before the first of the annotations is the model's background.
-        before = max(-self._model.output.label_offset, 0)
-        answers = tuple(
-            KeptAnswer(
-                name=names[index],
-                truth=before + truth[index],
-                best=tuple((before + label, score) for label, score in zip(best, self._confidences[index], strict=True)),
-                group=(self._data.groups or {}).get(names[index]),
-            )
-            for index, best in sorted(self._predictions.items())
-        )
-        labels = ("background",) * before + tuple(self._model.output.labels)
-        count = 1 + max(max(answer.truth, *(label for label, _ in answer.best)) for answer in answers)
-        numbers = ("background",) * before + tuple(map(str, range(count - before)))
-        return KeptPredictions(labels=labels if len(labels) >= count else numbers, least_score=0.0, answers=answers)
 
     def _shifted(self, truth: Sequence[int], top1: int) -> tuple[str, ...]:
         """Return what an index that counts from another class than the model would explain: more correct predictions one class further."""
@@ -155,15 +140,6 @@ class Classification:
             "do not name the folders: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), "
             "or name the folders by class number"
         )
-
-
-def _probabilities(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return scores [classes] that are probabilities (8 bits coarse or not) as they are, of others the softmax; 0 where not finite."""
-    if scores.size and scores.min() >= 0 and abs(scores.sum() - 1) <= _COARSE:
-        return np.minimum(scores, 1)
-    with np.errstate(all="ignore"):
-        weights = np.exp(scores - scores.max(initial=-np.inf))
-        return np.asarray(np.nan_to_num(weights / weights.sum(), nan=0.0))
 
 
 class KeywordSpotting(Classification):

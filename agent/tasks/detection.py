@@ -17,7 +17,7 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy
-from edgemeter.agent.tasks.kept_objects import kept_objects
+from edgemeter.agent.tasks.kept_items import kept_objects
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, create

@@ -1,4 +1,4 @@
-"""The detections of a data set as they are kept with a run: the best of each photograph beside its annotations."""
+"""Detections and classes as they are kept with a run: the best of each item beside its annotations."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.kept_predictions import FARTHEST_PX, KeptObject, KeptPhotograph, KeptPredictions
+from edgemeter.agent.contract.kept_predictions import FARTHEST_PX, KeptAnswer, KeptObject, KeptPhotograph, KeptPredictions
+from edgemeter.agent.contract.model_card import CardOutput
+from edgemeter.agent.datasets.dataset import Dataset
 
 LEAST_SCORE = 0.05
 # COCO counts no more of a photograph and category.
 MOST_OBJECTS = 100
+# How far from 1 probabilities add up that were rounded to 8 bits, each of a thousand.
+_COARSE = 0.2
 
 
 def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str, int, int]], rows: NDArray[np.float64]) -> KeptPredictions:
@@ -55,3 +59,32 @@ def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str,
 def _sides(box: Sequence[float]) -> list[float]:
     sides: list[float] = np.clip(box, [-FARTHEST_PX, -FARTHEST_PX, 0, 0], FARTHEST_PX).tolist()
     return sides
+
+
+def kept_answers(
+    data: Dataset, truth: Sequence[int], best: Mapping[int, Sequence[tuple[int, float]]], output: CardOutput
+) -> KeptPredictions:
+    """Return the best classes of items, by index, with their scores, best first; classes as the card's labels count them."""
+    # A class before the first label is the model's background.
+    before = max(-output.label_offset, 0)
+    answers = tuple(
+        KeptAnswer(
+            name=data.items[index].name,
+            truth=before + truth[index],
+            best=tuple((before + label, score) for label, score in best[index]),
+            group=(data.groups or {}).get(data.items[index].name),
+        )
+        for index in sorted(best)
+    )
+    count = 1 + max(max(answer.truth, *(label for label, _ in answer.best)) for answer in answers)
+    labels = output.labels if before + len(output.labels) >= count else tuple(map(str, range(count - before)))
+    return KeptPredictions(labels=("background",) * before + tuple(labels), least_score=0.0, answers=answers)
+
+
+def probabilities(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return scores [classes] that are probabilities (8 bits coarse or not) as they are, of others the softmax; 0 where not finite."""
+    if scores.size and scores.min() >= 0 and abs(scores.sum() - 1) <= _COARSE:
+        return np.minimum(scores, 1)
+    with np.errstate(all="ignore"):
+        weights = np.exp(scores - scores.max(initial=-np.inf))
+        return np.asarray(np.nan_to_num(weights / weights.sum(), nan=0.0))

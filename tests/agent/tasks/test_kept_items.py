@@ -7,7 +7,7 @@ from PIL import Image
 from edgemeter.agent import tasks
 from edgemeter.agent.contract.kept_predictions import KeptObject, pack, unpack
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.tasks.kept_objects import kept_objects
+from edgemeter.agent.tasks.kept_items import kept_objects
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, open_with_truth, tensors
 
