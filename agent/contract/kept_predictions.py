@@ -19,6 +19,8 @@ LARGEST = 256 << 10
 _LEAST_SCORES = (0.1, 0.2)
 # What unpacks to more was not packed by us: JSON of boxes shrinks to a third or a quarter.
 _LARGEST_UNPACKED_BYTES = 8 << 20
+# Each is compared with each: more would take a reader's memory.
+_MOST_OBJECTS = 4000
 # What a user is shown of a detector where nothing else is asked for.
 SHOWN_SCORE = 0.25
 # Far above any photograph's side.
@@ -148,6 +150,8 @@ def _check(predictions: KeptPredictions) -> None:
     names = [photo.name for photo in predictions.photographs] + [answer.name for answer in predictions.answers]
     if len(set(names)) < len(names):
         raise ValueError("two items have one name")
+    if any(max(len(photo.truth), len(photo.found)) > _MOST_OBJECTS for photo in predictions.photographs):
+        raise ValueError(f"a photograph of more than {_MOST_OBJECTS:,} objects")
     scores = [[thing.score if thing.score is not None else -1 for thing in photograph.found] for photograph in predictions.photographs]
     if any(min(of_photo, default=0) < 0 or sorted(of_photo, reverse=True) != of_photo for of_photo in scores):
         raise ValueError("a found object has no score, or a better one follows it")

@@ -169,6 +169,15 @@ def as_jpeg(pixels: Pixels, quality: int) -> Pixels:
     return np.asarray(imaging.open(file).convert("RGB"))
 
 
+def small_jpeg(path: Path, longest_px: int, quality: int) -> bytes:
+    """Return the photograph as a JPEG file, upright and at most `longest_px` long; raises ConfigError as `read`."""
+    photo = read(path)
+    photo.thumbnail((longest_px, longest_px))
+    file = BytesIO()
+    photo.save(file, "JPEG", quality=quality, optimize=True)
+    return file.getvalue()
+
+
 def as_box_mosaic(pixels: Pixels, ratio: float) -> Pixels:
     """Return the pixels (uint8 [h, w, 3], RGB) shrunk by averaging to this ratio of their sides, and enlarged again."""
     imaging = pillow()

@@ -41,6 +41,11 @@ def listed(texts: Sequence[str], limit: int = 4) -> str:
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
+def sentence(text: str) -> str:
+    """Return the text as a sentence begins."""
+    return text[:1].upper() + text[1:]
+
+
 def accuracy_name(cases: Sequence[CaseSummary]) -> str:
     """Return the name of the one metric that the cases have, `Accuracy` when they have several or none."""
     return only(metric_name(case.accuracy.metric) for case in cases if case.accuracy) or "Accuracy"

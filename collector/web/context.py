@@ -4,14 +4,16 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.index.index_file import IndexedCase
+from edgemeter.collector.index.index_file import WITH_ID, IndexedCase
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, part, raw
+from edgemeter.collector.web.photograph_folder import PhotographFolder
 from edgemeter.collector.web.queries import CaseFilter, cases_of_baseline, summaries
 from edgemeter.collector.web.view import Links
 
@@ -33,6 +35,7 @@ class ViewContext:
     events: TrendEvents
     sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
     matters: SmallestDifferences = SmallestDifferences()  # noqa: RUF009 - frozen
+    photographs: PhotographFolder | None = None
 
 
 def baselines(connection: sqlite3.Connection, model: str | None = None) -> list[str]:
@@ -53,6 +56,15 @@ def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_
     return of_summaries(
         known_cases, lambda key: key.device == baseline or (is_role and key.role == REFERENCE), baseline, matters=context.matters
     )
+
+
+def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, int]:
+    """Return the run of an id with its raw samples, and the number of its case; raises ConfigError if there is no such run."""
+    query = f"SELECT row, case_number FROM measured WHERE {WITH_ID} ORDER BY row DESC LIMIT 1"  # noqa: S608 - our own names
+    row = context.connection.execute(query, (run_id,)).fetchone()
+    if row is None:
+        raise ConfigError(f"there is no run {run_id!r}")
+    return context.source.one(row[0]), row[1]
 
 
 def sampled(context: ViewContext, case: int) -> RunRecord | None:

@@ -12,12 +12,14 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.show.run_pair import NO_INTERVAL, FactPair, PairedFigure, RunPair, interval_text, pair_of
 from edgemeter.collector.show.series_style import numbered_style
-from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.show.wording import sentence
+from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases_by_number, summaries
-from edgemeter.collector.web.run import POINTS, read_run
+from edgemeter.collector.web.run import POINTS
 from edgemeter.collector.web.run_samples import power_trace, thinned
 from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, grid, link, note, section, verdict_cell, with_small
+from edgemeter.collector.web.why import why
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,17 @@ def pair_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
     over_runs = _over_runs(context, pair, (number, other_number))
     table, plain = grid("figures", _columns(pair, over_runs), pair.figures)
     differing, facts = grid("differences", _FACTS, pair.differing)
+    differing_accuracies, accuracy_tables = why(context, {"A": a, "B": b}) if a.accuracy and b.accuracy else (NOTHING, ())
     curves = [*_distribution(context, pair), *_power(context, pair)]
     parts = [
         part("cards", [_card(context, "A", a), _card(context, "B", b)]),
-        section("figures", "Figures", *([element("p", {"class": "caution"}, f"{_sentence(pair.no_ratio)}.")] if pair.no_ratio else []),
+        section("figures", "Figures", *([element("p", {"class": "caution"}, f"{sentence(pair.no_ratio)}.")] if pair.no_ratio else []),
                 table, *_remarks(pair, over_runs)),
         section("differences", "What differs", differing if pair.differing else note("No fact differs."), _folded(pair.equal)),
+        differing_accuracies,
         *curves,
     ]  # fmt: skip
-    return View(f"Two runs of {a.model.name}", join(parts), _lead(context, pair), (plain, facts))
+    return View(f"Two runs of {a.model.name}", join(parts), _lead(context, pair), (plain, facts, *accuracy_tables))
 
 
 def _over_runs(context: ViewContext, pair: RunPair, numbers: Sequence[int]) -> _OverRuns:
@@ -125,7 +129,7 @@ def _remarks(pair: RunPair, over_runs: _OverRuns) -> list[Markup]:
     if not pair.no_ratio:
         only_accuracy = any(figure.decision and figure.decision.bounds for figure in pair.figures)
         exception = " An accuracy has one: it is over the images." if only_accuracy else ""
-        lines.append(f"{_sentence(NO_INTERVAL)}.{exception}")
+        lines.append(f"{sentence(NO_INTERVAL)}.{exception}")
     if pair.is_one_case:
         lines.append("Both are runs of one case: what lies within the range of its runs is what a run differs by from the next.")
     elif over_runs.judgements is not None:
@@ -198,7 +202,3 @@ def _lead(context: ViewContext, pair: RunPair) -> str:
     kind = "Two runs of one case. " if pair.is_one_case else ""
     counted = f"They differ in {figures.count(len(pair.differing), 'fact')}; {len(pair.equal)} are equal."
     return join([f"{kind}{ratio}{counted} ", link(swapped, "Exchange A and B")])
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -7,7 +7,6 @@ import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
@@ -16,14 +15,14 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.run_specs import run_time_line
 from edgemeter.collector.charts.specs import ranked_bars
-from edgemeter.collector.index.index_file import WITH_ID
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.show.run_facts import facts_of, machine_facts
-from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
-from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
+from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, link, note, section, verdict_cell
+from edgemeter.collector.web.why import why
 
 NS_MS = 1e-6
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
@@ -50,6 +49,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         link(links.to("device", fleet=record.fleet, device=record.device), record.device),
         *((", job ", link(links.to("jobs", job=record.job), record.job)) if record.job else ()),
     )  # fmt: skip
+    lost, lost_tables = why(context, {"This run": record})
     parts = [
         trail,
         _compare_with(context, record, number),
@@ -57,6 +57,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         section("latency", *_time_line(context, record), _latency(context, record)),
         section("energy", "Energy", energy_budget(context, record)),
         section("accuracy", "Accuracy", _accuracy(record)),
+        *([lost] if record.accuracy else []),
         section("conditions", "Before, during, after", _conditions(record)),
         section("machine", "The machine", part("facts", machine_facts(record))),
         section("everything", "Everything in the record", _everything(record)),
@@ -65,26 +66,19 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     label = "" if provenance == "measured" else f" {provenance.capitalize()}: none of its figures was measured in this run."
     p50 = figures.significant(record.latency.p50_ms)
     lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {record.verdict.state}.{label}"
-    return View(f"Run {record.id}", join(parts), lead, _tables(record))
-
-
-def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, int]:
-    """Return the run of an id with its raw samples, and the number of its case; raises ConfigError if there is no such run."""
-    query = f"SELECT row, case_number FROM measured WHERE {WITH_ID} ORDER BY row DESC LIMIT 1"  # noqa: S608 - our own names
-    row = context.connection.execute(query, (run_id,)).fetchone()
-    if row is None:
-        raise ConfigError(f"there is no run {run_id!r}")
-    return context.source.one(row[0]), row[1]
+    return View(f"Run {record.id}", join(parts), lead, (*_tables(record), *lost_tables))
 
 
 def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Markup:
-    """Return the form that picks the run to compare with; nothing where the page has no such view."""
-    if context.links.to("pair", a=record.id) is None:
-        return NOTHING
+    """Return the form that picks the run to compare with; in a file, links to the pairs that it holds."""
     groups = {
         "Of this case": context.connection.execute(_OF_CASE, (number, record.id, OF_THE_CASE)).fetchall(),
         "Newest of other cases": context.connection.execute(_NEWEST, (record.model.name, number, OF_OTHERS)).fetchall(),
     }
+    if not isinstance(context.links, ServedLinks):
+        pairs = [(row, sides) for rows in groups.values() for row in rows for sides in ((record.id, row[0]), (row[0], record.id))]
+        links = [link(at, _run_text(*row[1:5])) for row, (a, b) in pairs if (at := context.links.to("pair", a=a, b=b))]
+        return element("p", None, "Compare with ", *(part for text in links for part in (text, " "))) if links else NOTHING
     offered = [element("optgroup", {"label": heading}, *(_option(*row[:5]) for row in rows)) for heading, rows in groups.items() if rows]
     if not offered:
         return NOTHING
@@ -95,8 +89,12 @@ def _compare_with(context: ViewContext, record: RunRecord, number: int) -> Marku
     )
 
 
-def _option(run_id: str, started_at_ns: int, device: str, precision: str, runtime: str) -> Markup:
-    return element("option", {"value": run_id}, f"{figures.stamp(started_at_ns)}, {device}, {precision} on {runtime}")
+def _option(run_id: str, *facts: Any) -> Markup:
+    return element("option", {"value": run_id}, _run_text(*facts))
+
+
+def _run_text(started_at_ns: int, device: str, precision: str, runtime: str) -> str:
+    return f"{figures.stamp(started_at_ns)}, {device}, {precision} on {runtime}"
 
 
 def _verdict(record: RunRecord) -> Markup:
@@ -230,8 +228,14 @@ def _conditions(record: RunRecord) -> Markup:
     return part("gallery", lines) if lines else note("Not reported.")
 
 
+def _without_raw(record: RunRecord) -> RunRecord:
+    """Return the record without raw samples and packed predictions, which nobody reads."""
+    predictions = record.predictions and msgspec.structs.replace(record.predictions, data="\N{HORIZONTAL ELLIPSIS}")
+    return msgspec.structs.replace(record, samples=(), predictions=predictions)
+
+
 def _everything(record: RunRecord) -> Markup:
-    document = json_document(msgspec.structs.replace(record, samples=()))
+    document = json_document(_without_raw(record))
     listed = [f"{series.name}: {series.count:,} values, {series.unit}" for series in record.samples]
     raw = note(f"Raw samples: {'; '.join(listed) or 'none kept'}. CSV holds them.")
     # Line by line, so that no character that steers a page gets through and the lines stay.
@@ -246,7 +250,7 @@ def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
         values = finite_values(series)
         if values is not None and len(rows) + len(values) <= SAMPLES_OUT:
             rows += [(series.name, series.unit, index, value) for index, value in enumerate(values)]
-    document = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
+    document = msgspec.to_builtins(_without_raw(record))
     flat = tuple((name, value) for name, value in _flat("", document))
     return ViewTable("samples", ("series", "unit", "index", "value"), tuple(rows)), ViewTable("record", ("field", "value"), flat)
 

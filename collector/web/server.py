@@ -15,14 +15,16 @@ from urllib.parse import urlsplit
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.kept_predictions import predictions_of
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.index.run_index import RunIndex
 from edgemeter.collector.web.activity import read_activities
-from edgemeter.collector.web.context import ViewContext, live_chart
+from edgemeter.collector.web.context import ViewContext, live_chart, read_run
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
 from edgemeter.collector.web.markup import Markup, element, render, text_of
+from edgemeter.collector.web.photograph_folder import PHOTOGRAPH, PhotographFolder
 from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
@@ -67,6 +69,7 @@ class PageServer:
     port: int = 0
     token: str | None = None
     heartbeat_s: float = 10.0
+    photographs: PhotographFolder | None = None
     live: LiveFeed = field(init=False)
     _server: HttpServer = field(init=False)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
@@ -104,7 +107,7 @@ class PageServer:
         # Before anything is read: what comes meanwhile is sent to the open page.
         position, doing = self.index.position(), self._doing()
         with self.index.reading() as connection:
-            context = ViewContext(connection, self.index.source, ServedLinks(), self.events, _sheet(request))
+            context = ViewContext(connection, self.index.source, ServedLinks(), self.events, _sheet(request), photographs=self.photographs)
             view = show(context, request)
             if view is None:
                 return _message(404, "There is no such page", f"There is no view {request.view!r}.")
@@ -119,6 +122,18 @@ class PageServer:
             if form == "json":
                 return PageResponse(200, "application/json", view.to_json(request))
             return self._page(context, request, view, (position, doing))
+
+    def photograph(self, request: ViewRequest) -> PageResponse:
+        """Return the small copy of a photograph that the kept predictions of a run name; raises ConfigError if there is none."""
+        if self.photographs is None:
+            raise ConfigError("photographs are not served: start the page with --photographs FOLDER")
+        with self.index.reading() as connection:
+            record, _ = read_run(ViewContext(connection, self.index.source, ServedLinks(), self.events), request.get("run"))
+        name = request.get("name")
+        photograph = next((item for item in predictions_of(record).photographs if item.name == name), None)
+        if photograph is None:
+            raise ConfigError(f"run {record.id!r} keeps no predictions of a photograph {name!r}")
+        return PageResponse(200, "image/jpeg", self.photographs.copy(photograph))
 
     def tag(self, request: ViewRequest, form: str) -> str:
         """Return what the answer's content hangs on: what is in the index, and the address."""
@@ -229,7 +244,7 @@ class _PageHandler(HttpHandler):
             tag = self.page.tag(request, f"{form} {number}")
             if self.headers.get("If-None-Match") == tag:
                 return PageResponse(304, "", b"", (("ETag", tag),))
-            response = self.page.answer(request, form, number)
+            response = self.page.photograph(request) if request.view == PHOTOGRAPH else self.page.answer(request, form, number)
         except (TransientError, UnavailableError) as error:
             return _message(503, "Try again", str(error))
         except EdgemeterError as error:

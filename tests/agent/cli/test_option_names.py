@@ -76,6 +76,7 @@ MEANINGS = {
     "--output": "file or folder to write to",
     "--output-tokens": "tokens generated",
     "--passphrase-file": "passphrase of a backup",
+    "--photographs": "folder of the photographs that kept predictions are of",
     "--port": "TCP port",
     "--power": "power sensors",
     "--precision": "precision of the model",
