@@ -1,7 +1,7 @@
-"""Lists with labels from 0, suppressed inside the model: MMDetection's by mmdeploy (RTMDet), RT-DETR's, D-FINE's and DEIM's own exports.
+"""RTMDet and its kin by mmdeploy, RT-DETR, D-FINE and DEIM by their own exporters: suppressed inside the model, labels from 0.
 
-`mmdeploy`: boxes with their scores [1, n, 5] and labels [1, n]. `detr-lists`: labels [1, n], boxes [1, n, 4] and scores [1, n], in any
-order, in pixels of the size that a second input, `orig_target_sizes`, asks for. Boxes are x1, y1, x2, y2.
+`mmdeploy`: boxes with scores [1, n, 5], labels [1, n]. `detr-lists`: labels [1, n], boxes [1, n, 4], scores [1, n], and a second input,
+`orig_target_sizes`. Boxes are x1, y1, x2, y2.
 Source: open-mmlab/mmdeploy `configs/mmdet/_base_/base_static.py`; lyuwenyu/RT-DETR `rtdetr_postprocessor.py`.
 """
 

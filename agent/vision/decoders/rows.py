@@ -1,10 +1,8 @@
-"""Rows of one object each, suppressed inside the model, in the order of columns that the exporter chose.
+"""Rows of one object each, suppressed inside the model, with boxes as x1, y1, x2, y2 in pixels of the input or 0..1.
 
-- `yolov7-rows`: [n, 7] as image, x1, y1, x2, y2, class, score (YOLOv7 and its kin with `--end2end --max-wh`);
-- `paddle-rows`: [n, 6] as class, score, x1, y1, x2, y2, and how many rows (PP-YOLOE, PicoDet, Paddle's RT-DETR);
-- `openvino-rows`: [1, 1, n, 7] as image, class, score, x1, y1, x2, y2 (DetectionOutput of OpenVINO). An image below 0 ends the list, and
-  class 0 is the background.
-Boxes are in pixels of the input or 0..1: the values decide.
+- `yolov7-rows`: [n, 7] as image, box, class, score (YOLOv7 with `--end2end --max-wh`);
+- `paddle-rows`: [n, 6] as class, score, box (PP-YOLOE, PicoDet);
+- `openvino-rows`: [1, 1, n, 7] as image, class, score, box (OpenVINO's DetectionOutput): -1 ends the list, class 0 is the background.
 Source: WongKinYiu/yolov7 `models/experimental.py` (`ONNX_ORT`); PaddleDetection `ppdet/modeling/layers.py` (`MultiClassNMS`);
 OpenVINO's specification of DetectionOutput.
 """
