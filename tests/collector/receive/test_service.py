@@ -182,7 +182,7 @@ def test_every_name_follows_the_conventions(tmp_path):
     assert {name for name in names if name.startswith("process_")} == {f"process_{name}" for name in expected}
 
 
-def test_alerts_that_cannot_be_read_are_said_to_be_unknown_not_absent(tmp_path):
+def test_alerts_that_cannot_be_read_are_unknown_not_absent(tmp_path):
     """No alerts yet yield nothing; a state that cannot be read yields 0."""
     SqliteLedger(tmp_path / "ledger").close()
     monitored = Collector(NO_BROKER, tmp_path / "ledger")
