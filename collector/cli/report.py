@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 photographs_option = click.option(
-    "--photographs", type=click.Path(path_type=Path, exists=True, file_okay=False),
+    "--photographs", type=PATH,
     help="Folder of the photographs that runs with kept predictions were scored on: the worst are shown (edgemeter[vision]).",
 )  # fmt: skip
 FOLDER, STDOUT, PAGE = "/", "-", "report.html"

@@ -22,12 +22,17 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class PhotographFolder:
-    """The folder; the name in the predictions is a path within it. Raises UnavailableError if Pillow is not installed."""
+    """The folder; the name in the predictions is a path within it.
+
+    Raises UnavailableError if Pillow is not installed, ConfigError if it is no folder.
+    """
 
     path: Path
 
     def __post_init__(self) -> None:
         photographs.pillow()
+        if not self.path.is_dir():
+            raise ConfigError(f"the folder {str(self.path)!r} does not exist: give that of the photographs")
 
     def address(self, run_id: str, photograph: KeptPhotograph) -> str:
         """Return where the served page has the copy; raises ConfigError, which says why there is none."""
