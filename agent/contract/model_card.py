@@ -9,7 +9,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Name, Sha256
 
-Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop"]
+Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
 
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
@@ -18,6 +18,7 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     real value = (pixel - mean) / sd per channel, pixels 0..255; a quantised input is then quantised by the model's own scale and
     zero point. `pad` is the letterbox's pixel value. `centre-crop` takes the central `crop_ratio` of the shorter side.
     `stretch-smooth` averages the pixels that become one, as the training of classifiers does; `stretch` does not, as detectors' does not.
+    `none` leaves photographs their own size, for a model that resizes them itself; `height` and `width` are then those of random pictures.
     """
 
     height: Annotated[int, msgspec.Meta(gt=0)]

@@ -54,7 +54,8 @@ class Torchvision:
         if at is None:
             raise _mismatch([output.shape for output in outputs])
         corners = outputs[at].reshape(-1, 4)
-        lists = [i for i, output in enumerate(outputs) if i != at and output.ndim <= 2 and output.size == len(corners)]
+        sizes = [(*output.shape[-1:], output.size) if output.ndim <= 2 else () for output in outputs]
+        lists = [i for i, size in enumerate(sizes) if i != at and size == (len(corners), len(corners))]
         if len(lists) != 2:
             raise _mismatch([output.shape for output in outputs])
         labels, scores = lists if self._is_labels(outputs, *lists) else lists[::-1]
