@@ -38,12 +38,16 @@ PROMISES = {
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The times of one way from inputs to values, in ns: to bind, to call, to read the outputs at once and, after a pause, again."""
+    """The times of one way from inputs to values, in ns: to bind, to call, to read the outputs at once and, after a pause, again.
+
+    Those of reading are without waits for a core, `way_ns` of all together is with them, as is that of the call.
+    """
 
     bind_ns: int
     call_ns: int
     read_ns: int
-    late_ns: int = 0
+    late_ns: int
+    way_ns: int
 
 
 def require_work_in_the_call(runtime: Runtime, inputs: Sequence[Array]) -> None:
@@ -69,7 +73,9 @@ def require_work_in_the_call(runtime: Runtime, inputs: Sequence[Array]) -> None:
 
 def _require_no_work_elsewhere(ways: Sequence[Way], *, is_short: bool) -> None:
     """Return if neither bind nor reading the outputs takes long; `is_short` is whether the shortest call does too little."""
-    bind_ns, call_ns, read_ns, late_ns = (median(getattr(way, name) for way in ways) for name in Way.__slots__)
+    bind_ns, call_ns, read_ns, late_ns = (
+        median(getattr(way, name) for way in ways) for name in ("bind_ns", "call_ns", "read_ns", "late_ns")
+    )
     bind_ms, call_ms, read_ms, late_ms = (took_ns / NS_PER_MS for took_ns in (bind_ns, call_ns, read_ns, late_ns))
     took = (
         f"bind takes {bind_ms:.3g} ms, the call {call_ms:.3g} ms, reading the outputs {read_ms:.3g} ms, and {late_ms:.3g} ms somewhat later"
@@ -81,7 +87,7 @@ def _require_no_work_elsewhere(ways: Sequence[Way], *, is_short: bool) -> None:
 
 
 def _shortest(ways: Sequence[Way]) -> int:
-    return min(way.bind_ns + way.call_ns + way.read_ns for way in ways)
+    return min(way.way_ns for way in ways)
 
 
 def _ways(runtime: Runtime, inputs: Sequence[Array]) -> dict[str, list[Way]]:
@@ -117,7 +123,7 @@ def _other(inputs: Sequence[Array], number: int) -> list[Array]:
 def _way(
     runtime: Runtime, inputs: Sequence[Array], *, pause_s: float = 0.0, late_s: float | None = None
 ) -> tuple[Way, Callable[[], object]]:
-    call, bind_ns = _timed(lambda: runtime.bind(inputs))
+    call, bind_ns, _ = _timed(lambda: runtime.bind(inputs))
     time.sleep(pause_s)
     return _called(runtime, call, bind_ns, late_s=late_s), call
 
@@ -127,26 +133,28 @@ def _called(runtime: Runtime, call: Callable[[], object], bind_ns: int, *, late_
     def read() -> list[Array]:
         return [np.array(output) for output in runtime.outputs()]
 
-    _, call_ns = _timed(call)
-    values, read_ns = _timed(read)
+    _, call_ns, _ = _timed(call)
+    values, took_ns, read_ns = _timed(read)
+    way_ns = bind_ns + call_ns + took_ns
     if late_s is None:
-        return Way(bind_ns, call_ns, read_ns)
-    time.sleep(late_s + 2 * (bind_ns + call_ns + read_ns) / 1e9)
-    later, late_ns = _timed(read)
+        return Way(bind_ns, call_ns, read_ns, 0, way_ns)
+    time.sleep(late_s + 2 * way_ns / 1e9)
+    later, _, late_ns = _timed(read)
     is_there = len(values) == len(later) and all(
         np.array_equal(*pair, equal_nan=pair[0].dtype.kind in "fc") for pair in zip(values, later, strict=True)
     )
     require(is_there, "the call waits until its results are there: outputs somewhat later are others than at once")
-    return Way(bind_ns, call_ns, read_ns, late_ns)
+    return Way(bind_ns, call_ns, read_ns, late_ns, way_ns)
 
 
-def _timed(action: Callable[[], Result]) -> tuple[Result, int]:
-    """Return the result, and for how long this thread ran or slept meanwhile, in ns: not its waits for a core, or not all of them."""
+def _timed(action: Callable[[], Result]) -> tuple[Result, int, int]:
+    """Return the result, what it took, in ns, and that less the waits of this thread for a core, or less most of them."""
     begin_ns = time.monotonic_ns()
     before_ns = _waited_ns()
     result = action()
     waited_ns = _waited_ns() - before_ns
-    return result, time.monotonic_ns() - begin_ns - waited_ns
+    took_ns = time.monotonic_ns() - begin_ns
+    return result, took_ns, took_ns - waited_ns
 
 
 def _waited_ns() -> int:
