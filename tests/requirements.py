@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +33,11 @@ PACKAGES = {
     "mkfs.vfat": "dosfstools",
     "mosquitto_passwd": "mosquitto",
     "mtype": "mtools",
+    "nm": "binutils",
     "pdflatex": "texlive-latex-recommended",
     "qemu-aarch64-static": "qemu-user-static",
     "qemu-system-aarch64": "qemu-system-arm",
+    "readelf": "binutils",
     "setpriv": "util-linux",
     "sfdisk": "fdisk",
     "ssh": "openssh-client",
@@ -140,6 +143,12 @@ def data_folder(variable: str, name: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def torchvision_folder() -> Path | None:
+    """Return the folder that holds the package torchvision: EDGEMETER_TORCHVISION, or that of this Python's packages."""
+    folder = Path(os.environ.get("EDGEMETER_TORCHVISION") or sysconfig.get_path("purelib"))
+    return folder if (folder / "torchvision" / "_C.so").is_file() else None
+
+
 def arm64_folder() -> Path | None:
     """Return the folder in which `tests/arm64/make_root.sh` made a Debian with Python 3.13."""
     return _folder_with("EDGEMETER_ARM64", "root/usr/bin/python3.13")
@@ -229,6 +238,15 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Need("no wheel of pip is there", "apt-get install python3-pip-whl", pip_wheel),
     ),
     "torch": (_module("torch"),),
+    "torchvision": (
+        _module("torch"),
+        Need(
+            "no torchvision is there",
+            "pip install --no-deps --target FOLDER torchvision, of PyTorch's release, and set EDGEMETER_TORCHVISION",
+            torchvision_folder,
+        ),
+        *map(_program, ("gcc", "nm", "readelf")),
+    ),
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),
 }

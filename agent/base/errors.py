@@ -9,6 +9,7 @@
 Every message says what was tried, on what, and what to do.
 """
 
+import re
 from collections.abc import Mapping
 
 DONE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
@@ -21,6 +22,10 @@ EXIT_STATUSES: Mapping[int, str] = {
     INTERRUPTED: "Interrupted (Ctrl-C): what had ended before is kept.",
     TERMINATED: "Ended by a service manager or `kill`: what had ended before is kept.",
 }
+
+# Numbers in brackets, as libraries print an array; more of them than this are no shapes.
+_NUMBERS = re.compile(r"\[[-+\d.,\s\[\]eEnaif]*[\].\d]")
+_MOST_NUMBERS = 24
 
 
 class EdgemeterError(Exception):
@@ -48,6 +53,10 @@ class MeasurementError(EdgemeterError):
 
 
 def one_line(words: object) -> str:
-    """Return an error's words on one line, shortened, fit for the end of a message."""
-    text = " ".join(str(words).split()) or type(words).__name__
-    return text if len(text) <= 300 else f"{text[:297]}..."
+    """Return an error's words on one line, fit for the end of a message: without the numbers of an array, and without their middle."""
+    text = _NUMBERS.sub(_without_array, " ".join(str(words).split())) or type(words).__name__
+    return text if len(text) <= 300 else f"{text[:200]} ... {text[-95:]}"
+
+
+def _without_array(match: re.Match[str]) -> str:
+    return match[0] if len(re.findall(r"\d[\d.eE+-]*", match[0])) <= _MOST_NUMBERS else "[...]"

@@ -8,5 +8,8 @@ promise is broken. With pytest:
 
     @pytest.mark.parametrize("check", RUNTIME_CHECKS, ids=lambda check: check.__name__)
     def test_contract(check, tmp_path):
-        check(RuntimeCase("mine", model=MODEL, inputs=(X,), outputs=(Y,)), tmp_path)
+        check(RuntimeCase("mine", model=MODEL, inputs=(X,), outputs=(Y,), large=(LARGE, (X,))), tmp_path)
+
+`large` is a model that works for 5 ms or more, by which it is seen that the timed call does the work: that it waits for an accelerator or a
+thread, that neither binding nor reading the outputs computes, and that no result of an earlier call is used.
 """

@@ -9,7 +9,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Name, Sha256
 
-Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop"]
+Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
 
 DepthCrop = Literal["none", "garg", "eigen", "eigen-nyu"]
 DepthScaling = Literal["none", "median", "least-squares"]
@@ -19,7 +19,7 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How a photograph becomes the model's input.
 
     real value = (pixel - mean) / sd per channel, pixels 0..255; a quantised input is then quantised by the model's own scale and
-    zero point.
+    zero point. With `resize = "none"` `height` and `width` are those of random pictures.
     """
 
     height: Annotated[int, msgspec.Meta(gt=0)]  # Pixels.

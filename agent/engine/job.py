@@ -7,7 +7,7 @@ from typing import BinaryIO, Literal, TypeVar
 
 import msgspec
 
-from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.errors import EdgemeterError, one_line
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
@@ -170,7 +170,7 @@ def failure(error: Exception, case: Case) -> Failed:
     """Return the message about an error that ended a run of `case`."""
     if isinstance(error, EdgemeterError):
         return Failed(kind=type(error).__name__, message=str(error))
-    message = f"{case.runtime} failed on {case.model!r}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+    message = f"{case.runtime} failed on {case.model!r}: {type(error).__name__}: {one_line(error)}"
     if isinstance(error, MemoryError):
         message = f"out of memory while measuring {case.model!r}: use a smaller model"
     return Failed(kind="MeasurementError", message=message)

@@ -49,7 +49,8 @@ class LoadedModel:
     def noise(self, seed: int) -> list[list[Array]]:
         """Return inputs for a run without data: random values, of a model of text random tokens that its vocabulary has."""
         if self.card is None or not isinstance(self.card.input, TextInput):
-            return noise.inputs(self.loaded, seed)
+            image = self.card.input if self.card is not None and isinstance(self.card.input, ImageInput) else None
+            return noise.inputs(self.loaded, seed, image)
         return [list(call.values()) for call in TextTokenizer(self.card, self.loaded).noise(seed, noise.COUNT)]
 
 
@@ -158,8 +159,10 @@ def cold_start(
     )
 
 
-def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator) -> RuntimeInfo:
-    """Return the runtime, or the generator, that ran the model."""
+def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequence[Sequence[Array]] = ()) -> RuntimeInfo:
+    """Return the runtime, or the generator, that ran the model; of calls with inputs of several shapes the smallest and the largest too."""
+    shapes = sorted({tuple(array.shape for array in inputs) for inputs in calls}, key=lambda shapes: sum(map(math.prod, shapes)))
+    sizes = [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)] if len(shapes) > 1 else []
     return RuntimeInfo(
         name=case.runtime,
         package=loaded.package,
@@ -167,7 +170,7 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator) -> RuntimeInf
         backend=loaded.backend,
         threads=case.threads,
         options=dict(case.options),
-        facts=dict(loaded.facts),
+        facts={**loaded.facts, **({"timed_shapes": f"{len(shapes)}, from {' to '.join(sizes)}"} if sizes else {})},
     )
 
 

@@ -215,7 +215,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     window = scenario.window(work.case.scenario, timed)
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
-        runtime=loading.describe_runtime(work.case, model.loaded),
+        runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
         precision=work.case.precision or (model.card.precision if model.card else loading.describe_precision(model.loaded)),
         inputs=loading.describe_tensors(model.loaded.inputs, start.first),
         outputs=tuple(outputs),

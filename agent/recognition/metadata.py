@@ -34,6 +34,7 @@ _CLASSIFIERS = re.compile(
 # as 0..1, without ImageNet's mean.
 SIGMOID_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
 UNIT_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim")
+_MASKS = re.compile(r"mask_?-?rcnn")
 # What Ultralytics appends to the name of a model for another task, whose first columns look like a detector's.
 _OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
 _IMAGENET_CLASSES = 1000
@@ -198,15 +199,24 @@ def is_classifier_name(name: str) -> bool:
     )
 
 
-def family_by_name_alone(name: str, description: SelfDescription) -> OutputFamily:
-    """Return the family in the name of a file that declares no outputs; raises UnknownFamilyError if there is none."""
+def is_any_picture(shape: Shape) -> bool:
+    """Return whether an input takes pictures of any size without a batch axis, as torchvision's detectors do, which resize them."""
+    return shape == (3, None, None)
+
+
+def family_by_name_alone(name: str, description: SelfDescription, *, takes_any_picture: bool = False) -> OutputFamily:
+    """Return the family in the name of a file that declares no outputs, or that its input shows; raises UnknownFamilyError without one."""
     family, labels = stated_family(name, description), len(description.labels)
+    why = "the file name" if family else "its input, pictures of any size without a batch axis"
+    if takes_any_picture:
+        family = family or "torchvision"
     if description.task is None and (other := other_task(name)):
         raise UnknownFamilyError(f"it declares no outputs, and its file name contains {other!r}, which no known family does")
     if family is not None and description.task in (None, "detect"):
         usual = COCO_LAST_ID if family == "torchvision" else COCO_CLASSES
         doubts = () if labels else (unnamed(usual),)
-        return OutputFamily(family, "detection", labels or usual, "the file name", doubts)
+        task = "segmentation" if family == "torchvision" and _MASKS.search(name.lower()) else "detection"
+        return OutputFamily(family, task, labels or usual, why, doubts)
     if family is None and description.task in (None, "classify") and (is_classifier_name(name) or description.task == "classify"):
         doubts = () if labels else (unnamed(_IMAGENET_CLASSES, "those of ImageNet"),)
         return OutputFamily("classifier", "classification", labels or _IMAGENET_CLASSES, "the file name", doubts)

@@ -47,14 +47,21 @@ _HEADS = {
 }
 
 
-def family_of_outputs(outputs: Sequence[TensorInfo], size: tuple[int, int] | None, name: str, description: SelfDescription) -> OutputFamily:
+def family_of_outputs(
+    outputs: Sequence[TensorInfo],
+    size: tuple[int, int] | None,
+    name: str,
+    description: SelfDescription,
+    *,
+    takes_any_picture: bool = False,
+) -> OutputFamily:
     """Return the family of a model with these outputs, by its file's name and what that states; an input of open size is None.
 
     Raises:
         UnknownFamilyError: none fits.
     """
     if not outputs:
-        return family_by_name_alone(name, description)
+        return family_by_name_alone(name, description, takes_any_picture=takes_any_picture)
     shapes = [info.shape for info in outputs]
     if (other := _other_head(shapes, name, description)) is not None:
         return other

@@ -20,6 +20,7 @@ from edgemeter.agent.recognition.metadata import (
     Triple,
     UnknownFamilyError,
     family_in,
+    is_any_picture,
     read_self_description,
 )
 from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
@@ -210,11 +211,20 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
-        family = family_of_lists(loaded, description) or family_of_outputs(loaded.outputs, size, model.name, description)
+        takes_any = info is not None and is_any_picture(info.shape)
+        family = family_of_lists(loaded, description) or family_of_outputs(
+            loaded.outputs, size, model.name, description, takes_any_picture=takes_any
+        )
+        resizes = takes_any and family.name == "torchvision"
         if size is None:
             side = _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
             size = (side, side)
             size_from = f"input {side} x {side}, the usual for {family.name}: file and name have none; set input.height and input.width"
+        if resizes:
+            size_from = (
+                f'resize = "none", photographs keep their size: the model takes any; random pictures are {size[0]} x {size[1]}; '
+                "set input.resize, input.height and input.width"
+            )
     except UnknownFamilyError as error:
         families = ", ".join([*decoders.names(), "classifier"])
         raise ConfigError(
@@ -229,7 +239,7 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
         task=family.task,
         family=family.name,
         precision=precision,
-        input=_input(family, size, layout, normal, description, model),
+        input=_input(family, size, layout, normal, description, model, resizes=resizes),
         output=_output(family, description),
     )
     guesses = [f"family {family.name} from {family.why}", size_from, precision_from]
@@ -241,9 +251,17 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
 
 
 def _input(
-    family: OutputFamily, size: tuple[int, int], layout: Layout, normal: Normalisation, description: SelfDescription, model: Path
+    family: OutputFamily,
+    size: tuple[int, int],
+    layout: Layout,
+    normal: Normalisation,
+    description: SelfDescription,
+    model: Path,
+    *,
+    resizes: bool,
 ) -> ImageInput:
-    resize, pad = _RESIZE.get(family.name, "stretch"), 114
+    """Return how photographs become the input; a model that `resizes` by itself gets them in their own size."""
+    resize, pad = "none" if resizes else _RESIZE.get(family.name, "stretch"), 114
     if family.name == "classifier" and layout == "NHWC" and family.classes not in IMAGENET_CLASSES and description.task is None:
         resize = "stretch-smooth"
     # NanoDet with three strides was made to keep the picture's proportions, on black; NanoDet-Plus was not.

@@ -3,10 +3,11 @@
 Library: `pip install 'edgemeter[torch]'` (with CUDA, gigabytes, unless PyTorch's index for the CPU is named); on a Jetson, NVIDIA's build.
 Backend: `cpu` (the default), `cuda` or `cuda:N`. Setting `onednn = "off"` keeps oneDNN out, which leaves PyTorch's own kernels; it holds
 for the whole process. Never a pickle: `torch_archive` inspects the file first.
-TorchScript does not declare shapes: inputs are known only when the archive has a config.txt with `shape` (Ultralytics writes one), else
-`Loaded.inputs` is empty and any array is taken; `Loaded.outputs` is always empty for TorchScript.
-For a file that calls operators of torchvision (nms, roi_align ...), and only for such a file, torchvision is imported before it is loaded.
-Both must be builds for the same device: PyPI's are for CUDA, also on aarch64; PyTorch's own index has those for the CPU.
+TorchScript declares no shapes: `Loaded.outputs` is empty, and so is `Loaded.inputs`, any array being taken, but for an archive whose
+config.txt has `shape` (Ultralytics writes one) or whose `forward` takes a List[Tensor] (scripted detectors of torchvision and D2Go): that
+gets a list of one picture, [3, height, width] of any size, and of what it returns the detections are the outputs.
+Only for a file that calls operators of torchvision (nms, roi_align ...) torchvision is imported first. Both must be builds for one
+device: PyPI's are for CUDA, also on aarch64; PyTorch's own index has those for the CPU.
 What is timed is the module's call in inference mode, which is entered once, outside (inside it costs 1.5 us a call), and on CUDA
 the synchronisation after it. The thread stays in inference mode until `close`. Inputs are on the device before, outputs come back after.
 Tested with torch 2.13.0 and 2.15.0 on the CPU; CUDA is untested.
@@ -47,6 +48,7 @@ class PyTorch:
         self._module: Any = None
         self._device = ""
         self._inputs: tuple[TensorInfo, ...] = ()
+        self._takes_list = False
         self._last: Any = None
         self._mode = contextlib.ExitStack()
 
@@ -72,7 +74,8 @@ class PyTorch:
                     warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=category)
                 if archive.kind == "torchscript":
                     self._module = library.module.jit.load(str(model), map_location=self._device).eval()
-                    self._inputs, outputs = _declared(archive.texts, self._module), tuple[TensorInfo, ...]()
+                    self._takes_list = _argument(self._module).type.annotation_str == "List[Tensor]"
+                    self._inputs, outputs = _declared(archive.texts, self._module, takes_list=self._takes_list), tuple[TensorInfo, ...]()
                 else:
                     self._module, self._inputs, outputs = _load_program(library.module, model, self._device)
         except _FAILURES as error:
@@ -96,10 +99,11 @@ class PyTorch:
         if not self._torch.is_inference_mode_enabled():
             self._mode.enter_context(self._torch.inference_mode())
         try:
-            arguments = [self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs]
+            tensors = [self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs]
         except TypeError as error:
             raise ConfigError(f"PyTorch rejects the input: {one_line(error)}") from error
         module, device, synchronise = self._module, self._device, self._torch.cuda.synchronize
+        arguments = [tensors] if self._takes_list else tensors
         self._last = None
 
         def call() -> None:
@@ -115,7 +119,7 @@ class PyTorch:
         """Return copies of the last call's tensors, nested ones in order; bfloat16, which numpy lacks, as float32."""
         if self._last is None:
             raise MeasurementError("PyTorch has no output: run a query first")
-        return list(_flat(self._last, self._torch))
+        return list(_flat(_detections(self._last) if self._takes_list else self._last, self._torch))
 
     def close(self) -> None:
         """Let the module go and leave inference mode."""
@@ -176,13 +180,20 @@ def _check_pickles(torch: Any, model: Path, archive: TorchArchive) -> None:
                 ) from error
 
 
-def _declared(texts: Mapping[str, str], module: Any) -> tuple[TensorInfo, ...]:
-    """Return the input that the archive's config.txt declares by its `shape`; nothing when there is none."""
+def _argument(module: Any) -> Any:
+    """Return the first argument of a script's `forward`: its name and type."""
+    return module.forward.schema.arguments[1]
+
+
+def _declared(texts: Mapping[str, str], module: Any, *, takes_list: bool) -> tuple[TensorInfo, ...]:
+    """Return the input: a picture of a list, or what the archive's config.txt declares by its `shape`; nothing when there is none."""
+    shape: tuple[int | None, ...] = (3, None, None)
     try:
-        shape = tuple(int(size) for size in json.loads(texts.get("config.txt", "{}"))["shape"])
+        if not takes_list:
+            shape = tuple(int(size) for size in json.loads(texts.get("config.txt", "{}"))["shape"])
     except (ValueError, KeyError, TypeError):
         return ()
-    name = module.forward.schema.arguments[1].name
+    name = _argument(module).name
     dtypes = [str(weight.dtype).removeprefix("torch.") for weight in module.parameters() if weight.is_floating_point()]
     return (TensorInfo(name, shape, dtypes[0] if dtypes else "float32"),)
 
@@ -205,6 +216,12 @@ def _info(name: str, node: Any) -> TensorInfo:
         raise ValueError(f"{name!r} is not a tensor: export a model that takes and gives tensors only")
     dtype = str(value.dtype).removeprefix("torch.")
     return TensorInfo(name, tuple(size if isinstance(size, int) else None for size in value.shape), dtype)
+
+
+def _detections(value: Any) -> Any:
+    """Return the last list of dictionaries in what a detector returns; what has none as it is."""
+    lists = [item for item in value if isinstance(item, list) and item and isinstance(item[0], Mapping)] if isinstance(value, tuple) else []
+    return lists[-1] if lists else value
 
 
 def _flat(value: Any, torch: Any) -> Iterator[Array]:

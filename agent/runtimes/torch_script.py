@@ -14,7 +14,7 @@ from itertools import pairwise
 
 # Whole libraries of arithmetic; ATen by name.
 LIBRARIES = "prims|higher_order|quantized|quantized_decomposed|torchao|mkldnn|onednn"
-TORCHVISION = "nms|roi_align|roi_pool|ps_roi_align|ps_roi_pool|deform_conv2d"
+TORCHVISION = "q?nms|q?roi_align|roi_pool|ps_roi_align|ps_roi_pool|deform_conv2d|box_iou_rotated"
 _PRIM = (
     "RaiseException|NumToTensor|Uninitialized|TupleIndex|TupleUnpack|EnumName|EnumValue|abs|data|device|dtype|grad|id|index|is_\\w+|itemsize|"
     "layout|max|min|name|nbytes|rangelist|requires_grad|tolist|type|unchecked_cast|unchecked_unwrap_optional|shape"
@@ -113,7 +113,8 @@ def _may_follow(chain: Sequence[str], name: str, declared: set[str]) -> bool:
         return len(chain) == 1 or (len(chain) == 2 and is_operator(f"{chain[1]}.{name}"))
     if root == "__torch__":
         return _CLASSES.search(".".join((*chain, name, "")).encode()) is None
-    return root == "CONSTANTS" or name in declared or name in aten_operators()
+    # `tolist` is of the language: it becomes an operator of its own, prim.tolist.
+    return root == "CONSTANTS" or name in declared or name in aten_operators() or name == "tolist"
 
 
 def _chain(tokens: Sequence[str], index: int) -> list[str]:

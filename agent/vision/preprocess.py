@@ -44,6 +44,11 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
             f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {[1, *shape[1:]]} ({image.layout}): "
             "correct height, width or layout in the card"
         )
+    if image.resize == "none" and any(info.shape[-3:-1] if image.layout == "NHWC" else info.shape[-2:]):
+        raise ConfigError(
+            f'model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, and resize = "none" in its card leaves photographs '
+            "their own size: choose another resize"
+        )
     return info
 
 
@@ -76,16 +81,21 @@ class Placement:
         """Return the mapping from the photograph (its width and height) to the input."""
         x1, y1, x2, y2 = self.crop
         scale_x, scale_y = self.width / (x2 - x1), self.height / (y2 - y1)
+        height, width = self.input_size(image)
         return PhotoFrame(
             photo_width=photo[0],
             photo_height=photo[1],
-            input_width=image.width,
-            input_height=image.height,
+            input_width=width,
+            input_height=height,
             scale_x=scale_x,
             scale_y=scale_y,
             offset_x=self.left - x1 * scale_x,
             offset_y=self.top - y1 * scale_y,
         )
+
+    def input_size(self, image: ImageInput) -> tuple[int, int]:
+        """Return height and width of the input: the card's, or of a photograph that is not resized its own."""
+        return (self.height, self.width) if image.resize == "none" else (image.height, image.width)
 
 
 def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
@@ -95,6 +105,8 @@ def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
     """
     photo_width, photo_height = photo
     full = (0.0, 0.0, float(photo_width), float(photo_height))
+    if image.resize == "none":
+        return Placement(full, photo_width, photo_height, 0, 0)
     if image.resize in ("stretch", "stretch-smooth"):
         return Placement(full, image.width, image.height, 0, 0)
     if image.resize == "centre-crop":
@@ -158,9 +170,9 @@ class Preprocessor:
         """Return the placed pixels (uint8 [h, w, 3 or 4], RGB) as the input's values, in its layout and full size, without a batch axis."""
         image = self._wanted
         is_planar = image.layout == "NCHW"
-        shape = (3, image.height, image.width) if is_planar else (image.height, image.width, 3)
-        values = np.empty(shape, self._table.dtype)
-        is_full = (placement.width, placement.height) == (image.width, image.height)
+        size = placement.input_size(image)
+        values = np.empty((3, *size) if is_planar else (*size, 3), self._table.dtype)
+        is_full = (placement.height, placement.width) == size
         rows = slice(placement.top, placement.top + placement.height)
         columns = slice(placement.left, placement.left + placement.width)
         for channel in range(3):

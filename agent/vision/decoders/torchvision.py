@@ -45,7 +45,9 @@ class Torchvision:
         maps = next((output for output in outputs if output.ndim == 4 and output.shape[:2] == (len(labels), 1)), None)
         if maps is None:
             return detections
-        pairs = zip(maps[above, 0][survivors], detections.boxes, strict=True)
+        # Masks reach out of their boxes by 1/28, rounded up (`paste_masks_in_image`); beyond they are 0.
+        margins = np.tile((detections.boxes[:, 2:] - detections.boxes[:, :2]) / 14 + 2, 2) * np.array([-1, -1, 1, 1], np.float32)
+        pairs = zip(maps[above, 0][survivors], detections.boxes + margins, strict=True)
         return replace(detections, masks=tuple(photo_mask(mask, box, frame, _MASK_THRESHOLD) for mask, box in pairs))
 
     def _lists(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
@@ -54,7 +56,8 @@ class Torchvision:
         if at is None:
             raise _mismatch([output.shape for output in outputs])
         corners = outputs[at].reshape(-1, 4)
-        lists = [i for i, output in enumerate(outputs) if i != at and output.ndim <= 2 and output.size == len(corners)]
+        sizes = [(*output.shape[-1:], output.size) if output.ndim <= 2 else () for output in outputs]
+        lists = [i for i, size in enumerate(sizes) if i != at and size == (len(corners), len(corners))]
         if len(lists) != 2:
             raise _mismatch([output.shape for output in outputs])
         labels, scores = lists if self._is_labels(outputs, *lists) else lists[::-1]

@@ -257,10 +257,19 @@ def test_end_to_end_models_suppress_nothing():
 
 
 def test_torchvisions_detectors_take_one_picture_without_a_batch():
-    """Three axes, all sides open: the usual size is said to be a guess."""
+    """Three axes, all sides open: they resize by themselves, so photographs keep their size, and that is said to be a guess."""
     card, guesses = recognised("fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,)))
     assert (card.family, card.input.layout, card.input.height, card.output.classes) == ("torchvision", "NCHW", 800, 90)
-    assert any("guessed: input 800 x 800" in guess and "input.height" in guess for guess in guesses)
+    assert card.input.resize == "none"
+    assert any("random pictures are 800 x 800" in guess and "input.resize" in guess for guess in guesses)
+
+
+def test_a_script_that_takes_pictures_of_any_size_is_a_detector_of_torchvisions_kind():
+    """It declares no outputs; its input shows what it is, whatever its file is called, and Mask R-CNN's name that it segments."""
+    for name, task in (("best.pt", "detection"), ("resnet50_of_mine.pt", "detection"), ("maskrcnn_resnet50_fpn.pt", "segmentation")):
+        card, guesses = recognised(name, tensors((3, None, None)), [])
+        assert (card.family, card.task, card.input.resize, card.input.sd[0]) == ("torchvision", task, "none", 255), name
+        assert any("pictures of any size" in guess for guess in guesses) == (task == "detection"), name
 
 
 def test_a_doubt_names_the_key_that_settles_it():

@@ -47,6 +47,16 @@ def test_code_that_reaches_a_file_is_refused_however_it_is_written(models, tmp_p
             torch_archive.read(changed(models / "pytorch_nested.pt", tmp_path / "h.pt", change))
 
 
+@pytest.mark.parametrize("use", ["x.tolist()", "ops.torchvision.nms(x, x, 0.5)", "ops.torchvision.box_iou_rotated(x, x)"])
+def test_what_torchvisions_detectors_call_is_no_danger(models, tmp_path, use):
+    """As torchvision 0.28 scripts them: a list of a tensor's numbers, and operators of its own that compute."""
+    code = f"class H(Module):\n  def forward(self: __torch__.H,\n    x: Tensor) -> Tensor:\n    y = {use}\n    return x\n"
+    path = changed(
+        models / "pytorch_nested.pt", tmp_path / "h.pt", lambda name, old: code.encode() if name.endswith("__torch__.py") else old
+    )
+    assert torch_archive.read(path).kind == "torchscript"
+
+
 def test_code_in_any_file_of_the_archive_counts(models, tmp_path):
     """A method of another class, in a folder of its own, is as much part of the model."""
     path = changed(models / "pytorch_nested.pt", tmp_path / "h.pt", lambda _, content: content)

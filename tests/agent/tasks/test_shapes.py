@@ -207,15 +207,15 @@ def test_yolos_masks_are_found_in_every_layout():
 
 
 def test_masks_of_mask_rcnn_are_cut_at_a_half():
-    """Torchvision's list of maps, in pixels of the input; the order of the boxes is that of the masks."""
+    """Torchvision's list of maps, in pixels of the input, a pixel wider than their boxes; the order of the boxes is that of the masks."""
     maps = np.zeros((3, 1, 64, 64), np.float32)
-    maps[0, 0, :, :16], maps[2, 0] = 0.51, 0.49
+    maps[0, 0, 7:25, 7:16], maps[2, 0] = 0.51, 0.49
     lists = [np.array([[8, 8, 24, 24], [0, 0, 4, 4], [32, 32, 48, 48]], np.float32), np.array([1, 1, 2], np.float32)]
     outputs = [*lists, np.array([0.5, 0.0, 0.9], np.float32), maps]
     card = make_card("torchvision", "segmentation", classes=2)
     infos = tensors(*[output.shape for output in outputs])
     detections = create_decoder(card, make_loaded(infos)).decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
-    assert [int(mask.pixels.sum()) for mask in detections.masks] == [0, 8 * 16]
+    assert [int(mask.pixels.sum()) for mask in detections.masks] == [0, 18 * 9]
 
 
 def test_what_is_no_segmenter_is_refused():

@@ -68,6 +68,19 @@ def test_centre_crop_takes_the_middle_of_the_shorter_side():
     )
 
 
+def test_a_photograph_that_is_not_resized_is_the_input(photo):
+    """Its own size, whatever the card's; a model of one size takes no such photographs."""
+    image = make_input(layout="NCHW", resize="none", height=800, width=600)
+    open_input = TensorInfo("images", (3, None, None), "float32")
+    tensor, frame = Preprocessor(image, open_input).load(photo(20, 30))
+    assert (tensor.shape, frame.input_width, frame.input_height) == ((3, 30, 20), 20, 30)
+    assert corners_of((20, 30), image) == (0, 0, 20, 30)
+    card = make_card("torchvision", image_input=image)
+    assert input_of(card, make_loaded((), (open_input,))) == open_input
+    with pytest.raises(ConfigError, match='resize = "none" in its card leaves photographs their own size: choose another'):
+        input_of(card, make_loaded((), (TensorInfo("images", (1, 3, 800, 600), "float32"),)))
+
+
 def test_a_sliver_keeps_one_pixel():
     """A panorama of 1000 x 1 is no error."""
     assert placement_of((1000, 1), make_input(resize="letterbox")).height == 1

@@ -49,7 +49,8 @@ RESIZES: dict[Resize, tuple[str, str]] = {
 RESIZE_TEXT = f"""
 ## input.resize
 
-A model needs photographs as its training had them. One picture as an input of {SIDE} x {SIDE} pixels:
+A model needs photographs as its training had them; `none` leaves resizing to the model (torchvision's detectors).
+One picture as an input of {SIDE} x {SIDE} pixels:
 
 """
 

@@ -52,6 +52,14 @@ def test_an_empty_list_finds_nothing():
     assert decode(empty).boxes.shape == (0, 4)
 
 
+def test_scores_of_keypoints_are_no_list():
+    """Keypoint R-CNN gives a score for each of 17 points: [n, 17], also where n is 0."""
+    order = (*LISTS, "keypoints_scores")
+    for count in (2, 0):
+        lists = {name: values[:count] for name, values in LISTS.items()} | {"keypoints_scores": np.ones((count, 17), np.float32)}
+        assert decode(lists, order, is_declared=False).classes.tolist() == [89, 0][:count]
+
+
 def test_a_batch_axis_is_taken_off():
     """[1, n, 4] and [1, n] are the same lists."""
     assert decode({name: values[None] for name, values in LISTS.items()}).classes.tolist() == [89, 0]

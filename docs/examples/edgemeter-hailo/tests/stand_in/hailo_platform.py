@@ -1,7 +1,8 @@
 """Plays the part of `hailo_platform` without a device: the calls, return values and errors that its source documents.
 
 A model is a HEF header (magic, version, size; big-endian) before a JSON text of streams; every output is 2x + 1 of the first input,
-computed when it runs. As recorded of the real one: a second VDevice in a process ends in HAILO_OUT_OF_PHYSICAL_DEVICES (74), buffers must
+computed when it runs, for `takes_s` seconds.
+As recorded of the real one: a second VDevice in a process ends in HAILO_OUT_OF_PHYSICAL_DEVICES (74), buffers must
 be C-contiguous and of the stream's size, and a released device runs nothing.
 Source: hailo-ai/hailort, hailo_platform/__init__.py and pyhailort/pyhailort.py at 4.18 and 4.23; the second VDevice: issues of its users.
 """
@@ -9,6 +10,7 @@ Source: hailo-ai/hailort, hailo_platform/__init__.py and pyhailort/pyhailort.py 
 import enum
 import json
 import struct
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -97,6 +99,7 @@ class InferModel:
         if magic != 0x01484546:
             raise HailoRTInvalidHEFException("Invalid HEF. See hailort.log for more information")
         self.device = device
+        self.takes_s = about.get("takes_s", 0)
         self.inputs = [Stream(stream) for stream in about["inputs"]]
         self.outputs = [Stream(stream) for stream in about["outputs"]]
         boxes = [
@@ -172,6 +175,7 @@ class ConfiguredInferModel:
         """Compute every output, in place."""
         if not self.model.device.is_open or timeout <= 0:
             raise HailoRTTimeout("Received a timeout - hailort has failed because a timeout had occurred")
+        time.sleep(self.model.takes_s)
         for binding in bindings:
             array = binding.input(self.model.input_names[0]).buffer
             for name in self.model.output_names:
