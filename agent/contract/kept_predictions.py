@@ -96,8 +96,9 @@ def fitted(predictions: KeptPredictions) -> PackedPredictions | None:
     """Return them packed for the record: where there is no room for all, without objects of low scores, then of fewer photographs.
 
     Those are the same in every run: half of them, a quarter, ... by the smallest SHA-256 of the file name. None where not one fits.
+    A photograph of more objects than can be read back is left out.
     """
-    items = predictions.photographs or predictions.answers
+    items = [photo for photo in predictions.photographs if not _is_overfull(photo)] or predictions.answers
     names = sorted((item.name for item in items), key=lambda name: hashlib.sha256(name.encode()).digest())
     while names:
         for least_score in (predictions.least_score, *_LEAST_SCORES):
@@ -150,11 +151,15 @@ def _check(predictions: KeptPredictions) -> None:
     names = [photo.name for photo in predictions.photographs] + [answer.name for answer in predictions.answers]
     if len(set(names)) < len(names):
         raise ValueError("two items have one name")
-    if any(max(len(photo.truth), len(photo.found)) > _MOST_OBJECTS for photo in predictions.photographs):
+    if any(map(_is_overfull, predictions.photographs)):
         raise ValueError(f"a photograph of more than {_MOST_OBJECTS:,} objects")
     scores = [[thing.score if thing.score is not None else -1 for thing in photograph.found] for photograph in predictions.photographs]
     if any(min(of_photo, default=0) < 0 or sorted(of_photo, reverse=True) != of_photo for of_photo in scores):
         raise ValueError("a found object has no score, or a better one follows it")
+
+
+def _is_overfull(photo: KeptPhotograph) -> bool:
+    return max(len(photo.truth), len(photo.found)) > _MOST_OBJECTS
 
 
 def _part(predictions: KeptPredictions, names: Collection[str], least_score: float) -> KeptPredictions:

@@ -112,3 +112,12 @@ def test_a_run_without_predictions_names_the_option_that_keeps_them():
 def test_an_empty_photograph_stays_one():
     """Nothing annotated and nothing found is an answer too."""
     assert unpack(pack(kept_of(([], [])))).photographs == (KeptPhotograph(name="0.png", width=640, height=480),)
+
+
+def test_a_photograph_that_could_not_be_read_back_is_not_kept():
+    """Of crowds of thousands, the other photographs stay; where there is no other, nothing is kept."""
+    crowd = kept_of(([thing("cat", float(number % 640)) for number in range(4001)], []), ([thing("cat", 1.0)], []))
+    kept_part = fitted(crowd)
+    assert kept_part.items == 1
+    assert [photo.name for photo in unpack(kept_part.data).photographs] == [crowd.photographs[1].name]
+    assert fitted(msgspec.structs.replace(crowd, photographs=crowd.photographs[:1])) is None
