@@ -98,8 +98,7 @@ def test_a_file_holds_the_decision_that_it_was_made_with():
 def test_the_form_works_without_a_script(browser):
     """The button sends it, and the address that comes of it shows the same again."""
     with served(runs_of_days()) as server:
-        page = browser.open(f"{server.url}decide", has_scripts=False)
-        page.goto(f"{server.url}{ADDRESS}")
+        page = browser.open(f"{server.url}{ADDRESS}", has_scripts=False)
         assert "int8 on litert" in page.run("document.querySelector('#meets').textContent")
         page.run("document.querySelector('[name=latency]').value = '1'; document.querySelector('form.filters').submit()")
         page.until("location.search.includes('latency=1&') && document.querySelector('h1').textContent === 'Nothing to ship'")
