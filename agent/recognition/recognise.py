@@ -212,7 +212,7 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
         takes_any = info is not None and is_any_picture(info.shape)
-        family = family_of_lists(loaded, description) or family_of_outputs(
+        family = family_of_lists(loaded, model.name, description) or family_of_outputs(
             loaded.outputs, size, model.name, description, takes_any_picture=takes_any
         )
         resizes = takes_any and family.name == "torchvision"

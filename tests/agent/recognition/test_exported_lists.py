@@ -8,8 +8,12 @@ import json
 import numpy as np
 import pytest
 
+from edgemeter.agent.recognition.exported_lists import family_of_lists
+from edgemeter.agent.recognition.metadata import read_self_description
 from tests.fixtures.command import edgemeter
 from tests.fixtures.onnx_factory import FLOAT, INT64, node, save
+from tests.fixtures.rows import table_row
+from tests.fixtures.vision_factory import make_loaded, tensors
 
 # Of a photograph of 128 x 96: corners in its pixels, and COCO's ids.
 CORNERS = np.array([[8, 12, 40, 60], [64, 24, 120, 84], [20, 66, 52, 90]], np.float32)
@@ -139,3 +143,20 @@ def test_what_exporters_write_is_recognised_and_lies_where_the_objects_are(name,
     assert scored.returncode == 0, scored.stderr
     assert json.loads(scored.stdout)["ap"] == pytest.approx(1.0)
     assert f"family {family} from" in scored.stdout
+
+
+def test_seven_classes_are_no_rows():
+    """A classifier of emotions has seven classes: with an open batch, with axes of 1, or as maps they look much like rows."""
+    for name, picture, output, family in (
+        ("mobilenet_fer.onnx", (None, 3, 224, 224), (None, 7), None),
+        ("mobilenet_fer.onnx", (1, 3, 224, 224), (1, 7), None),
+        ("mobilenet_fer.onnx", (1, 3, 224, 224), (1, 1, 1, 7), None),
+        ("unet.onnx", (1, 64, 64, 3), (1, 64, 64, 7), None),
+        ("best.onnx", (1, 3, 640, 640), (None, 7), "yolov7-rows"),
+        ("yolov7-tiny.onnx", (None, 3, 640, 640), (None, 7), "yolov7-rows"),
+        ("ssd.xml", (1, 3, 300, 300), (1, 1, None, 7), "openvino-rows"),
+        ("ssd.xml", (1, 3, 300, 300), (1, 1, 200, 7), "openvino-rows"),
+    ):
+        with table_row(name, picture, output):
+            found_family = family_of_lists(make_loaded(tensors(output), tensors(picture)), name, read_self_description({}))
+            assert (found_family and found_family.name) == family
