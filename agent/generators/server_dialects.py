@@ -5,7 +5,7 @@
 | llama-server | /completion | tokens | `cache_prompt: false` | `ignore_eos` | `tokens_predicted`, `tokens` | `timings` |
 | vllm | /v1/completions | tokens | `cache_salt`, another one each time | `ignore_eos`, `min_tokens` | `continuous_usage_stats` | none |
 | ollama | /api/generate | text | another prompt before | not | counted, total from `eval_count` | durations in ns |
-| openai | /v1/completions or chat | text | another prompt before | not | counted, total from `usage` | none |
+| openai | /v1/completions or chat | text | another prompt before | not (`extra`) | counted, total from `usage` | none |
 
 Source: llama.cpp tools/server/README.md; vLLM's OpenAI-compatible server; Ollama docs/api.md; OpenAI's API reference.
 """
@@ -57,7 +57,7 @@ class Dialect(Protocol):
     """One kind of server.
 
     `takes_tokens`: a prompt may be token ids. `ignores_end`: it can be told to go on after the end of text. `evicts`: only another
-    prompt drops what it keeps of the last one.
+    prompt drops what it keeps of the last one. `is_chat`: it puts a chat template around each prompt.
     """
 
     package: str
@@ -65,6 +65,7 @@ class Dialect(Protocol):
     takes_tokens: bool = False
     ignores_end: bool = False
     evicts: bool = True
+    is_chat: bool = False
 
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query, greedy."""
@@ -167,6 +168,7 @@ class _Delta(msgspec.Struct):
 class _Choice(msgspec.Struct):
     text: str | None = None
     delta: _Delta | None = None
+    message: _Delta | None = None
     finish_reason: str | None = None
 
 
@@ -182,15 +184,20 @@ class OpenAi(Dialect):
 
     package, ping_path = "OpenAI-compatible server", "/v1/models"
 
-    def __init__(self, model: str, endpoint: Endpoint) -> None:
-        self._model, self._endpoint = model, endpoint
+    def __init__(self, model: str, endpoint: Endpoint, length_key: str = "max_tokens") -> None:
+        self._model, self._endpoint, self._length_key = model, endpoint, length_key
+        self.is_chat = endpoint == "chat"
+
+    def renamed(self) -> "OpenAi":
+        """Return the dialect of servers that know the limit of an answer by its newer name."""
+        return type(self)(self._model, self._endpoint, "max_completion_tokens")
 
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query with usage at its end."""
         del context_tokens
         shared = {
             "model": self._model,
-            "max_tokens": limits.output_tokens,
+            self._length_key: limits.output_tokens,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -205,7 +212,7 @@ class OpenAi(Dialect):
         """Return what a line says; a chat's first line holds a role only, the last one the usage and often no choice."""
         message = msgspec.json.decode(line, type=_OpenAiLine)
         choice = message.choices[0] if message.choices else _Choice()
-        delta = choice.delta or _Delta()
+        delta = choice.delta or choice.message or _Delta()
         text = choice.text or delta.text()
         usage, details = message.usage, message.usage and message.usage.prompt_tokens_details
         return Part(
@@ -224,7 +231,12 @@ class Vllm(OpenAi):
     """vLLM: counts in every line, prompts as tokens, and a salt that keeps a query from the prefix cache."""
 
     package, ping_path = "vllm", "/health"
-    takes_tokens, ignores_end, evicts = True, True, False
+    ignores_end, evicts = True, False
+
+    @property
+    def takes_tokens(self) -> bool:  # type: ignore[override]
+        """Whether a prompt may be token ids: not that of a chat."""
+        return not self.is_chat
 
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query of exact length that shares no prefix with another."""
@@ -237,8 +249,10 @@ class Vllm(OpenAi):
         }
         return Request(plain.path, {**plain.content, **further})
 
-    def tokenise(self, text: str, *, special: bool) -> Request:
-        """Return the request for tokens."""
+    def tokenise(self, text: str, *, special: bool) -> Request | None:
+        """Return the request for tokens; the prompts of a chat are texts."""
+        if self.is_chat:
+            return None
         return Request("/tokenize", {"model": self._model, "prompt": text, "add_special_tokens": special})
 
     def read(self, line: bytes) -> Part:

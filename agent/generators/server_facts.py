@@ -24,6 +24,9 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     model: str | None = None
     endpoint: Endpoint = "completions"
     api_key_file: str | None = None
+    ca_file: str | None = None
+    headers: dict[str, str] = {}
+    extra: dict[str, Any] = {}
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
 
 
