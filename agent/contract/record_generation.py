@@ -61,10 +61,10 @@ class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
 class TokenLengths(RecordPart, frozen=True, kw_only=True):
     """How many tokens queries have, over all that were answered."""
 
-    min: Count  # Fewest.
-    p50: float  # Median.
-    mean: float  # Mean.
-    max: Count  # Most.
+    min_tokens: Count  # Fewest.
+    p50_tokens: float  # Median.
+    mean_tokens: float  # Mean.
+    max_tokens: Count  # Most.
 
 
 class Generation(RecordPart, frozen=True, kw_only=True):
@@ -85,15 +85,14 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     output_lengths: TokenLengths | None = None
     """Tokens generated; null in older records, whose figures leave out the queries that ended early."""
     template_tokens: Count | None = None  # Prompt tokens of the chat template, which a server may cache; null: there is none.
-    failed: Count = 0  # Queries that the server did not answer; they are in no statistic.
+    failed_queries: Count = 0  # Queries that the server did not answer; they are in no statistic.
     failures: dict[str, Count] = {}  # Failed queries by their kind, e.g. `http 429`.
     streaming_reason: str | None = None  # Why there are no times of single tokens; null if there are.
     speculative: str | None = None  # How several tokens a step are guessed; null: they are not.
     ttft: Latency | None = None
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
-    tpot: Latency | None = (
-        None  # Time per output token of a query: (last - first) / (tokens - 1), over what came; null for queries of one token.
-    )
+    tpot: Latency | None = None
+    """Time per output token of a query: (last - first) / (tokens - 1) over the tokens that came; null for queries of one token."""
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None

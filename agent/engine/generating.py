@@ -213,7 +213,7 @@ def _generation(
             cached_tokens=_most(answer.cached_tokens for answer in answers),
             ended_early=moments.ended_early(output_tokens),
             template_tokens=loaded.template_tokens or None,
-            failed=kinds.total(),
+            failed_queries=kinds.total(),
             failures=dict(kinds),
             speculative=loaded.speculative,
             own_prefill_tokens_per_s=own_prefill,

@@ -142,7 +142,9 @@ def _why_other_output(choice: str, first: Generation, other: Generation) -> str:
         return f"outputs of {other.output_tokens} against {first.output_tokens} tokens are other work"
     if "estimated" in (first.counts, other.counts):
         return "a server does not state how many tokens it generated"
-    lengths = [generation.output_lengths.mean if generation.output_lengths else generation.output_tokens for generation in (first, other)]
+    lengths = [
+        generation.output_lengths.mean_tokens if generation.output_lengths else generation.output_tokens for generation in (first, other)
+    ]
     if choice != TPOT and abs(lengths[1] - lengths[0]) > MATTERS_RATIO * lengths[0]:
         return f"answers of {lengths[1]:.4g} against {lengths[0]:.4g} tokens on average are other work"
     return ""

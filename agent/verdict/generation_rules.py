@@ -141,10 +141,11 @@ def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
     "nobody gets fast by stopping early",
     "raise the context, or lower `--output-tokens`",
 )
-def _short_output(_: RunFacts, generation: Generation) -> str | None:
+def _short_output(facts: RunFacts, generation: Generation) -> str | None:
     if not generation.ended_early or generation.ends_at == "end_of_text":
         return None
-    return f"{generation.ended_early} queries ended before {generation.output_tokens} tokens: let the engine ignore the end of text"
+    queries = f"{generation.ended_early} of {facts.measured.latency.count} queries"
+    return f"{queries} ended before {generation.output_tokens} tokens: let the engine ignore the end of text"
 
 
 @_RULES.note(
@@ -157,8 +158,8 @@ def _early_ends(_: RunFacts, generation: Generation) -> str | None:
     if not generation.ended_early or generation.ends_at == "length" or lengths is None:
         return None
     return (
-        f"{generation.ended_early} answers ended before {generation.output_tokens} tokens: they have {lengths.min} to {lengths.max} "
-        f"(mean {lengths.mean:.4g})"
+        f"{generation.ended_early} answers ended before {generation.output_tokens} tokens: "
+        f"they have {lengths.min_tokens} to {lengths.max_tokens} (mean {lengths.mean_tokens:.4g})"
     )
 
 
@@ -169,7 +170,7 @@ def _early_ends(_: RunFacts, generation: Generation) -> str | None:
 )
 def _failed_answers(facts: RunFacts, generation: Generation) -> str | None:
     answered = facts.measured.latency.count
-    if generation.failed <= MOST_FAILED_RATIO * (generation.failed + answered):
+    if generation.failed_queries <= MOST_FAILED_RATIO * (generation.failed_queries + answered):
         return None
     return f"{_failures(generation, answered)}: read the server's log; ask for less at once"
 
@@ -181,14 +182,14 @@ def _failed_answers(facts: RunFacts, generation: Generation) -> str | None:
 )
 def _some_failed(facts: RunFacts, generation: Generation) -> str | None:
     answered = facts.measured.latency.count
-    if not 0 < generation.failed <= MOST_FAILED_RATIO * (generation.failed + answered):
+    if not 0 < generation.failed_queries <= MOST_FAILED_RATIO * (generation.failed_queries + answered):
         return None
     return f"{_failures(generation, answered)}; they are in no statistic"
 
 
 def _failures(generation: Generation, answered: int) -> str:
     kinds = ", ".join(f"{kind}: {count}" for kind, count in generation.failures.items())
-    return f"{generation.failed} of {generation.failed + answered} queries failed ({kinds})"
+    return f"{generation.failed_queries} of {generation.failed_queries + answered} queries failed ({kinds})"
 
 
 @_RULES.suspect(
@@ -242,7 +243,7 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
         return None
     if generation.prompt_tokens is None:
         return None
-    output_tokens = generation.output_lengths.mean if generation.output_lengths else generation.output_tokens
+    output_tokens = generation.output_lengths.mean_tokens if generation.output_lengths else generation.output_tokens
     parts = ((energy.prefill_token, generation.prompt_tokens), (energy.decode_token, output_tokens - 1))
     both_mj = math.fsum(part.gross_mj * tokens for part, tokens in parts)
     u_mj = [None if part.gross_u_mj is None else part.gross_u_mj * tokens for part, tokens in parts] + [spent.gross_u_mj]

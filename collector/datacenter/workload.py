@@ -55,7 +55,7 @@ def workload_of(case: CaseSummary) -> TokenWorkload | None:
     counted = {run.generation.counts for run in case.runs if run.generation}
     return TokenWorkload(
         prompt_tokens=generation.prompt_tokens,
-        output_tokens=round(generation.output_lengths.mean) if generation.output_lengths else generation.output_tokens,
+        output_tokens=round(generation.output_lengths.mean_tokens) if generation.output_lengths else generation.output_tokens,
         precision=case.key.precision,
         concurrency=max((run.load.in_flight_max or 1 for run in case.runs if run.load), default=1),
         counts="estimated" if "estimated" in counted else generation.counts,

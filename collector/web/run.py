@@ -206,7 +206,11 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
 
 def _shorter(generation: Generation) -> str:
     lengths = generation.output_lengths
-    return f" at most ({lengths.min:,} to {lengths.max:,}, mean {lengths.mean:.4g})" if generation.ended_early and lengths else ""
+    return (
+        f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean {lengths.mean_tokens:.4g})"
+        if generation.ended_early and lengths
+        else ""
+    )
 
 
 def _accuracy(record: RunRecord) -> Markup:

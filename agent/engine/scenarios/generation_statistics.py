@@ -54,7 +54,12 @@ class TokenMoments:
     def lengths(self) -> TokenLengths:
         """Return how many tokens the queries have."""
         tokens = self.output_tokens
-        return TokenLengths(min=int(tokens.min()), p50=float(np.median(tokens)), mean=float(tokens.mean()), max=int(tokens.max()))
+        return TokenLengths(
+            min_tokens=int(tokens.min()),
+            p50_tokens=float(np.median(tokens)),
+            mean_tokens=float(tokens.mean()),
+            max_tokens=int(tokens.max()),
+        )
 
     def gaps_ns(self) -> tuple[Times, Times]:
         """Return the gaps between the tokens of each query, and the query (0, 1, ...) of each."""
