@@ -89,6 +89,9 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     failures: dict[str, Count] = {}  # Failed queries by their kind, e.g. `http 429`.
     streaming_reason: str | None = None  # Why there are no times of single tokens; null if there are.
     speculative: str | None = None  # How several tokens a step are guessed; null: they are not.
+    drafted_tokens: Count | None = None  # Tokens that speculation guessed, in all queries; null where it is off or the engine states none.
+    accepted_tokens: Count | None = None  # Tokens of these that the model accepted.
+    step_tokens: float | None = None  # Tokens of an answer by the steps of the model: 1 without speculation; null where unknown.
     ttft: Latency | None = None
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
     tpot: Latency | None = None

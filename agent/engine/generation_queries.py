@@ -5,6 +5,7 @@ Prompts are synthetic: seeded random tokens of exact length, another for each qu
 
 import hashlib
 import itertools
+import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -59,6 +60,8 @@ class SyntheticPrompts:
 
     def __init__(self, loaded: LoadedGenerator, prompt_tokens: int, seed: int) -> None:
         self._loaded, self._tokens, self._seed = loaded, prompt_tokens, seed
+        # A server may keep the prompts of earlier runs.
+        self._salt = secrets.token_hex(2)
         fixed = len(loaded.first_tokens)
         if loaded.text_tokens.size and prompt_tokens <= fixed:
             raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
@@ -66,12 +69,13 @@ class SyntheticPrompts:
     def of(self, number: int) -> list[int] | str:
         """Return the prompt of query `number` (0, 1, ... or -1, -2, ...): tokens, or a text where the generator takes no tokens.
 
-        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
+        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up; a text begins as none in
+        an earlier run did.
         """
         draw = np.random.default_rng((self._seed, abs(number), number < 0))
         text_tokens = self._loaded.text_tokens
         if not text_tokens.size:
-            return " ".join([f"{number}:", *(WORDS[index] for index in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
+            return " ".join([f"{self._salt}{number}:", *(WORDS[index] for index in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
         fixed = list(self._loaded.first_tokens)
         begin = int(text_tokens[(self._seed * 7919 + number) % text_tokens.size])
         following = text_tokens[draw.integers(0, text_tokens.size, self._tokens - len(fixed) - 1)]

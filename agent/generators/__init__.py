@@ -36,6 +36,10 @@ Ended = Literal["length", "end_of_text", "stop"]
 Stamp = Callable[[int], None]
 
 
+# The kind of a failure where a model ended its text at once.
+EMPTY_ANSWER = "no token"
+
+
 class AnswerError(MeasurementError):
     """One query was not answered: it counts as failed, and the run goes on.
 
@@ -147,6 +151,7 @@ class Generated:
     `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
     not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
     the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
+    `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer; None where it is off or not stated.
     """
 
     tokens: tuple[int, ...]
@@ -158,6 +163,8 @@ class Generated:
     own: EngineTimings | None = None
     stamped_tokens: tuple[int, ...] = ()
     unstreamed: str | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
 
 
 Query = Callable[[Stamp], Generated]

@@ -5,7 +5,7 @@ The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/
     url = "http://127.0.0.1:8080"      with or without /v1
     server = "auto"                    optional: llama-server, ollama, vllm, openai (any other); auto asks the server
     model = "qwen2.5:0.5b"             optional: as the server names it; default: the first that it lists
-    endpoint = "completions"           optional: completions or chat, of vllm and openai
+    endpoint = "completions"           optional: completions or chat (not of ollama)
     api_key_file = "~/.key"            optional
     ca_file = "~/ca.pem"               optional: authority of the server's certificate
     headers = { "X-Team" = "edge" }    optional: sent with each request
@@ -99,6 +99,8 @@ class ServerGenerator:
         first = self._tokens("", special=True) or []
         words = self._tokens(_WORDS, special=False) or []
         probe = self._probe(context_tokens)
+        # Some servers end a connection behind an answer: opens it again.
+        self._ping()
         # What two chats share that begin otherwise is their template.
         other = self._stream(_OTHER, _SHORT, context_tokens, lambda _: None) if self._opened()[1].is_chat else None
         return replace(
@@ -268,6 +270,8 @@ def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context
         digest_sha256=facts.digest_sha256,
         trained_context_tokens=facts.trained_context_tokens,
         chat_template=facts.chat_template,
+        # llama-server states its drafts with each answer, whatever its settings state.
+        speculative=facts.speculative or ("draft" if probe.drafts else None),
         abilities=GeneratorAbilities(
             counts="estimated" if probe.output_tokens is None else "usage",
             ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import one_line
-from edgemeter.agent.generators import AnswerError, Ended, Generated, GeneratorAbilities, Limits, Stamp
+from edgemeter.agent.generators import EMPTY_ANSWER, AnswerError, Ended, Generated, GeneratorAbilities, Limits, Stamp
 from edgemeter.agent.generators.server_dialects import Part
 
-_KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own")
+_KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens")
 
 
 class ReceivedAnswer:
@@ -40,6 +40,11 @@ class ReceivedAnswer:
         """The prompt tokens that the server took from its cache, as it states."""
         return self._last.cached_tokens or 0
 
+    @property
+    def drafts(self) -> bool:
+        """Whether the server states that it drafted tokens."""
+        return bool(self._last.drafted_tokens)
+
     def take(self, part: Part) -> None:
         """Stamp what is new in `part`; raises AnswerError if it is an error of the server, or more than was asked for."""
         if part.error is not None:
@@ -71,7 +76,7 @@ class ReceivedAnswer:
             raise TooLongError(f"the server counts {counted} tokens where {self._most} were asked for: use another endpoint")
         if not self._stamped:
             raise AnswerError(
-                "the server ended its answer without a token: check the model, and that the prompt is not empty to it", kind="no token"
+                "the server ended its answer without a token: check the model, and that the prompt is not empty to it", kind=EMPTY_ANSWER
             )
 
     def _shared_tokens(self) -> tuple[int, ...]:
@@ -105,6 +110,8 @@ class ReceivedAnswer:
             cached_tokens=last.cached_tokens,
             own=last.own,
             stamped_tokens=stamped_tokens,
+            drafted_tokens=last.drafted_tokens,
+            accepted_tokens=last.accepted_tokens,
             unstreamed=_ONE_PIECE if self._ends_with_first and self._most > 1 and last.output_tokens != 1 else None,
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
+from edgemeter.agent.generators import EMPTY_ANSWER
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
@@ -169,27 +170,27 @@ def _early_ends(_: RunFacts, generation: Generation) -> str | None:
     "read the server's log; a lower rate, or fewer users",
 )
 def _failed_answers(facts: RunFacts, generation: Generation) -> str | None:
-    answered = facts.measured.latency.count
-    if generation.failed_queries <= MOST_FAILED_RATIO * (generation.failed_queries + answered):
+    if not _failed_too_often(facts, generation):
         return None
-    return f"{_failures(generation, answered)}: read the server's log; ask for less at once"
+    return f"{_failures(facts, generation)}: read the server's log; ask for less at once"
 
 
-@_RULES.note(
-    "every query is answered",
-    "failed queries are in no statistic",
-    "read the server's log",
-)
+@_RULES.note("every query is answered with a token or more", "failed queries are in no statistic", "read the server's log")
 def _some_failed(facts: RunFacts, generation: Generation) -> str | None:
-    answered = facts.measured.latency.count
-    if not 0 < generation.failed_queries <= MOST_FAILED_RATIO * (generation.failed_queries + answered):
+    if not generation.failed_queries or _failed_too_often(facts, generation):
         return None
-    return f"{_failures(generation, answered)}; they are in no statistic"
+    return f"{_failures(facts, generation)}; they are in no statistic"
 
 
-def _failures(generation: Generation, answered: int) -> str:
+def _failed_too_often(facts: RunFacts, generation: Generation) -> bool:
+    """Return whether more than the share that is allowed failed; an answer without a token is one, of a model that has nothing to say."""
+    failed = generation.failed_queries - generation.failures.get(EMPTY_ANSWER, 0)
+    return failed > MOST_FAILED_RATIO * (generation.failed_queries + facts.measured.latency.count)
+
+
+def _failures(facts: RunFacts, generation: Generation) -> str:
     kinds = ", ".join(f"{kind}: {count}" for kind, count in generation.failures.items())
-    return f"{generation.failed_queries} of {generation.failed_queries + answered} queries failed ({kinds})"
+    return f"{generation.failed_queries} of {generation.failed_queries + facts.measured.latency.count} queries failed ({kinds})"
 
 
 @_RULES.suspect(
@@ -265,7 +266,7 @@ def _served(facts: RunFacts, generation: Generation) -> str | None:
     if generation.is_local:
         return None
     where = facts.measured.runtime.facts.get("server_url", "a server")
-    return f"{where} generated the text: memory, load and waiting for cores are those of the process that asked it"
+    return f"{where} generated the text: load and waiting for cores are those of the process that asked it"
 
 
 @_RULES.note(

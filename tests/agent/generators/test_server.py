@@ -379,3 +379,27 @@ def test_a_server_that_dies_is_one_line(llama_cpp):
     with pytest.raises(EdgemeterError, match="broke off"):
         query(lambda _: None)
     generator.close()
+
+
+@pytest.mark.needs(module="gguf")
+@pytest.mark.needs(module="xllamacpp")
+def test_a_server_states_what_its_draft_model_guessed_and_what_of_that_was_right(tmp_path):
+    """A model that drafts for itself is always right, one of other weights hardly ever; the tokens are those without a draft."""
+    from tests.fixtures.generators import make_llama
+
+    answers = {}
+    make_llama.write(tmp_path / "model.gguf", seed=20)
+    make_llama.write(tmp_path / "same.gguf", seed=20)
+    make_llama.write(tmp_path / "other.gguf", seed=7)
+    for name in ("none", "same", "other"):
+        draft = None if name == "none" else tmp_path / f"{name}.gguf"
+        with llama_cpp_server(tmp_path / "model.gguf", tmp_path, draft=draft) as path:
+            generator = create("server")
+            facts = generator.load(path, Options(), CONTEXT)
+            answers[name] = generator.bind([1, *range(70, 78)], Limits(24))(lambda _: None)
+            assert facts.speculative == (None if name == "none" else "draft")
+            generator.close()
+    assert answers["none"].tokens == answers["same"].tokens == answers["other"].tokens
+    assert answers["none"].drafted_tokens is None
+    assert answers["same"].accepted_tokens == answers["same"].drafted_tokens > 15
+    assert answers["other"].accepted_tokens < answers["other"].drafted_tokens / 4
