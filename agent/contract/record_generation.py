@@ -58,11 +58,20 @@ class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
     decode_reason: str | None = None  # Why there is no energy of decoding.
 
 
+class TokenLengths(RecordPart, frozen=True, kw_only=True):
+    """How many tokens queries have, over all that were answered."""
+
+    min_tokens: Count  # Fewest.
+    p50_tokens: float  # Median.
+    mean_tokens: float  # Mean.
+    max_tokens: Count  # Most.
+
+
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
     prompt_tokens: Count | None  # Tokens of each prompt: the depth at which decoding begins; null where a server does not state them.
-    output_tokens: Count  # Tokens asked of each query.
+    output_tokens: Count  # Tokens asked of each query, at most.
     context_tokens: Count  # Allocated context in tokens.
     prompts: str  # Where the prompts come from: `synthetic` are seeded random tokens, another for each query.
     sampling: str  # How the next token is chosen: `greedy` is the likeliest.
@@ -72,11 +81,21 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     is_local: bool  # Whether the engine runs in the run's own process.
     stamped_tokens_max: Annotated[int, msgspec.Meta(ge=1)]  # Most tokens that came together.
     cached_tokens: Count | None  # Most prompt tokens of a query that were not processed again; null where a server does not state them.
-    ended_early: Count  # Queries with fewer tokens than asked for; they are left out of TPOT and of all that follows from it.
+    ended_early: Count  # Queries with fewer tokens than asked for.
+    output_lengths: TokenLengths | None = None
+    """Tokens generated; null in older records, whose figures leave out the queries that ended early."""
+    template_tokens: Count | None = None  # Prompt tokens of the chat template, which a server may cache; null: there is none.
+    failed_queries: Count = 0  # Queries that the server did not answer; they are in no statistic.
+    failures: dict[str, Count] = {}  # Failed queries by their kind, e.g. `http 429`.
+    streaming_reason: str | None = None  # Why there are no times of single tokens; null if there are.
     speculative: str | None = None  # How several tokens a step are guessed; null: they are not.
-    ttft: Latency
+    drafted_tokens: Count | None = None  # Tokens that speculation guessed, in all queries; null where it is off or the engine states none.
+    accepted_tokens: Count | None = None  # Tokens of these that the model accepted.
+    step_tokens: float | None = None  # Tokens of an answer by the steps of the model: 1 without speculation; null where unknown.
+    ttft: Latency | None = None
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
-    tpot: Latency | None = None  # Time per output token of a query: (last - first) / (tokens - 1); null for queries of one token.
+    tpot: Latency | None = None
+    """Time per output token of a query: (last - first) / (tokens - 1) over the tokens that came; null for queries of one token."""
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None

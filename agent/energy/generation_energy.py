@@ -31,9 +31,8 @@ THIS_HOST = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class GenerationWindows:
-    """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has.
+    """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has, [n].
 
-    `mean_output_tokens` is that of all queries, those that ended early too: the energy of the run is theirs.
     `overlap`: they were answered beside each other (an open loop).
     """
 
@@ -41,25 +40,22 @@ class GenerationWindows:
     first_ns: Times
     last_ns: Times
     prompt_tokens: int | None
-    output_tokens: int
-    mean_output_tokens: float
+    output_tokens: Times
     overlap: bool = False
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
-    """Return the windows of the complete queries from the raw samples of a run, which began at `timed_start_ns`."""
+    """Return the windows of all queries from the raw samples of a run, which began at `timed_start_ns`."""
     names = {"query_start", "first_token", "latency", "output_tokens", "arrival"}
     raw = {entry.name: samples.unpack(entry) for entry in series if entry.name in names}
-    complete = raw["output_tokens"] >= generation.output_tokens
     # Moments of an open loop count from the arrival.
-    starts_ns = raw.get("arrival", raw["query_start"])[complete] + timed_start_ns
+    starts_ns = raw.get("arrival", raw["query_start"]) + timed_start_ns
     return GenerationWindows(
         starts_ns,
-        starts_ns + raw["first_token"][complete],
-        starts_ns + raw["latency"][complete],
+        starts_ns + raw["first_token"],
+        starts_ns + raw["latency"],
         generation.prompt_tokens,
-        generation.output_tokens,
-        float(raw["output_tokens"].mean()),
+        raw["output_tokens"],
         overlap="arrival" in raw,
     )
 
@@ -88,6 +84,7 @@ def generation_energy(
     curve = curve_of(trace.readings, trace.description)
     renewal = None if energy.renewed_s is None else Renewal(energy.renewed_s * 1e9, NOMINAL_U_RATIO)
     case = SensorRun(trace, trace.description, curve, run, renewal)
+    output_tokens = float(windows.output_tokens.mean())
     split = _Split(energy, case, query_energy.query_sensor(case, settling_of(case)), windows)
     prefill, why_no_prefill = split.prefill()
     decode, why_no_decode = split.decode()
@@ -95,8 +92,8 @@ def generation_energy(
         GenerationEnergy(
             sensor=energy.sensor,
             scope=energy.scope,
-            output_token_gross_mj=energy.gross_mj / windows.mean_output_tokens,
-            output_token_gross_u_mj=None if energy.gross_u_mj is None else energy.gross_u_mj / windows.mean_output_tokens,
+            output_token_gross_mj=energy.gross_mj / output_tokens,
+            output_token_gross_u_mj=None if energy.gross_u_mj is None else energy.gross_u_mj / output_tokens,
             prefill_token=prefill,
             prefill_reason=why_no_prefill,
             decode_token=decode,
@@ -118,7 +115,7 @@ class _Split:
         tokens, windows = self.windows.prompt_tokens, self.windows
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
-        if windows.output_tokens > 1:
+        if windows.output_tokens.max() > 1:
             before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
             return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), before, tokens)
         energy = self.energy
@@ -127,18 +124,20 @@ class _Split:
     def decode(self) -> tuple[TokenEnergy | None, str | None]:
         """Return the energy per token after the first."""
         windows = self.windows
-        if windows.output_tokens < 2:
+        decodes = windows.output_tokens > 1
+        if not decodes.any():
             return None, "queries of one token decode nothing"
-        prefill = Stretches(windows.starts_ns, windows.first_ns)
-        return self._part("decode", Stretches(windows.first_ns, windows.last_ns), prefill, windows.output_tokens - 1)
+        prefill = Stretches(windows.starts_ns[decodes], windows.first_ns[decodes])
+        decode = Stretches(windows.first_ns[decodes], windows.last_ns[decodes])
+        return self._part("decode", decode, prefill, float(windows.output_tokens[decodes].mean()) - 1)
 
-    def _part(self, name: str, part: Stretches, before: Stretches, tokens: int) -> tuple[TokenEnergy | None, str | None]:
+    def _part(self, name: str, part: Stretches, before: Stretches, tokens: float) -> tuple[TokenEnergy | None, str | None]:
         if self.windows.overlap:
             return None, f"users overlap, so that no reading is of {name} alone: measure it in scenario single_stream"
         if self.sensor is None:
             return None, f"how late {self.energy.sensor} is does not show, and nobody states it: {_DELAY_ADVICE}"
         if part.begins_ns.size < query_energy.FEWEST_QUERIES:
-            return None, f"{part.begins_ns.size} complete queries do not show how {name} scatters: it needs {query_energy.FEWEST_QUERIES}"
+            return None, f"{part.begins_ns.size} queries do not show how {name} scatters: it needs {query_energy.FEWEST_QUERIES}"
         median_ms, needed_ms = float(np.median(part.lengths_ms)), self.sensor.needed_ms()
         if median_ms < needed_ms:
             late = (
@@ -172,7 +171,7 @@ class _Split:
         return net_mj, self._expanded_mj(result, net_mj, idle_u_w)
 
 
-def _per_token(tokens: int, gross_mj: float, gross_u_mj: float | None, net_mj: float | None, net_u_mj: float | None) -> TokenEnergy:
+def _per_token(tokens: float, gross_mj: float, gross_u_mj: float | None, net_mj: float | None, net_u_mj: float | None) -> TokenEnergy:
     return TokenEnergy(
         gross_mj=gross_mj / tokens,
         gross_u_mj=None if gross_u_mj is None else gross_u_mj / tokens,

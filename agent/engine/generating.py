@@ -5,9 +5,11 @@ import os
 import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,7 +21,9 @@ from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.energy.generation_energy import THIS_HOST
 from edgemeter.agent.engine import generation_queries, job, process_usage
+from edgemeter.agent.engine.generation_queries import TimedRequest
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
@@ -30,6 +34,7 @@ from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.engine.warm_up import looks_settled
 from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
+from edgemeter.agent.machine.listening_process import listening_memory_mb
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 
@@ -63,10 +68,21 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
         cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
         generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9)
         check = _repeat(subject, generation)
-        memory = Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
+        memory = _served_memory(subject.loaded) or Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
         return _measured(work, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
     finally:
         generator.close()
+
+
+def _served_memory(loaded: LoadedGenerator) -> Memory | None:
+    """Return the memory of a server, where it runs on this machine and the kernel states it; None of an engine in this process."""
+    if loaded.abilities.is_local:
+        return None
+    address = urlsplit(loaded.facts.get("server_url", ""))
+    if address.hostname not in THIS_HOST:
+        return Memory(peak_mb=None, reason=f"the server runs on {address.hostname}: its memory is not seen from here")
+    peak_mb, reason = listening_memory_mb(address.port or (443 if address.scheme == "https" else 80))
+    return Memory(peak_mb=peak_mb, reason=reason)
 
 
 def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.GenerationSubject:
@@ -139,16 +155,16 @@ def has_settled(durations_ns: Sequence[int]) -> bool:
 def _repeat(subject: generation_queries.GenerationSubject, generation: generation_queries.TimedGeneration) -> OutputCheck:
     """Generate from a few of the timed prompts again: greedy generation gives the same tokens.
 
-    A server sums in another order for a batch of users than for one, so that answers may part later on: then they differ only if they do
-    not begin alike.
+    A server sums in another order for a batch of users than for one, and behind what it has cached, so that answers may part later on: then
+    they differ only if they do not begin alike.
     """
     queries = generation.queries
     repeated = [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED]]
-    pairs = [(query.answer, subject.query(query.number).answer) for query in repeated]
+    pairs = [(query.answer, again.answer) for query in repeated if isinstance(again := subject.attempt_next(query.number), TimedRequest)]
     same = [(answer.tokens, answer.text) == (repetition.tokens, repetition.text) for answer, repetition in pairs]
     alike = (
         [(answer.tokens[:1], answer.text[:1]) == (repetition.tokens[:1], repetition.text[:1]) for answer, repetition in pairs]
-        if generation.overlap
+        if generation.overlap or not subject.loaded.abilities.is_local
         else same
     )
     return OutputCheck(compared=len(same), identical=sum(same), worst_ratio=None, differing=len(alike) - sum(alike))
@@ -175,7 +191,7 @@ def _measured(
         samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
-        generation=_generation(subject, queries, moments, timed),
+        generation=_generation(subject, generation, moments, timed),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
         **surroundings,
     )
@@ -183,45 +199,60 @@ def _measured(
 
 def _generation(
     subject: generation_queries.GenerationSubject,
-    queries: Sequence[generation_queries.TimedRequest],
+    generation: generation_queries.TimedGeneration,
     moments: generation_statistics.TokenMoments,
     timed: TimedQueries,
 ) -> Generation:
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
-    answers = [query.answer for query in queries]
+    answers = [query.answer for query in generation.queries]
     window_ns = timed.end_ns - timed.begin_ns if timed.overlap else None
-    decoded = generation_statistics.decode_tokens_per_s(moments, output_tokens, window_ns)
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
     prompt_counts = [answer.prompt_tokens - (answer.cached_tokens or 0) for answer in answers if answer.prompt_tokens is not None]
     prefilled = sum(prompt_counts) if len(prompt_counts) == len(answers) else None
-    return Generation(
-        prompt_tokens=_most(answer.prompt_tokens for answer in answers),
-        output_tokens=output_tokens,
-        context_tokens=loaded.context_tokens,
-        prompts="synthetic",
-        sampling="greedy",
-        ends_at="length" if loaded.abilities.ignores_end else "end_of_text",
-        counts=loaded.abilities.counts,
-        is_local=loaded.abilities.is_local,
-        stamped_tokens_max=moments.stamped_tokens_max(),
-        cached_tokens=_most(answer.cached_tokens for answer in answers),
-        ended_early=int((~moments.complete(output_tokens)).sum()),
-        speculative=loaded.speculative,
-        ttft=summarise_latency(moments.first_ns),
-        tpot=generation_statistics.summarise_tpot(moments, output_tokens),
-        itl=generation_statistics.summarise_gaps(moments, output_tokens),
-        prefill_tokens_per_s=None if prefilled is None else generation_statistics.prefill_tokens_per_s(moments, prefilled, window_ns),
-        decode_tokens_per_s=decoded,
-        weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
-        own_prefill_tokens_per_s=own_prefill,
-        own_decode_tokens_per_s=own_decode,
-        encode_ms=encode_ms,
-        encode_tokens=encode_tokens,
-        network_round_trip_ms=loaded.network_round_trip_ms,
-        model=_language_model(loaded),
+    unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
+    kinds = Counter(failure.kind for failure in generation.failures)
+    return generation_statistics.with_times(
+        Generation(
+            prompt_tokens=_most(answer.prompt_tokens for answer in answers),
+            output_tokens=output_tokens,
+            context_tokens=loaded.context_tokens,
+            prompts="synthetic",
+            sampling="greedy",
+            ends_at="length" if loaded.abilities.ignores_end else "end_of_text",
+            counts=loaded.abilities.counts,
+            is_local=loaded.abilities.is_local,
+            stamped_tokens_max=moments.stamped_tokens_max(),
+            cached_tokens=_most(answer.cached_tokens for answer in answers),
+            ended_early=moments.ended_early(output_tokens),
+            template_tokens=loaded.template_tokens or None,
+            failed_queries=kinds.total(),
+            failures=dict(kinds),
+            speculative=loaded.speculative,
+            **_drafts(answers),
+            own_prefill_tokens_per_s=own_prefill,
+            own_decode_tokens_per_s=own_decode,
+            encode_ms=encode_ms,
+            encode_tokens=encode_tokens,
+            network_round_trip_ms=loaded.network_round_trip_ms,
+            model=_language_model(loaded),
+        ),
+        moments,
+        prefilled,
+        window_ns,
+        unstreamed,
     )
+
+
+def _drafts(answers: Sequence[Generated]) -> dict[str, float | None]:
+    """Return what speculation drafted, what of that was accepted, and the tokens of a step; None where it is off or not all is stated."""
+    drafted = [answer.drafted_tokens for answer in answers if answer.drafted_tokens is not None]
+    accepted = [answer.accepted_tokens for answer in answers if answer.accepted_tokens is not None]
+    if len(drafted) < len(answers) or len(accepted) < len(answers):
+        return {}
+    tokens, steps = sum(answer.output_tokens for answer in answers), sum(answer.output_tokens for answer in answers) - sum(accepted)
+    return {"drafted_tokens": sum(drafted), "accepted_tokens": sum(accepted), "step_tokens": tokens / steps if steps > 0 else None}
 
 
 def _most(counts: Iterable[int | None]) -> int | None:

@@ -4,9 +4,13 @@ Prompts are synthetic: seeded random tokens of exact length, another for each qu
 """
 
 import hashlib
+import itertools
+import secrets
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -18,7 +22,7 @@ from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.engine.scenarios import poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
-from edgemeter.agent.generators import ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
+from edgemeter.agent.generators import AnswerError, ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
 
 # Words for generators that take texts only; each is about one token to most tokenisers.
 WORDS = (
@@ -26,6 +30,12 @@ WORDS = (
     "bread", "metal", "round", "small", "early", "power", "board", "model", "query", "price", "garden", "summer", "window", "street",
     "market", "letter", "number", "simple", "quiet", "heavy", "bright",
 )  # fmt: skip
+
+# A server that is busy asks to wait; longer than this nobody does.
+LONGEST_WAIT_S = 60.0
+WARM_ATTEMPTS = 5
+# A run goes on until so many more queries have failed than were answered.
+GIVE_UP_FAILURES = 10
 
 
 def prompts_dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, seed: int) -> DatasetInfo:
@@ -50,6 +60,8 @@ class SyntheticPrompts:
 
     def __init__(self, loaded: LoadedGenerator, prompt_tokens: int, seed: int) -> None:
         self._loaded, self._tokens, self._seed = loaded, prompt_tokens, seed
+        # A server may keep the prompts of earlier runs.
+        self._salt = secrets.token_hex(2)
         fixed = len(loaded.first_tokens)
         if loaded.text_tokens.size and prompt_tokens <= fixed:
             raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
@@ -57,12 +69,13 @@ class SyntheticPrompts:
     def of(self, number: int) -> list[int] | str:
         """Return the prompt of query `number` (0, 1, ... or -1, -2, ...): tokens, or a text where the generator takes no tokens.
 
-        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
+        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up; a text begins as none in
+        an earlier run did.
         """
         draw = np.random.default_rng((self._seed, abs(number), number < 0))
         text_tokens = self._loaded.text_tokens
         if not text_tokens.size:
-            return " ".join([f"{number}:", *(WORDS[index] for index in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
+            return " ".join([f"{self._salt}{number}:", *(WORDS[index] for index in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
         fixed = list(self._loaded.first_tokens)
         begin = int(text_tokens[(self._seed * 7919 + number) % text_tokens.size])
         following = text_tokens[draw.integers(0, text_tokens.size, self._tokens - len(fixed) - 1)]
@@ -108,6 +121,22 @@ class TimedRequest:
         return (self.token_ns[-1] - self.token_ns[0]) / steps if steps else float(self.token_ns[0])
 
 
+@dataclass(frozen=True, slots=True)
+class FailedRequest:
+    """One query that was not answered: its number, its start, its scheduled arrival and its end (monotonic ns), and the error."""
+
+    number: int
+    start_ns: int
+    arrival_ns: int
+    end_ns: int
+    error: AnswerError
+
+    @property
+    def kind(self) -> str:
+        """The kind of the failure."""
+        return self.error.kind
+
+
 @dataclass(slots=True)
 class GenerationSubject:
     """A loaded generator with the prompts and limits of a case.
@@ -122,37 +151,66 @@ class GenerationSubject:
     warmed: int = 0
 
     def warm(self) -> TimedRequest:
-        """Run the next query that does not count; see `query`."""
-        self.warmed += 1
-        return self.query(-self.warmed)
+        """Run the next query that does not count; one that a server does not answer is tried again as another."""
+        for attempts in itertools.count(1):
+            self.warmed += 1
+            request = self.attempt_next(-self.warmed)
+            if isinstance(request, TimedRequest):
+                return request
+            if attempts == WARM_ATTEMPTS:
+                raise request.error
+            wait_after(request)
+        raise AssertionError
+
+    def attempt_next(self, number: int) -> "TimedRequest | FailedRequest":
+        """Bind and attempt query `number` after dropping every cache; see `attempt`."""
+        start_ns = time.monotonic_ns()
+        try:
+            call = self.generator.bind(self.prompts.of(number), self.limits)
+        except AnswerError as error:
+            return FailedRequest(number, start_ns, start_ns, time.monotonic_ns(), error)
+        return self.attempt(number, call)
 
     def query(self, number: int) -> TimedRequest:
         """Run a query; raises MeasurementError if it gave no token."""
-        return self.answer(number, self.generator.bind(self.prompts.of(number), self.limits))
+        request = self.attempt_next(number)
+        if isinstance(request, FailedRequest):
+            raise request.error
+        return request
 
-    def answer(self, number: int, call: Query, arrival_ns: int | None = None) -> TimedRequest:
-        """Run a bare query, which arrived at `arrival_ns` or arrives now; see `query`."""
+    def attempt(self, number: int, call: Query, arrival_ns: int | None = None) -> "TimedRequest | FailedRequest":
+        """Run a bare query, which arrived at `arrival_ns` or arrives now; its moments count from the arrival."""
         stamps = Stamps(self.limits.output_tokens + 1)
         start = time.monotonic_ns()
-        answer = call(stamps)
+        arrival = start if arrival_ns is None else arrival_ns
+        try:
+            answer = call(stamps)
+        except AnswerError as error:
+            return FailedRequest(number, start, arrival, time.monotonic_ns(), error)
         if not stamps.taken:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")
-        arrival = start if arrival_ns is None else arrival_ns
-        moments = [moment - arrival for index, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(stamps.tokens[index])]
+        tokens = answer.stamped_tokens or stamps.tokens
+        moments = [moment - arrival for index, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(tokens[index])]
         return TimedRequest(number, start, arrival, tuple(moments), answer)
+
+
+def wait_after(failure: FailedRequest) -> None:
+    """Wait as long as the server asked for, `LONGEST_WAIT_S` at most."""
+    time.sleep(min(failure.error.retry_after_s or 0.0, LONGEST_WAIT_S))
 
 
 @dataclass(frozen=True, slots=True)
 class TimedGeneration:
     """The timed queries in the order of arrival, and when the first was due (monotonic ns).
 
-    `unserved` arrivals found no room; `overlap`: queries were answered beside each other.
+    `unserved` arrivals found no room; `overlap`: queries were answered beside each other. `failures` are in no statistic.
     """
 
     queries: Sequence[TimedRequest]
     begin_ns: int
     unserved: int = 0
     overlap: bool = False
+    failures: Sequence[FailedRequest] = ()
 
     def timed(self) -> TimedQueries:
         """Return them as every other scenario does."""
@@ -172,13 +230,35 @@ class TimedGeneration:
 
 
 def run_queries(subject: GenerationSubject, count: int, seconds: float) -> TimedGeneration:
-    """Run queries one after the other until both `count` and `seconds` are reached; caches are dropped before each, outside the clock."""
+    """Run queries one after the other until both `count` and `seconds` are reached; caches are dropped before each, outside the clock.
+
+    After a query that failed comes the next, once the server's time to wait is over.
+
+    Raises:
+        MeasurementError: most queries fail.
+    """
     requests: list[TimedRequest] = []
+    failures: list[FailedRequest] = []
     with no_collection():
         deadline = time.monotonic_ns() + int(seconds * 1e9)
         while len(requests) < count or time.monotonic_ns() < deadline:
-            requests.append(subject.query(len(requests)))
-    return TimedGeneration(requests, requests[0].start_ns)
+            request = subject.attempt_next(len(requests) + len(failures))
+            if isinstance(request, TimedRequest):
+                requests.append(request)
+                continue
+            failures.append(request)
+            if len(failures) > len(requests) + GIVE_UP_FAILURES:
+                raise_failures(requests, failures)
+            wait_after(request)
+    return TimedGeneration(requests, requests[0].start_ns, failures=failures)
+
+
+def raise_failures(requests: Sequence[TimedRequest], failures: Sequence[FailedRequest]) -> NoReturn:
+    """Raise that too many queries failed, with their kinds and the last reason."""
+    kinds = ", ".join(f"{kind}: {count}" for kind, count in Counter(failure.kind for failure in failures).most_common())
+    raise MeasurementError(
+        f"{len(failures)} of {len(failures) + len(requests)} queries were not answered ({kinds}): {failures[-1].error}"
+    ) from failures[-1].error
 
 
 def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGeneration:
@@ -193,8 +273,12 @@ def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGenerati
         raise ConfigError(f"{subject.loaded.package} answers one query after the other: leave scenario poisson out, or measure a server")
     offsets_ns = poisson.schedule_ns(plan).tolist()
     calls = [generator.bind_concurrent(subject.prompts.of(number), subject.limits) for number in range(len(offsets_ns))]
-    begin_ns, requests = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.answer(number, calls[number], arrival_ns))
-    return TimedGeneration(requests, begin_ns, unserved=len(offsets_ns) - len(requests), overlap=True)
+    begin_ns, outcomes = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.attempt(number, calls[number], arrival_ns))
+    requests = [request for request in outcomes if isinstance(request, TimedRequest)]
+    failures = [request for request in outcomes if isinstance(request, FailedRequest)]
+    if not requests:
+        raise_failures(requests, failures)
+    return TimedGeneration(requests, begin_ns, unserved=len(offsets_ns) - len(outcomes), overlap=True, failures=failures)
 
 
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:

@@ -16,6 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_generation import Quantisation, TokenCounts
 from edgemeter.agent.runtimes import Options
@@ -33,6 +34,21 @@ Ended = Literal["length", "end_of_text", "stop"]
 
 # Called with n when n more tokens are in the generator's hands; takes about 1 us, never raises.
 Stamp = Callable[[int], None]
+
+
+# The kind of a failure where a model ended its text at once.
+EMPTY_ANSWER = "no token"
+
+
+class AnswerError(MeasurementError):
+    """One query was not answered: it counts as failed, and the run goes on.
+
+    `kind` names the failure in a few words (`http 429`, `broke off`, `timeout`); `retry_after_s` is how long a server asks to wait.
+    """
+
+    def __init__(self, message: str, *, kind: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.retry_after_s = kind, retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +97,9 @@ class LoadedGenerator:
     `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` and
     `weights_mb` are the weights that one token passes, and their bytes; `kv_cache_mb` is the size of the cache for `context_tokens`,
     computed. `speculative` says how several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short
-    request to a server, on the connection of its queries. `facts` are what else a record should hold of how it runs (batch sizes, layers on
-    an accelerator, the engine's own system info). `import_ns` and `load_ns` are monotonic durations.
+    request to a server, on the connection of its queries. `template_tokens` is how many tokens at the beginning of each prompt are those of
+    a chat template, which a server may take from its cache. `facts` are what else a record should hold of how it runs (batch sizes, layers
+    on an accelerator, the engine's own system info). `import_ns` and `load_ns` are monotonic durations.
     """
 
     package: str
@@ -108,6 +125,7 @@ class LoadedGenerator:
     chat_template: str | None = None
     tokenizer_sha256: str | None = None
     network_round_trip_ms: float | None = None
+    template_tokens: int = 0
     abilities: GeneratorAbilities = GeneratorAbilities()
     facts: Mapping[str, str] = field(default_factory=dict)
 
@@ -131,7 +149,9 @@ class Generated:
 
     `tokens` are the ids in order, empty where the generator sees only text. `output_tokens` counts the tokens generated, as
     `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
-    not processed again; None where a server states neither.
+    not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
+    the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
+    `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer; None where it is off or not stated.
     """
 
     tokens: tuple[int, ...]
@@ -141,6 +161,10 @@ class Generated:
     output_tokens: int
     cached_tokens: int | None
     own: EngineTimings | None = None
+    stamped_tokens: tuple[int, ...] = ()
+    unstreamed: str | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
 
 
 Query = Callable[[Stamp], Generated]
@@ -183,7 +207,8 @@ class Generator(Protocol):
 
         Raises:
             ConfigError: the prompt with its output exceeds the context, holds ids that the model does not have, or has to be tokens here.
-            MeasurementError: (the query) the engine failed or the server broke off.
+            AnswerError: (the query) the server did not answer it.
+            MeasurementError: (the query) the engine failed.
         """
 
     def close(self) -> None:

@@ -63,6 +63,7 @@ _SIGNATURES: Sequence[tuple[Any, Sequence[Any], str]] = (
     (None, (c_void_p,), "llama_model_free llama_free llama_perf_context_reset"),
     (None, (c_void_p, c_int32, c_int32), "llama_set_n_threads"),
     (None, (c_void_p, c_bool), "llama_memory_clear"),
+    (c_bool, (c_void_p, c_int32, c_int32, c_int32), "llama_memory_seq_rm"),
     (c_char_p, (), "llama_print_system_info"),
     (c_char_p, (c_void_p, c_int32), "llama_vocab_get_text"),
     (c_bool, (), "llama_supports_gpu_offload"),

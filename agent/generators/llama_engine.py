@@ -8,7 +8,9 @@ Backends: `cpu`, or `gpu` with such a build (its default then). Settings: `gpu_l
 q8_0, q5_1, q5_0, q4_1, q4_0; those below 16 bits need flash attention), `flash_attention` (auto, on, off).
 What is timed: `llama_decode` on the prompt, `batch` tokens at a time, and the likeliest token's id (numpy's argmax) after it, then one
 `llama_decode` and argmax a token. The engine's own timings cover `llama_decode` alone. The cache is cleared with its contents before each
-query. The end of text is ignored by going on behind it. The engine's server, slots, context shift and speculation are not used.
+query. The end of text is ignored by going on behind it. The engine's server, slots and context shift are not used.
+Speculation: `draft_model` (a smaller .gguf file with the same tokens) guesses `draft_tokens` tokens a step (default 4). TTFT then holds
+the prompt's processing by both models; the tokens of a step have one moment.
 Tested with xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU.
 """
 
@@ -16,7 +18,8 @@ import ctypes
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +42,15 @@ from edgemeter.agent.generators import (
 from edgemeter.agent.generators import llama_c_api as api
 from edgemeter.agent.generators.adapter import check_tokens, log_likelihoods
 from edgemeter.agent.generators.gguf_file import TENSOR_TYPES, GgufModel
+from edgemeter.agent.generators.speculative_decoding import Speculation
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_options, load_library
 
 _LIBRARIES = (LibraryCandidate("xllamacpp.xllamacpp", ("xllamacpp",)),)
-_SETTINGS = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention")
+_SETTINGS = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention", "draft_model", "draft_tokens")
+_DRAFT_TOKENS = 4
 _FLASH = {"auto": api.AUTOMATIC, "on": api.ON, "off": api.OFF}
 _BATCH, _UBATCH = 2048, 512
 _ERROR_LEVEL = 4
@@ -70,6 +75,8 @@ class LlamaCpp:
         self._vocabulary = 0
         self._batch = 0
         self._logits: dict[int, NDArray[np.float32]] = {}
+        self._draft: LlamaCpp | None = None
+        self._draft_tokens = 0
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if the header or a setting is wrong, or the file is not whole; see `Checks.check`."""
@@ -95,7 +102,30 @@ class LlamaCpp:
         self._open(model, options, settings, context_tokens, backend)
         load_ns = time.monotonic_ns() - begin
         self._found = self._loaded(library, header, settings, context_tokens, backend, load_ns)
+        if settings.draft_model is not None:
+            self._found = self._with_draft(self._found, settings, options, context_tokens)
         return self._found
+
+    def _with_draft(self, loaded: LoadedGenerator, settings: "_Settings", options: Options, context_tokens: int) -> LoadedGenerator:
+        """Load the draft model beside this one; raises ConfigError if its tokens are others."""
+        path = Path(settings.draft_model or "").expanduser()
+        extra = {key: value for key, value in options.extra.items() if not key.startswith("draft_")}
+        self._draft, self._draft_tokens = LlamaCpp(), settings.draft_tokens
+        draft = self._draft.load(path, replace(options, extra=extra, sha256=None), context_tokens)
+        if draft.tokenizer_sha256 != loaded.tokenizer_sha256 and self._draft.vocabulary != self.vocabulary:
+            raise ConfigError(f"the draft model {str(path)!r} has other tokens than the model: use a smaller model of the same family")
+        facts = {
+            "draft_model": path.name,
+            "draft_sha256": model_file.sha256_of(path),
+            "draft_tokens": str(settings.draft_tokens),
+            "draft_weights_mb": f"{draft.weights_mb:.4g}",
+        }
+        return replace(loaded, speculative="draft", load_ns=loaded.load_ns + draft.load_ns, facts={**loaded.facts, **facts})
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model has."""
+        return self._vocabulary
 
     def _open(self, model: Path, options: Options, settings: "_Settings", context_tokens: int, backend: str) -> None:
         layers = settings.gpu_layers if backend == "gpu" else 0
@@ -204,6 +234,8 @@ class LlamaCpp:
         array = (ctypes.c_int32 * len(tokens))(*tokens)
         parts = [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in range(0, len(tokens), self._batch)]
         self._clear()
+        if self._draft is not None:
+            return self._speculative_query(self._draft, self._draft.prepare(tokens), array, parts, limits)
         answer: list[int] = []
 
         def query(stamp: Stamp) -> Generated:
@@ -213,6 +245,59 @@ class LlamaCpp:
             return self._generated(answer, ended, len(array))
 
         return query
+
+    def prepare(self, tokens: Sequence[int]) -> Callable[[], None]:
+        """Clear the cache, and return what processes the tokens."""
+        self._clear()
+        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        parts = [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in range(0, len(tokens), self._batch)]
+
+        def process() -> None:
+            for part in parts:
+                self._decode(part)
+            self._logits_of(-1)
+
+        return process
+
+    def _speculative_query(
+        self, draft: "LlamaCpp", prefill_draft: Callable[[], None], array: "ctypes.Array[ctypes.c_int32]", parts: Sequence[Any], limits: Limits
+    ) -> Query:
+        answer: list[int] = []
+        speculation = Speculation(self, draft, self._draft_tokens, len(array), lambda tokens: self._ended(tokens, limits))
+
+        def query(stamp: Stamp) -> Generated:
+            for part in parts:
+                self._decode(part)
+            prefill_draft()
+            answer.append(int(self._logits_of(-1).argmax()))
+            stamp(1)
+            ended = speculation.generate(answer, limits, stamp)
+            generated = self._generated(answer, ended, len(array))
+            # The engine's own timings are of steps, and of one of the two models.
+            return replace(generated, own=None, drafted_tokens=speculation.drafted, accepted_tokens=speculation.accepted)
+
+        return query
+
+    def step(self, tokens: Sequence[int]) -> list[int]:
+        """Process the tokens at once; see `SteppedModel.step`."""
+        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        flags = (ctypes.c_int8 * len(tokens))(*[1] * len(tokens))
+        batch = api.batch_of(array, 0, len(tokens))
+        batch.logits = ctypes.cast(flags, ctypes.POINTER(ctypes.c_int8))
+        self._decode(batch)
+        return [int(self._logits_of(position).argmax()) for position in range(len(tokens))]
+
+    def forget(self, position: int) -> None:
+        """Drop the end of the cache; see `SteppedModel.forget`."""
+        if not self._api.llama_memory_seq_rm(self._api.llama_get_memory(self._context), 0, position, -1):
+            raise MeasurementError("this model cannot forget a part of what it has cached, which speculation needs: leave draft_model out")
+
+    def _ended(self, answer: Sequence[int], limits: Limits) -> Ended | None:
+        if not limits.ignore_end and self._api.llama_vocab_is_eog(self._vocab, answer[-1]):
+            return "end_of_text"
+        if limits.stops and any(stop.encode() in self._text(answer) for stop in limits.stops):
+            return "stop"
+        return "length" if len(answer) == limits.output_tokens else None
 
     def _generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
         decode, logits_of, vocab, is_end = self._decode, self._logits_of, self._vocab, self._api.llama_vocab_is_eog
@@ -307,6 +392,8 @@ class LlamaCpp:
     def close(self) -> None:
         """Free the context and the model."""
         self._found = None
+        if self._draft is not None:
+            self._draft.close()
         self._logits.clear()
         if self._context:
             self._api.llama_free(self._context)
@@ -347,6 +434,8 @@ class _Settings:
         self.batch = _whole(extra, "batch", _BATCH)
         self.ubatch = min(_whole(extra, "ubatch", _UBATCH), self.batch)
         self.kv_type = _one_of(extra, "kv_type", "f16", api.KV_TYPES)
+        self.draft_model = extra.get("draft_model")
+        self.draft_tokens = _whole(extra, "draft_tokens", _DRAFT_TOKENS)
         self.flash_attention = _one_of(extra, "flash_attention", "auto", _FLASH)
 
     @property

@@ -5,9 +5,12 @@ The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/
     url = "http://127.0.0.1:8080"      with or without /v1
     server = "auto"                    optional: llama-server, ollama, vllm, openai (any other); auto asks the server
     model = "qwen2.5:0.5b"             optional: as the server names it; default: the first that it lists
-    endpoint = "completions"           optional: completions or chat, of vllm and openai
+    endpoint = "completions"           optional: completions or chat (not of ollama)
     api_key_file = "~/.key"            optional
-    timeout_s = 600                    optional: longest silence
+    ca_file = "~/ca.pem"               optional: authority of the server's certificate
+    headers = { "X-Team" = "edge" }    optional: sent with each request
+    extra = { ignore_eos = true }      optional: further fields of each query; min_tokens = true: as many as asked for
+    timeout_s = 600                    optional: longest time without a token
 
 Needs no library. What is timed: from the request on an open connection until the line that holds a token has arrived, so TTFT includes
 network and queue; `network_round_trip_ms` is measured on the same connection. Tokens are counted as the server counts them (`usage`), of
@@ -19,11 +22,13 @@ Scenario poisson: each user has a connection of its own, opened on arrival, and 
 Tested with the server of xllamacpp 2026.10.11549 and with written streams of the others, which were not run.
 """
 
+import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,9 +37,10 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Transient
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import ChatMessage, Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
+from edgemeter.agent.generators import AnswerError, ChatMessage, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
-from edgemeter.agent.generators.server_dialects import DONE, Dialect, Part
+from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
+from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
 from edgemeter.agent.generators.server_stream import ServerConnection, error_message
 from edgemeter.agent.runtimes import Options
@@ -47,6 +53,7 @@ _WORDS = (
     "we count them, add them up, divide by ten and look at what is left over before lunch"
 )
 _EVICTION = "Another text, which shares no beginning with any other."
+_OTHER = "Yet one text, which begins like none before it."
 _SHORT = Limits(4)
 
 
@@ -57,6 +64,8 @@ class ServerGenerator:
         self._open: tuple[ServerConnection, Dialect] | None = None
         self._found: LoadedGenerator | None = None
         self._vocabulary = 0
+        self._extra: Mapping[str, Any] = {}
+        self._timeout_s = 0.0
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Query the server's facts and send one query, which loads the model if necessary; see `Generator.load`."""
@@ -64,7 +73,8 @@ class ServerGenerator:
         model_file.head(model)
         file = read_toml(model, ServerFile, "server's file")
         key = password_from(file.api_key_file, f"the server {file.url!r}", "api_key_file") if file.api_key_file else None
-        connection = ServerConnection(file.url, key, file.timeout_s)
+        connection = ServerConnection(file.url, key, file.timeout_s, file.headers, file.ca_file)
+        self._extra, self._timeout_s = file.extra, file.timeout_s
         began_ns = time.monotonic_ns()
         try:
             self._found = self._ask(connection, model, file, context_tokens)
@@ -88,13 +98,29 @@ class ServerGenerator:
         self._vocabulary = facts.vocabulary or 1 << 31
         first = self._tokens("", special=True) or []
         words = self._tokens(_WORDS, special=False) or []
-        probe = self._stream(_EVICTION, _SHORT, context_tokens, lambda _: None)
+        probe = self._probe(context_tokens)
+        # Some servers end a connection behind an answer: opens it again.
+        self._ping()
+        # What two chats share that begin otherwise is their template.
+        other = self._stream(_OTHER, _SHORT, context_tokens, lambda _: None) if self._opened()[1].is_chat else None
         return replace(
-            _loaded(facts, file.url, probe, context_tokens),
+            _loaded(facts, file, probe, context_tokens),
+            template_tokens=other.cached_tokens if other else 0,
             text_tokens=np.unique(np.asarray(words, np.int32)),
             first_tokens=tuple(first),
             network_round_trip_ms=statistics.median(self._ping() for _ in range(_PINGS)),
         )
+
+    def _probe(self, context_tokens: int) -> ReceivedAnswer:
+        """Return the answer to a short query; a server that does not know `max_tokens` is asked by its newer name from then on."""
+        connection, dialect = self._opened()
+        try:
+            return self._stream(_EVICTION, _SHORT, context_tokens, lambda _: None)
+        except AnswerError as error:
+            if not isinstance(dialect, OpenAi) or not (isinstance(error, TooLongError) or "max_completion_tokens" in str(error)):
+                raise
+            self._open = connection, dialect.renamed()
+            return self._stream(_EVICTION, _SHORT, context_tokens, lambda _: None)
 
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens that the server makes of a text; see `Generator.encode`."""
@@ -111,10 +137,13 @@ class ServerGenerator:
         loaded, (_, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
         # Opens the connection again if the server has closed it, which a query must not pay for.
-        self._ping()
-        if dialect.evicts:
-            self._stream(_EVICTION, _SHORT, loaded.context_tokens, lambda _: None)
+        try:
             self._ping()
+            if dialect.evicts:
+                self._stream(_EVICTION, _SHORT, loaded.context_tokens, lambda _: None)
+                self._ping()
+        except TransientError as error:
+            raise AnswerError(str(error), kind="no connection") from error
 
         def query(stamp: Stamp) -> Generated:
             return self._stream(prompt, limits, loaded.context_tokens, stamp).generated(loaded.abilities, limits)
@@ -152,17 +181,24 @@ class ServerGenerator:
 
     def _stream(
         self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp, own_connection: ServerConnection | None = None
-    ) -> "_ReceivedAnswer":
+    ) -> ReceivedAnswer:
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
         shared, dialect = self._opened()
         connection = own_connection or shared
-        request, heard = dialect.request(prompt, limits, context_tokens), _ReceivedAnswer(stamp, limits.output_tokens)
-        for line in connection.stream(request.path, request.content):
+        request, heard = dialect.request(prompt, limits, context_tokens), ReceivedAnswer(stamp, limits.output_tokens)
+        waits_until_s = time.monotonic() + self._timeout_s
+        for line in connection.stream(request.path, _with_extra(request.content, self._extra, limits)):
             content = _content(line)
             if content == DONE:
                 heard.is_done = True
             elif content:
-                heard.take(_read(dialect, content))
+                part = _read(dialect, content)
+                heard.take(part)
+                if part.has_output:
+                    waits_until_s = time.monotonic() + self._timeout_s
+            if time.monotonic() > waits_until_s:
+                connection.close()
+                raise AnswerError(f"the server sent no token for {self._timeout_s:g} s: read its log, or raise timeout_s", kind="timeout")
         heard.check()
         return heard
 
@@ -194,74 +230,6 @@ class ServerGenerator:
         return self._found
 
 
-class _ReceivedAnswer:
-    """The received part of one query's answer: stamps each piece, and counts as the server does."""
-
-    def __init__(self, stamp: Stamp, limit: int) -> None:
-        self._stamp = stamp
-        self._most = limit
-        self._stamped = 0
-        self._pieces: list[str] = []
-        self._tokens: list[int] = []
-        self._last = Part()
-        self.is_done = False
-
-    @property
-    def output_tokens(self) -> int | None:
-        return self._last.output_tokens
-
-    def take(self, part: Part) -> None:
-        """Stamp what is new in `part`; raises MeasurementError if it is an error of the server, or more than was asked for."""
-        if part.error is not None:
-            raise MeasurementError(f"the server failed after {self._stamped} tokens: {one_line(part.error)}; read its log")
-        new = part.total_tokens - self._stamped if part.total_tokens is not None else int(part.has_output)
-        if new > 0:
-            if self._stamped + new > self._most:
-                raise MeasurementError(f"the server sent more than the {self._most} tokens that were asked for: use another endpoint")
-            self._stamp(new)
-            self._stamped += new
-        self._pieces.append(part.text)
-        self._tokens += part.tokens
-        reported = {name: value for name in _KEPT if (value := getattr(part, name)) is not None}
-        self._last = replace(self._last, **reported)
-
-    def check(self) -> None:
-        """Return when the answer is whole; raises MeasurementError if it broke off, or the server counts fewer tokens than it sent."""
-        counted = self._last.output_tokens
-        if self._last.ended is None and not self.is_done:
-            raise MeasurementError(f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log")
-        if counted is not None and counted < self._stamped:
-            raise MeasurementError(f"the server counts {counted} tokens, but sent {self._stamped} pieces of text: use another endpoint")
-        if counted is not None and counted > self._most:
-            raise MeasurementError(f"the server counts {counted} tokens where {self._most} were asked for: use another endpoint")
-        if counted is not None and counted > self._stamped:
-            # Several tokens in one piece: which ones is not known, only that all are here now.
-            self._stamp(counted - self._stamped)
-            self._stamped = counted
-        if not self._stamped:
-            raise MeasurementError("the server ended its answer without a token: check the model, and that the prompt is not empty to it")
-
-    def generated(self, abilities: GeneratorAbilities, limits: Limits) -> Generated:
-        """Return the answer; raises MeasurementError if the server told its count when it was loaded, and not now."""
-        last = self._last
-        if abilities.counts == "usage" and last.output_tokens is None:
-            raise MeasurementError("the server left out how many tokens it generated, which it told before: ask again, or read its log")
-        end_or_stop: Ended = "stop" if limits.stops else "end_of_text"
-        ended: Ended = end_or_stop if last.ended == "end_or_stop" else last.ended or "length"
-        return Generated(
-            tokens=tuple(self._tokens) if len(self._tokens) == self._stamped else (),
-            text="".join(self._pieces),
-            ended=ended,
-            prompt_tokens=last.prompt_tokens,
-            output_tokens=self._stamped,
-            cached_tokens=last.cached_tokens,
-            own=last.own,
-        )
-
-
-_KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own")
-
-
 def _content(line: bytes) -> bytes:
     """Return what a line holds: of an event stream what follows `data:`, nothing of its comments and names; else the line."""
     if line.startswith(b"data:"):
@@ -269,17 +237,25 @@ def _content(line: bytes) -> bytes:
     return b"" if line.startswith((b":", b"event:", b"id:", b"retry:")) else line
 
 
+def _with_extra(content: Mapping[str, Any], extra: Mapping[str, Any], limits: Limits) -> Mapping[str, Any]:
+    """Return a request with the file's further fields; of one that is a number of tokens `true` stands for those asked for."""
+    further = {key: limits.output_tokens if value is True and key.endswith("_tokens") else value for key, value in extra.items()}
+    dropped = {"max_tokens"} if "max_completion_tokens" in extra else set()
+    return {**{key: value for key, value in content.items() if key not in dropped}, **further}
+
+
 def _read(dialect: Dialect, content: bytes) -> Part:
     try:
         return dialect.read(content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MeasurementError(
+        raise AnswerError(
             f"{dialect.package} sends what is no part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
-            "check server and endpoint in the server's file"
+            "check server and endpoint in the server's file",
+            kind="no answer",
         ) from error
 
 
-def _loaded(facts: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
+def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
     return LoadedGenerator(
         package=facts.dialect.package,
         version=facts.version,
@@ -294,8 +270,12 @@ def _loaded(facts: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens
         digest_sha256=facts.digest_sha256,
         trained_context_tokens=facts.trained_context_tokens,
         chat_template=facts.chat_template,
+        # llama-server states its drafts with each answer, whatever its settings state.
+        speculative=facts.speculative or ("draft" if probe.drafts else None),
         abilities=GeneratorAbilities(
-            counts="estimated" if probe.output_tokens is None else "usage", ignores_end=facts.dialect.ignores_end, is_local=False
+            counts="estimated" if probe.output_tokens is None else "usage",
+            ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),
+            is_local=False,
         ),
-        facts={"server_url": url, **facts.facts},
+        facts={"server_url": file.url, **({"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}), **facts.facts},
     )

@@ -3,9 +3,10 @@
 | dialect | path | prompt | cache off by | length fixed by | tokens of a chunk | own timings |
 | --- | --- | --- | --- | --- | --- | --- |
 | llama-server | /completion | tokens | `cache_prompt: false` | `ignore_eos` | `tokens_predicted`, `tokens` | `timings` |
-| vllm | /v1/completions | tokens | `cache_salt`, another one each time | `ignore_eos`, `min_tokens` | `continuous_usage_stats` | none |
+| llama-server, chat | /v1/chat/completions | text | `cache_prompt: false` | `ignore_eos` | from `usage` | `timings` |
+| vllm | /v1/completions or chat | tokens or text | `cache_salt` | `ignore_eos`, `min_tokens` | `continuous_usage_stats` | none |
 | ollama | /api/generate | text | another prompt before | not | counted, total from `eval_count` | durations in ns |
-| openai | /v1/completions or chat | text | another prompt before | not | counted, total from `usage` | none |
+| openai | /v1/completions or chat | text | another prompt before | not (`extra`) | counted, total from `usage` | none |
 
 Source: llama.cpp tools/server/README.md; vLLM's OpenAI-compatible server; Ollama docs/api.md; OpenAI's API reference.
 """
@@ -50,6 +51,8 @@ class Part:
     output_tokens: int | None = None
     cached_tokens: int | None = None
     own: EngineTimings | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
     error: Any = None
 
 
@@ -57,7 +60,7 @@ class Dialect(Protocol):
     """One kind of server.
 
     `takes_tokens`: a prompt may be token ids. `ignores_end`: it can be told to go on after the end of text. `evicts`: only another
-    prompt drops what it keeps of the last one.
+    prompt drops what it keeps of the last one. `is_chat`: it puts a chat template around each prompt.
     """
 
     package: str
@@ -65,6 +68,7 @@ class Dialect(Protocol):
     takes_tokens: bool = False
     ignores_end: bool = False
     evicts: bool = True
+    is_chat: bool = False
 
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query, greedy."""
@@ -88,6 +92,8 @@ class _Timings(msgspec.Struct):
     predicted_n: int
     predicted_ms: float
     cache_n: int = 0
+    draft_n: int | None = None
+    draft_n_accepted: int | None = None
 
     def own(self) -> EngineTimings:
         """Return the engine's timings; decoding excludes the first token, which the prompt's time includes."""
@@ -139,18 +145,30 @@ class LlamaServer(Dialect):
             output_tokens=message.tokens_predicted if message.stop else None,
             cached_tokens=timings.cache_n if timings else None,
             own=timings.own() if timings else None,
+            drafted_tokens=timings.draft_n if timings else None,
+            accepted_tokens=timings.draft_n_accepted if timings else None,
             error=message.error,
         )
 
 
 class _Details(msgspec.Struct):
     cached_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
     prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+
+    def drafts(self) -> tuple[int | None, int | None]:
+        """Return the tokens that speculation drafted, and those of them that were accepted; None where they are not stated."""
+        details = self.completion_tokens_details or _Details()
+        accepted, rejected = details.accepted_prediction_tokens, details.rejected_prediction_tokens
+        # Servers without speculation state zeros.
+        return (accepted + rejected, accepted) if accepted is not None and rejected is not None and accepted + rejected else (None, None)
 
 
 class _Delta(msgspec.Struct):
@@ -167,6 +185,7 @@ class _Delta(msgspec.Struct):
 class _Choice(msgspec.Struct):
     text: str | None = None
     delta: _Delta | None = None
+    message: _Delta | None = None
     finish_reason: str | None = None
 
 
@@ -182,15 +201,20 @@ class OpenAi(Dialect):
 
     package, ping_path = "OpenAI-compatible server", "/v1/models"
 
-    def __init__(self, model: str, endpoint: Endpoint) -> None:
-        self._model, self._endpoint = model, endpoint
+    def __init__(self, model: str, endpoint: Endpoint, length_key: str = "max_tokens") -> None:
+        self._model, self._endpoint, self._length_key = model, endpoint, length_key
+        self.is_chat = endpoint == "chat"
+
+    def renamed(self) -> "OpenAi":
+        """Return the dialect of servers that know the limit of an answer by its newer name."""
+        return type(self)(self._model, self._endpoint, "max_completion_tokens")
 
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query with usage at its end."""
         del context_tokens
         shared = {
             "model": self._model,
-            "max_tokens": limits.output_tokens,
+            self._length_key: limits.output_tokens,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -205,9 +229,10 @@ class OpenAi(Dialect):
         """Return what a line says; a chat's first line holds a role only, the last one the usage and often no choice."""
         message = msgspec.json.decode(line, type=_OpenAiLine)
         choice = message.choices[0] if message.choices else _Choice()
-        delta = choice.delta or _Delta()
+        delta = choice.delta or choice.message or _Delta()
         text = choice.text or delta.text()
-        usage, details = message.usage, message.usage and message.usage.prompt_tokens_details
+        usage, details, timings = message.usage, message.usage and message.usage.prompt_tokens_details, message.timings
+        drafts = (timings.draft_n, timings.draft_n_accepted) if timings and timings.draft_n else usage.drafts() if usage else (None, None)
         return Part(
             has_output=bool(text or delta.tool_calls),
             text=text,
@@ -215,16 +240,35 @@ class OpenAi(Dialect):
             prompt_tokens=usage.prompt_tokens if usage else None,
             output_tokens=usage.completion_tokens if usage else None,
             cached_tokens=details.cached_tokens if details else None,
-            own=message.timings.own() if message.timings else None,
+            own=timings.own() if timings else None,
+            drafted_tokens=drafts[0],
+            accepted_tokens=drafts[1],
             error=message.error,
         )
+
+
+class LlamaChat(OpenAi):
+    """llama.cpp's own server by OpenAI's interface for chats: its cache off, and lengths exact."""
+
+    package, ping_path = "llama-server", "/health"
+    ignores_end, evicts = True, False
+
+    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+        """Return a greedy query with the prompt cache off."""
+        plain = super().request(prompt, limits, context_tokens)
+        return Request(plain.path, {**plain.content, "cache_prompt": False, "ignore_eos": limits.ignore_end})
 
 
 class Vllm(OpenAi):
     """vLLM: counts in every line, prompts as tokens, and a salt that keeps a query from the prefix cache."""
 
     package, ping_path = "vllm", "/health"
-    takes_tokens, ignores_end, evicts = True, True, False
+    ignores_end, evicts = True, False
+
+    @property
+    def takes_tokens(self) -> bool:  # type: ignore[override]
+        """Whether a prompt may be token ids: not that of a chat."""
+        return not self.is_chat
 
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query of exact length that shares no prefix with another."""
@@ -237,8 +281,10 @@ class Vllm(OpenAi):
         }
         return Request(plain.path, {**plain.content, **further})
 
-    def tokenise(self, text: str, *, special: bool) -> Request:
-        """Return the request for tokens."""
+    def tokenise(self, text: str, *, special: bool) -> Request | None:
+        """Return the request for tokens; the prompts of a chat are texts."""
+        if self.is_chat:
+            return None
         return Request("/tokenize", {"model": self._model, "prompt": text, "add_special_tokens": special})
 
     def read(self, line: bytes) -> Part:

@@ -9,7 +9,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.generators.adapter import part
-from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaServer, Ollama, OpenAi, Vllm
+from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaChat, LlamaServer, Ollama, OpenAi, Vllm
 from edgemeter.agent.generators.server_stream import ServerConnection
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -24,6 +24,9 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     model: str | None = None
     endpoint: Endpoint = "completions"
     api_key_file: str | None = None
+    ca_file: str | None = None
+    headers: dict[str, str] = {}
+    extra: dict[str, Any] = {}
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
 
 
@@ -41,6 +44,7 @@ class ServerFacts:
     parameters: int | None = None
     digest_sha256: str | None = None
     chat_template: str | None = None
+    speculative: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -55,7 +59,7 @@ def ask_facts(connection: ServerConnection, file: ServerFile) -> ServerFacts:
     if kind == "ollama":
         return _of_ollama(connection, _model(connection, file))
     if kind == "llama-server":
-        return _of_llama_server(connection)
+        return _of_llama_server(connection, file.endpoint)
     model = _model(connection, file)
     if kind == "vllm":
         listed = next((entry for entry in _models(connection) if entry.get("id") == model), {})
@@ -86,7 +90,7 @@ def _model(connection: ServerConnection, file: ServerFile) -> str:
     return file.model or names[0]
 
 
-def _of_llama_server(connection: ServerConnection) -> ServerFacts:
+def _of_llama_server(connection: ServerConnection, endpoint: Endpoint) -> ServerFacts:
     props, served = connection.ask("/props").document, next(iter(_models(connection)), {})
     settings, meta = part(props, "default_generation_settings"), part(served, "meta")
     params = part(settings, "params")
@@ -95,12 +99,13 @@ def _of_llama_server(connection: ServerConnection) -> ServerFacts:
         "n_ctx": settings.get("n_ctx"),
         "model_path": props.get("model_path"),
         "model_size_bytes": meta.get("size"),
-        "speculative": params.get("speculative.types"),
     }
+    speculative = params.get("speculative.types")
     precision = props.get("model_ftype", meta.get("ftype"))
+    name = str(served.get("id", props.get("model_alias", "")))
     return ServerFacts(
-        LlamaServer(),
-        str(served.get("id", props.get("model_alias", ""))),
+        LlamaChat(name, endpoint) if endpoint == "chat" else LlamaServer(),
+        name,
         str(props.get("build_info", "unknown")),
         vocabulary=_count(meta, "n_vocab"),
         context_tokens=_count(settings, "n_ctx"),
@@ -108,6 +113,7 @@ def _of_llama_server(connection: ServerConnection) -> ServerFacts:
         precision=precision.lower() if isinstance(precision, str) else None,
         parameters=_count(meta, "n_params"),
         chat_template=_text(props, "chat_template"),
+        speculative=None if speculative in (None, "", "none") else str(speculative),
         facts={name: str(value) for name, value in facts.items() if value is not None},
     )
 

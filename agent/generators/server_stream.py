@@ -2,17 +2,23 @@
 
 import http.client
 import json
+import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.errors import ConfigError, TransientError, one_line
+from edgemeter.agent.generators import AnswerError
 from edgemeter.agent.generators.adapter import json_object
+from edgemeter.agent.generators.server_dialects import DONE
 
 LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
+# An answer ends so soon after its `[DONE]`, or its connection is given up.
+_ENDS_WITHIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +33,15 @@ class Answer:
 class ServerConnection:
     """Requests to the server at `url` (http or https, with or without a path before /v1); the connection stays open as the server allows.
 
-    Used from one thread. `key` is sent as bearer token. `timeout_s` is the longest silence.
+    Used from one thread. `key` is sent as bearer token, `headers` with each request. `ca_file` holds the authority of its certificate.
+    `timeout_s` is the longest silence.
     """
 
-    def __init__(self, url: str, key: str | None, timeout_s: float) -> None:
-        self._url, self._key, self._timeout_s = url, key, timeout_s
+    def __init__(
+        self, url: str, key: str | None, timeout_s: float, headers: Mapping[str, str] | None = None, ca_file: str | None = None
+    ) -> None:
+        self._settings = (url, key, timeout_s, headers, ca_file)
+        self._url, self._timeout_s = url, timeout_s
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -40,9 +50,15 @@ class ServerConnection:
         if host is None or parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment:
             raise ConfigError(f"{url!r} is not the address of a server: give http://HOST:PORT or https://HOST (without user and password)")
         self._path = parts.path.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(host, port, timeout=timeout_s)
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
+        if parts.scheme == "http":
+            self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+            return
+        try:
+            context = ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
+        except OSError as error:
+            raise ConfigError(f"cannot read the ca_file {ca_file!r}: {_reason(error)}; give a certificate in PEM form") from error
+        self._connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer to GET `path`, or to POST with `content`; a connection that the server closed meanwhile is opened again.
@@ -58,36 +74,37 @@ class ServerConnection:
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 # A kept-open connection may have ended since the last request: once, a new one is tried.
-                if is_last or isinstance(error, ConnectionRefusedError | TimeoutError):
-                    raise TransientError(f"no answer from {self._url} ({_reason(error)}): start the server, or correct its url") from error
+                if is_last or isinstance(error, ConnectionRefusedError | TimeoutError | ssl.SSLError):
+                    raise TransientError(f"no answer from {self._url} ({_reason(error)}): {_remedy(error)}") from error
                 continue
             took_ms = (time.monotonic_ns() - began_ns) / 1e6
             return Answer(response.status, json_object(body), took_ms)
         raise AssertionError
 
     def stream(self, path: str, content: Mapping[str, Any]) -> Iterator[bytes]:
-        """Yield the lines of the answer to POST `path`, without line ends and empty lines, as they come.
+        """Yield the lines of the answer to POST `path`, without line ends and empty lines, as they come; `[DONE]` is the last.
+
+        A JSON document that is spread over several lines is one.
 
         Raises:
-            UnavailableError: the server has no such path, no such model, or refuses the request.
-            MeasurementError: it failed, broke off, or sent what is no stream of lines.
+            AnswerError: the server refuses the request, failed, broke off, or sent what is no stream of lines.
         """
         response, is_whole = None, False
         try:
             response = self._send(path, content)
             if response.status != http.client.OK:
-                self._refuse(path, response.status, json_object(response.read(LONGEST_ANSWER_BYTES)))
-            while line := response.readline(LONGEST_LINE_BYTES):
-                if len(line) >= LONGEST_LINE_BYTES:
-                    raise MeasurementError(
-                        f"{self._url}{path} sends a line of {LONGEST_LINE_BYTES >> 20} MiB or more: check url and endpoint"
-                    )
-                if stripped := line.strip():
-                    yield stripped
+                self._refuse(path, response, content)
+            for line in self._lines(path, response):
+                if line.startswith(b"data:") and line[5:].strip() == DONE:
+                    is_whole = self._is_over(response)
+                    yield line
+                    return
+                yield line
             is_whole = True
         except (OSError, http.client.HTTPException) as error:
-            raise MeasurementError(
-                f"{self._url}{path} broke off ({_reason(error)}): read the server's log, and check its memory and the network"
+            raise AnswerError(
+                f"{self._url}{path} broke off ({_reason(error)}): read the server's log, and check its memory and the network",
+                kind="timeout" if isinstance(error, TimeoutError) else "broke off",
             ) from error
         finally:
             # What is left of this answer would be taken for the next one.
@@ -96,9 +113,37 @@ class ServerConnection:
                 if response is not None:
                     response.close()
 
+    def _lines(self, path: str, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        """Yield the lines that are not empty; those of one JSON document, which an answer that is not streamed is, together."""
+        is_json, document = "application/json" in response.headers.get("Content-Type", ""), b""
+        while line := response.readline(LONGEST_LINE_BYTES):
+            document += line.strip()
+            if max(len(line), len(document)) >= LONGEST_LINE_BYTES:
+                raise AnswerError(
+                    f"{self._url}{path} sends a line of {LONGEST_LINE_BYTES >> 20} MiB or more: check url and endpoint", kind="no stream"
+                )
+            if document and (not is_json or document.startswith(b"data:") or json_object(document)):
+                yield document
+                document = b""
+        if document:
+            yield document
+
+    def _is_over(self, response: http.client.HTTPResponse) -> bool:
+        """Return whether the answer has ended behind its last line; a server that goes on is not waited for."""
+        sock = self._connection.sock
+        if sock is None:
+            return True
+        sock.settimeout(_ENDS_WITHIN_S)
+        try:
+            return not response.read(LONGEST_LINE_BYTES).strip()
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            sock.settimeout(self._timeout_s)
+
     def another(self) -> "ServerConnection":
         """Return another connection to the same server, not opened yet."""
-        return ServerConnection(self._url, self._key, self._timeout_s)
+        return ServerConnection(*self._settings)
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
@@ -109,16 +154,61 @@ class ServerConnection:
         self._connection.request("GET" if body is None else "POST", self._path + path, body, self._headers)
         return self._connection.getresponse()
 
-    def _refuse(self, path: str, status: int, document: Mapping[str, Any]) -> None:
-        reason = f": {message}" if (message := error_message(document)) else ""
-        summary = f"{self._url}{path} answers {status}{reason}"
-        if status == http.client.NOT_FOUND:
-            raise UnavailableError(f"{summary}; check url, model and endpoint of the server's file")
-        if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-            raise UnavailableError(f"{summary}; give its key as api_key_file in the server's file")
-        if status < http.client.INTERNAL_SERVER_ERROR:
-            raise UnavailableError(f"{summary}; the server does not take this request: check model and endpoint of the server's file")
-        raise MeasurementError(f"{summary}; read the server's log")
+    def _refuse(self, path: str, response: http.client.HTTPResponse, content: Mapping[str, Any]) -> None:
+        status = response.status
+        reason = error_message(json_object(response.read(LONGEST_ANSWER_BYTES)))
+        summary = f"{self._url}{path} answers {status}{f': {reason}' if reason else ''}"
+        raise AnswerError(
+            f"{summary}; {_status_remedy(status, reason, response.headers.get('Location'), content)}",
+            kind=f"http {status}",
+            retry_after_s=_seconds(response.headers.get("Retry-After")),
+        )
+
+
+def _status_remedy(status: int, reason: str, location: str | None, content: Mapping[str, Any]) -> str:
+    """Return what to do about a refusal."""
+    if location and status // 100 == 3:
+        return f"it moved: set url of the server's file to {location.partition('/v1/')[0]!r}"
+    if status in _REMEDIES:
+        return _REMEDIES[status]
+    if status < http.client.INTERNAL_SERVER_ERROR and "context" in reason.lower():
+        return _REMEDIES[http.client.REQUEST_ENTITY_TOO_LARGE]
+    field = next((name for name in content if name in reason and name not in ("model", "prompt", "messages")), None)
+    if status < http.client.INTERNAL_SERVER_ERROR and field:
+        return f"it does not take {field}: leave it out of extra, or choose another endpoint in the server's file"
+    is_ours = status < http.client.INTERNAL_SERVER_ERROR
+    return (
+        "the server does not take this request: check model, endpoint and extra of the server's file"
+        if is_ours
+        else "read the server's log"
+    )
+
+
+_KEY = "give its key as api_key_file in the server's file, one that may use this model"
+_REMEDIES = {
+    401: _KEY,
+    403: _KEY,
+    404: "check url, model and endpoint of the server's file",
+    413: "shorten prompt or output, or start the server with a longer context",
+    429: "ask for less at once, or raise the server's limit",
+    503: "wait until the server has loaded its model and has room",
+}
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Return the seconds of a header Retry-After; None of a date or of nothing."""
+    return float(retry_after) if retry_after and retry_after.strip().isdecimal() else None
+
+
+def _remedy(error: BaseException) -> str:
+    """Return what to do about a connection that cannot be made."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if "match" in error.verify_message.lower():
+            return "its certificate is for another name: set url to that name"
+        return "its certificate is of an authority that is unknown here: give that as ca_file in the server's file"
+    if isinstance(error, ssl.SSLError):
+        return "it does not speak TLS: set url to http://"
+    return "start the server, or correct its url"
 
 
 def error_message(document: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Seq
         for number in range(max(1, round(length_s / interval_s)))
     )
     if measured.generation is not None and (moments := TokenMoments.of_series(series)):
-        points = _with_tpot(points, places, moments, measured.generation.output_tokens)
+        points = _with_tpot(points, places, moments)
     return judged(points, interval_s)
 
 
@@ -72,9 +72,8 @@ def _point(
     )
 
 
-def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments, tokens: int) -> tuple[CurvePoint, ...]:
-    is_counted = moments.complete(tokens) & (moments.output_tokens > 1)
-    each_ms, where = tpot_ns(moments, tokens) / 1e6, places[is_counted]
+def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments) -> tuple[CurvePoint, ...]:
+    each_ms, where = tpot_ns(moments) / 1e6, places[moments.later_tokens() > 0]
     medians = [float(np.median(each_ms[where == number])) if np.any(where == number) else None for number in range(len(points))]
     return tuple(msgspec.structs.replace(point, tpot_ms=median) for point, median in zip(points, medians, strict=True))
 

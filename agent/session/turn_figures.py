@@ -85,9 +85,9 @@ class TurnFigure:
             if generation is not None and self.name == "energy" and generation.energy_reason:
                 return generation.energy_reason
             if self.choice == TPOT and generation is not None and generation.tpot is None:
-                return (
-                    f"{side.name} generated a single token" if generation.output_tokens == 1 else f"every query of {side.name} ended early"
-                )
+                return generation.streaming_reason or f"{side.name} generated a single token"
+            if self.choice == TTFT and generation is not None and generation.streaming_reason:
+                return generation.streaming_reason
         return "no round has it on both sides"
 
 
@@ -108,8 +108,8 @@ def measured_only(value: Callable[[RunRecord], float | None]) -> Callable[[RunRe
 gross_mj = measured_only(lambda run: run.energy.gross_mj if run.energy else None)
 
 _ONE_CALL = (TurnFigure("latency", "ms", p50_ms), TurnFigure("energy", "mJ", gross_mj))
-# The latency of a whole query of a language model: it compares where decoding does.
-QUERY = TurnFigure("latency", "ms", p50_ms, TPOT)
+# The latency of a whole query of a language model: it compares where decoding does, and answers are as long.
+QUERY = TurnFigure("latency", "ms", p50_ms, "latency")
 
 
 def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
@@ -142,8 +142,11 @@ def _why_other_output(choice: str, first: Generation, other: Generation) -> str:
         return f"outputs of {other.output_tokens} against {first.output_tokens} tokens are other work"
     if "estimated" in (first.counts, other.counts):
         return "a server does not state how many tokens it generated"
-    if choice == TOKEN_ENERGY and (first.ended_early or other.ended_early):
-        return "some queries ended early, and share their prompt's energy among fewer tokens"
+    lengths = [
+        generation.output_lengths.mean_tokens if generation.output_lengths else generation.output_tokens for generation in (first, other)
+    ]
+    if choice != TPOT and abs(lengths[1] - lengths[0]) > MATTERS_RATIO * lengths[0]:
+        return f"answers of {lengths[1]:.4g} against {lengths[0]:.4g} tokens on average are other work"
     return ""
 
 
@@ -218,5 +221,5 @@ def text_doubts(pairs: Sequence[Pair], names: tuple[str, str], scores: tuple[Per
         generations = [(run.generation, run.latency.count) for run in (pair[side] for pair in pairs) if run.generation]
         if early := sum(generation.ended_early for generation, _ in generations):
             queries = sum(count for _, count in generations)
-            doubts.append(f"{early} of {queries} queries of {name} ended early and are left out of its decoding")
+            doubts.append(f"{early} of {queries} queries of {name} ended early")
     return doubts

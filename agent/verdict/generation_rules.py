@@ -9,9 +9,11 @@ import numpy as np
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
+from edgemeter.agent.generators import EMPTY_ANSWER
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
+MOST_FAILED_RATIO = 0.01
 # A begin-of-text token may stay in a cache.
 MOST_CACHED = 1
 OWN_RATIO = 0.05
@@ -41,12 +43,12 @@ _RULES = Rules()
 
 
 @_RULES.invalid(
-    "of each prompt at most one token (the begin of text) comes from a cache",
+    "of each prompt at most one token (the begin of text) and those of the chat template come from a cache",
     "a cached prompt is not processed: its time to first token is that of a lookup",
     "switch the engine's prompt cache off",
 )
 def _cached_prompt(_: RunFacts, generation: Generation) -> str | None:
-    if generation.cached_tokens is None or generation.cached_tokens <= MOST_CACHED:
+    if generation.cached_tokens is None or generation.cached_tokens <= MOST_CACHED + (generation.template_tokens or 0):
         return None
     return f"{generation.cached_tokens} of {generation.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
 
@@ -136,15 +138,68 @@ def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
 
 
 @_RULES.suspect(
-    "all queries generate as many tokens as were asked for",
-    "nobody gets fast by stopping early; such queries are left out of TPOT",
+    "all queries generate as many tokens as were asked for, unless the engine cannot ignore the end of text",
+    "nobody gets fast by stopping early",
     "raise the context, or lower `--output-tokens`",
 )
-def _short_output(_: RunFacts, generation: Generation) -> str | None:
-    if not generation.ended_early:
+def _short_output(facts: RunFacts, generation: Generation) -> str | None:
+    if not generation.ended_early or generation.ends_at == "end_of_text":
         return None
-    queries = f"{generation.ended_early} of {generation.ttft.count} queries"
+    queries = f"{generation.ended_early} of {facts.measured.latency.count} queries"
     return f"{queries} ended before {generation.output_tokens} tokens: let the engine ignore the end of text"
+
+
+@_RULES.note(
+    "answers have the length that was asked for",
+    "figures per token are those of the tokens that came; a whole query and its energy compare only with answers of the same length",
+    "let the engine ignore the end of text: `ignore_eos` in the server's file, where it can",
+)
+def _early_ends(_: RunFacts, generation: Generation) -> str | None:
+    lengths = generation.output_lengths
+    if not generation.ended_early or generation.ends_at == "length" or lengths is None:
+        return None
+    return (
+        f"{generation.ended_early} answers ended before {generation.output_tokens} tokens: "
+        f"they have {lengths.min_tokens} to {lengths.max_tokens} (mean {lengths.mean_tokens:.4g})"
+    )
+
+
+@_RULES.invalid(
+    "at most 1% of the queries fail",
+    "a loaded server that drops requests answers the others sooner; of 1% a p99 tells nothing",
+    "read the server's log; a lower rate, or fewer users",
+)
+def _failed_answers(facts: RunFacts, generation: Generation) -> str | None:
+    if not _failed_too_often(facts, generation):
+        return None
+    return f"{_failures(facts, generation)}: read the server's log; ask for less at once"
+
+
+@_RULES.note("every query is answered with a token or more", "failed queries are in no statistic", "read the server's log")
+def _some_failed(facts: RunFacts, generation: Generation) -> str | None:
+    if not generation.failed_queries or _failed_too_often(facts, generation):
+        return None
+    return f"{_failures(facts, generation)}; they are in no statistic"
+
+
+def _failed_too_often(facts: RunFacts, generation: Generation) -> bool:
+    """Return whether more than the share that is allowed failed; an answer without a token is one, of a model that has nothing to say."""
+    failed = generation.failed_queries - generation.failures.get(EMPTY_ANSWER, 0)
+    return failed > MOST_FAILED_RATIO * (generation.failed_queries + facts.measured.latency.count)
+
+
+def _failures(facts: RunFacts, generation: Generation) -> str:
+    kinds = ", ".join(f"{kind}: {count}" for kind, count in generation.failures.items())
+    return f"{generation.failed_queries} of {generation.failed_queries + facts.measured.latency.count} queries failed ({kinds})"
+
+
+@_RULES.suspect(
+    "the server streams: an answer's tokens come one after the other",
+    "what is sent in one piece has no time to first token, and no time per token",
+    "ask the server itself, not a proxy that collects its answer, and switch its streaming on",
+)
+def _unstreamed(_: RunFacts, generation: Generation) -> str | None:
+    return generation.streaming_reason
 
 
 @_RULES.suspect(
@@ -165,7 +220,7 @@ def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
     if (moments := TokenMoments.of_series(series)) is None:
         return None
-    each = tpot_ns(moments, generation.output_tokens)
+    each = tpot_ns(moments)
     thirds = np.array_split(each, 3)
     if thirds[-1].size < FEWEST_IN_THIRD or generation.output_tokens < 2:
         return None
@@ -187,10 +242,10 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
     energy, spent = generation.energy, next(iter(facts.energies), None)
     if energy is None or spent is None or spent.sensor != energy.sensor or energy.prefill_token is None or energy.decode_token is None:
         return None
-    if generation.ended_early or generation.prompt_tokens is None:
-        # The energy of the request is that of all, and the parts are those of complete ones.
+    if generation.prompt_tokens is None:
         return None
-    parts = ((energy.prefill_token, generation.prompt_tokens), (energy.decode_token, generation.output_tokens - 1))
+    output_tokens = generation.output_lengths.mean_tokens if generation.output_lengths else generation.output_tokens
+    parts = ((energy.prefill_token, generation.prompt_tokens), (energy.decode_token, output_tokens - 1))
     both_mj = math.fsum(part.gross_mj * tokens for part, tokens in parts)
     u_mj = [None if part.gross_u_mj is None else part.gross_u_mj * tokens for part, tokens in parts] + [spent.gross_u_mj]
     known_mj = [u for u in u_mj if u is not None]
@@ -211,7 +266,7 @@ def _served(facts: RunFacts, generation: Generation) -> str | None:
     if generation.is_local:
         return None
     where = facts.measured.runtime.facts.get("server_url", "a server")
-    return f"{where} generated the text: memory, load and waiting for cores are those of the process that asked it"
+    return f"{where} generated the text: load and waiting for cores are those of the process that asked it"
 
 
 @_RULES.note(

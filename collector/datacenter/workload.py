@@ -55,7 +55,7 @@ def workload_of(case: CaseSummary) -> TokenWorkload | None:
     counted = {run.generation.counts for run in case.runs if run.generation}
     return TokenWorkload(
         prompt_tokens=generation.prompt_tokens,
-        output_tokens=generation.output_tokens,
+        output_tokens=round(generation.output_lengths.mean_tokens) if generation.output_lengths else generation.output_tokens,
         precision=case.key.precision,
         concurrency=max((run.load.in_flight_max or 1 for run in case.runs if run.load), default=1),
         counts="estimated" if "estimated" in counted else generation.counts,
@@ -79,7 +79,7 @@ def why_no_tokens(case: CaseSummary) -> str | None:
     """Return why the output tokens of a case's requests are not known, None if they are."""
     if any(run.generation.prompt_tokens is None for run in case.runs if run.generation):
         return "its server does not state how many tokens a prompt has: equal requests cannot be told"
-    early = sum(run.generation.ended_early for run in case.runs if run.generation)
+    early = sum(run.generation.ended_early for run in case.runs if run.generation and not run.generation.output_lengths)
     return f"{figures.count(early, 'request')} ended early: energy per output token is unknown" if early else None
 
 

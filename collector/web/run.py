@@ -196,10 +196,21 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
     prompt = "unknown" if generation.prompt_tokens is None else f"{generation.prompt_tokens:,}"
     return {
-        "Tokens": f"{prompt} of the prompt, {generation.output_tokens:,} generated",
+        "Tokens": f"{prompt} of the prompt, {generation.output_tokens:,} generated{_shorter(generation)}",
+        "No times of tokens": generation.streaming_reason,
+        "Failed queries": ", ".join(f"{count:,} {kind}" for kind, count in generation.failures.items()) or None,
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
         **{name: f"{figures.significant(rate)} tokens/s" for name, rate in rates.items() if rate is not None},
     }
+
+
+def _shorter(generation: Generation) -> str:
+    lengths = generation.output_lengths
+    return (
+        f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean {lengths.mean_tokens:.4g})"
+        if generation.ended_early and lengths
+        else ""
+    )
 
 
 def _accuracy(record: RunRecord) -> Markup:

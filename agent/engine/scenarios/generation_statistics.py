@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
+from edgemeter.agent.contract.record_generation import Generation, TokenLengths
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 
 Times = NDArray[np.int64]
@@ -14,6 +16,10 @@ Times = NDArray[np.int64]
 # Gaps within a query depend on each other: their bounds come from resampling whole queries, and from fewer there are none.
 FEWEST_RESAMPLED = 11
 RESAMPLES = 400
+# Answers of fewer tokens after the first moment do not show whether they were streamed.
+FEWEST_STREAMED = 3
+BUFFERED_RATIO = 0.02
+IMPOSSIBLE_RATIO = 0.5
 # A resample is one pass over all gaps: of a long run's millions fewer are enough, since their bounds are narrow.
 _MOST_PASSED = 100_000_000
 _FEWEST_RESAMPLES = 100
@@ -41,16 +47,38 @@ class TokenMoments:
         """Return the moments by the names of the record's samples; None where one of the series is missing."""
         return cls(**{field: series[name] for name, field in MOMENTS.items()}) if set(MOMENTS) <= set(series) else None
 
-    def complete(self, asked_tokens: int) -> NDArray[np.bool_]:
-        """Return which queries have all the tokens that were asked for, bool [queries]."""
-        return self.output_tokens >= asked_tokens
+    def ended_early(self, asked_tokens: int) -> int:
+        """Return how many queries have fewer tokens than were asked for."""
+        return int(np.count_nonzero(self.output_tokens < asked_tokens))
 
-    def gaps_ns(self, asked_tokens: int) -> tuple[Times, Times]:
-        """Return the gaps between the tokens of complete queries, and the query (0, 1, ...) of each."""
+    def lengths(self) -> TokenLengths:
+        """Return how many tokens the queries have."""
+        tokens = self.output_tokens
+        return TokenLengths(
+            min_tokens=int(tokens.min()),
+            p50_tokens=float(np.median(tokens)),
+            mean_tokens=float(tokens.mean()),
+            max_tokens=int(tokens.max()),
+        )
+
+    def gaps_ns(self) -> tuple[Times, Times]:
+        """Return the gaps between the tokens of each query, and the query (0, 1, ...) of each."""
         owner = np.repeat(np.arange(self.output_tokens.size), self.output_tokens)
         gaps = np.diff(self.token_ns)
-        inside = (np.diff(owner) == 0) & self.complete(asked_tokens)[owner[1:]] if gaps.size else np.zeros(0, bool)
+        inside = np.diff(owner) == 0 if gaps.size else np.zeros(0, bool)
         return gaps[inside], owner[1:][inside]
+
+    def later_tokens(self) -> Times:
+        """Return how many tokens of each query came after its first moment, at which several may have come together."""
+        begins = np.cumsum(self.output_tokens) - self.output_tokens
+        is_first = self.token_ns == np.repeat(self.token_ns[begins], self.output_tokens)
+        first_tokens: Times = np.add.reduceat(is_first.astype(np.int64), begins) if begins.size else begins
+        return self.output_tokens - first_tokens
+
+    def spans_ns(self) -> tuple[Times, Times]:
+        """Return the time from the first moment to the last of each query that has tokens after it, and how many these are."""
+        later_tokens = self.later_tokens()
+        return (self.latency_ns - self.first_ns)[later_tokens > 0], later_tokens[later_tokens > 0]
 
     def stamped_tokens_max(self) -> int:
         """Return how many tokens came together at most."""
@@ -61,25 +89,71 @@ class TokenMoments:
         return int(lengths.max(initial=1))
 
 
-def tpot_ns(moments: TokenMoments, asked_tokens: int) -> Times:
-    """Return the time per output token of each complete query, whole ns: (last - first) / (n - 1); empty for queries of one token."""
-    counted = moments.complete(asked_tokens) & (moments.output_tokens > 1)
-    spent = (moments.latency_ns - moments.first_ns)[counted]
-    return np.rint(spent / (moments.output_tokens[counted] - 1)).astype(np.int64)
+def tpot_ns(moments: TokenMoments) -> Times:
+    """Return the time per output token of each query of several, whole ns: (last - first) / (n - 1), over the tokens that came."""
+    spent_ns, later_tokens = moments.spans_ns()
+    return np.rint(spent_ns / later_tokens).astype(np.int64)
 
 
-def summarise_tpot(moments: TokenMoments, asked_tokens: int) -> Latency | None:
-    """Return the summary of TPOT over complete queries; None where there is none."""
-    durations = tpot_ns(moments, asked_tokens)
+def summarise_tpot(moments: TokenMoments) -> Latency | None:
+    """Return the summary of TPOT; None where no query has several tokens."""
+    durations = tpot_ns(moments)
     return summarise_latency(durations) if durations.size else None
 
 
-def summarise_gaps(moments: TokenMoments, asked_tokens: int) -> Latency | None:
+def unstreamed_reason(moments: TokenMoments, prompt_tokens: int | None) -> str | None:
+    """Return why the moments are not those of tokens but of a buffer that was emptied at once; None if they may be.
+
+    A token takes at least as long to decode as one of a prompt, so that even half of that is impossible; of short prompts, whose time is
+    mostly other work, the answer may last 2% of the time to its first token.
+    """
+    spent_ns, later_tokens = moments.spans_ns()
+    if not later_tokens.size or float(np.median(later_tokens)) < FEWEST_STREAMED:
+        if moments.output_tokens.size and float(np.median(moments.output_tokens)) > FEWEST_STREAMED:
+            return "all tokens of an answer came in one piece: the server or a proxy before it does not stream"
+        return None
+    by_prompt = IMPOSSIBLE_RATIO * float(np.median(later_tokens)) / prompt_tokens if prompt_tokens else BUFFERED_RATIO
+    ratio = float(np.median(spent_ns)) / max(int(moments.first_ns.min()), 1)
+    if ratio >= min(BUFFERED_RATIO, by_prompt):
+        return None
+    return (
+        f"{np.median(later_tokens):.0f} tokens came within {np.median(spent_ns) / 1e6:.3g} ms after {moments.first_ns.min() / 1e6:,.4g} ms "
+        "without any: the server or a proxy before it holds them back"
+    )
+
+
+def with_times(
+    generation: Generation, moments: TokenMoments, prefilled: int | None, window_ns: int | None, unstreamed: str | None = None
+) -> Generation:
+    """Return the generation with all that follows from its moments; nothing of single tokens where these are no moments of tokens.
+
+    `prefilled` counts the prompt tokens that were processed, None if unknown. Where queries overlap `window_ns` is the timed part.
+    `unstreamed` is why an answer had no moments.
+    """
+    reason = unstreamed or unstreamed_reason(moments, generation.prompt_tokens)
+    decoded = None if reason else decode_tokens_per_s(moments, window_ns)
+    weights_mb = generation.model.weights_mb
+    return msgspec.structs.replace(
+        generation,
+        stamped_tokens_max=moments.stamped_tokens_max(),
+        ended_early=moments.ended_early(generation.output_tokens),
+        output_lengths=moments.lengths(),
+        streaming_reason=reason,
+        ttft=None if reason else summarise_latency(moments.first_ns),
+        tpot=None if reason else summarise_tpot(moments),
+        itl=None if reason else summarise_gaps(moments),
+        prefill_tokens_per_s=None if reason or prefilled is None else prefill_tokens_per_s(moments, prefilled, window_ns),
+        decode_tokens_per_s=decoded,
+        weight_bandwidth_mb_per_s=None if decoded is None or weights_mb is None else decoded * weights_mb,
+    )
+
+
+def summarise_gaps(moments: TokenMoments) -> Latency | None:
     """Return the summary of inter-token latencies; None where tokens came together or there are no gaps.
 
     A percentile needs as many gaps as it needs queries elsewhere, and its bounds (95%) are those of percentiles of resampled queries.
     """
-    gaps, owner = moments.gaps_ns(asked_tokens)
+    gaps, owner = moments.gaps_ns()
     if not gaps.size or moments.stamped_tokens_max() > 1:
         return None
     order = np.argsort(gaps, kind="stable")
@@ -122,8 +196,8 @@ def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, window_ns
     return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
 
 
-def decode_tokens_per_s(moments: TokenMoments, asked_tokens: int, window_ns: int | None = None) -> float | None:
-    """Return the tokens after the first of complete queries, by the time that they took; where queries overlap by the window."""
-    counted = moments.complete(asked_tokens) & (moments.output_tokens > 1)
-    spent_ns = int((moments.latency_ns - moments.first_ns)[counted].sum()) if window_ns is None or not counted.any() else window_ns
-    return int((moments.output_tokens[counted] - 1).sum()) * 1e9 / spent_ns if spent_ns > 0 else None
+def decode_tokens_per_s(moments: TokenMoments, window_ns: int | None = None) -> float | None:
+    """Return the tokens after the first of each query by the time that they took; where queries overlap by the window."""
+    spans_ns, later_tokens = moments.spans_ns()
+    spent_ns = int(spans_ns.sum()) if window_ns is None or not later_tokens.size else window_ns
+    return int(later_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None

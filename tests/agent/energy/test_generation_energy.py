@@ -33,8 +33,7 @@ def windows(queries: int = QUERIES, prefill_s: float = PREFILL_S, output_tokens:
         (starts + prefill_s * S).astype(np.int64),
         (starts + WHOLE_S * S).astype(np.int64),
         100,
-        output_tokens,
-        output_tokens,
+        np.full(queries, output_tokens),
     )
 
 
@@ -143,7 +142,7 @@ def test_what_is_unknown_stays_unknown():
     assert tokens.decode_token.gross_u_mj is tokens.decode_token.net_mj is None
     few, _ = generation_energy(energy(), [trace()], windows(queries=4), run())
     assert few.decode_token is None
-    assert few.decode_reason.startswith("4 complete queries")
+    assert few.decode_reason.startswith("4 queries")
 
 
 def test_without_idle_after_it_the_delay_is_as_stated_or_the_parts_are_refused():

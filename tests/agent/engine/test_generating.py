@@ -114,12 +114,15 @@ def test_a_generator_of_texts_gets_texts_that_differ_from_the_start():
     assert len(first.split()) == 9
 
 
-def test_queries_that_end_early_are_counted_and_kept_out_of_tpot(tmp_path):
-    """The model ends its text after four of six tokens."""
+def test_queries_that_end_early_have_the_times_of_their_tokens(tmp_path):
+    """The model ends its text after four of six tokens: three steps of .2 ms."""
     generation = measured(recorded(tmp_path, end_after_tokens=4)).generation
     assert generation is not None
     assert (generation.ended_early, generation.ttft.count) == (11, 11)
-    assert generation.tpot is generation.itl is generation.decode_tokens_per_s is None
+    assert (generation.output_lengths.min_tokens, generation.output_lengths.max_tokens) == (4, 4)
+    assert generation.tpot.count == 11
+    assert generation.itl.count == 33
+    assert generation.decode_tokens_per_s == pytest.approx(1000 / generation.tpot.mean_ms, rel=1e-6)
 
 
 def test_tokens_that_come_together_have_no_inter_token_latency(tmp_path):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import generating, generation_queries
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
-from edgemeter.agent.generators import Limits
+from edgemeter.agent.generators import AnswerError, Limits
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server, llama_server
@@ -25,7 +26,8 @@ from tests.fixtures.run_jobs import one_case, run_job
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 SERVICE_MS = 20
-WARM_UP_MOST = 10
+WARM_UP_MOST = 4  # A query when it is loaded, a cold one, and two to warm up.
+PAUSE_S = 0.0003
 
 
 class OneByOne:
@@ -41,7 +43,7 @@ class OneByOne:
         """Return the answer when those before are done."""
         with self._turn:
             time.sleep(SERVICE_MS / 1e3)
-            return self._answer(content)
+            return replace(self._answer(content), pause_s=PAUSE_S)
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(tmp_path):
     loaded = generator.load(path, Options(), 12)
     subject = generation_queries.GenerationSubject(generator, loaded, generation_queries.SyntheticPrompts(loaded, 8, 0), Limits(4))
     call = generator.bind_concurrent(subject.prompts.of(0), subject.limits)
-    request = subject.answer(0, call, time.monotonic_ns() - 500_000_000)
+    request = subject.attempt(0, call, time.monotonic_ns() - 500_000_000)
     assert request.start_ns - request.arrival_ns >= 500_000_000
     assert request.token_ns[0] >= 500_000_000
     assert request.tpot_ns < 500_000_000 / 3
@@ -131,8 +133,26 @@ def test_64_unanswered_queries_are_counted_and_never_late(tmp_path, one_by_one):
     assert run.load.is_sustained is False
 
 
-def test_a_server_that_fails_under_load_is_one_line(tmp_path, one_by_one):
-    """A refusal is no latency."""
+@pytest.mark.parametrize("settings", [{"rate_per_s": 30.0}, {"scenario": "single_stream", "seconds": 0.0}])
+def test_failed_queries_are_counted_by_kind_and_in_no_statistic(tmp_path, one_by_one, settings):
+    """Each third is refused: the run is kept, and its latencies are those of the others."""
+    answer, contents = one_by_one.routes["/completion"], []
+
+    def refuse(content):
+        contents.append(content)
+        return Reply({"error": "no slot"}, status=503) if len(contents) % 3 == 0 else answer(content)
+
+    one_by_one.routes["/completion"] = refuse
+    _, run = measured(tmp_path, one_by_one, queries=15, **settings)
+    generation = run.generation
+    assert generation.failures == {"http 503": generation.failed_queries}
+    assert generation.failed_queries >= 5
+    assert run.latency.count + generation.failed_queries >= 15
+    assert run.latency.min_ms >= SERVICE_MS
+
+
+def test_a_server_that_never_answers_is_one_line(tmp_path, one_by_one):
+    """With the kinds of its failures and the last reason."""
     answer, contents = one_by_one.routes["/completion"], []
 
     def refuse(content):
@@ -140,9 +160,19 @@ def test_a_server_that_fails_under_load_is_one_line(tmp_path, one_by_one):
         return Reply({"error": "no slot"}, status=503) if len(contents) > WARM_UP_MOST else answer(content)
 
     one_by_one.routes["/completion"] = refuse
-    with pytest.raises(MeasurementError, match="503: no slot") as refusal:
+    with pytest.raises(MeasurementError, match=r"http 503: \d+\).*503: no slot") as refusal:
         measured(tmp_path, one_by_one, rate_per_s=50.0, queries=20)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_busy_server_is_waited_for_as_long_as_it_asks(monkeypatch):
+    """Seven seconds of `Retry-After` are waited out; a million are not."""
+    waits_s = []
+    monkeypatch.setattr(generation_queries.time, "sleep", waits_s.append)
+    error = AnswerError("busy", kind="http 429", retry_after_s=7.0)
+    generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, error))
+    generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, AnswerError("busy", kind="http 429", retry_after_s=1e6)))
+    assert waits_s == [7.0, generation_queries.LONGEST_WAIT_S]
 
 
 def test_a_generator_of_one_context_has_no_users(tmp_path):

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli import compare_models
+from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.agent.quality.perplexity import Perplexity
 from edgemeter.agent.session import in_turn, session, turn_figures
 from tests.fixtures.record_factory import make_generation, make_generation_energy, make_latency, make_record
@@ -113,14 +114,21 @@ def test_other_lengths_are_not_compared(compare):
 
 
 def test_early_ends_are_counted_and_their_energy_is_not_compared(compare):
-    """Decoding is that of the whole queries; a side whose queries all ended early has none."""
-    comparison = compare(
-        lambda n: language_run(tpot_ms=10 + 0.01 * n, token_mj=9.0), lambda _: language_run(early=3, token_mj=9.0), rounds=3
-    )
-    assert "energy" in absent(comparison)
-    assert "9 of 192 queries of B ended early and are left out of its decoding" in comparison.contrasts[0].sentence
-    comparison = compare(lambda _: language_run(), lambda _: language_run(early=11, tpot=None), rounds=3)
-    assert absent(comparison)["tpot"] == "every query of B ended early"
+    """The time of a token is that of the tokens that came; shorter answers share their prompt's energy among fewer tokens."""
+    lengths = TokenLengths(min_tokens=3, p50_tokens=70.0, mean_tokens=64.0, max_tokens=128)
+    shorter = {"early": 3, "output_lengths": lengths, "token_mj": 9.0}
+    comparison = compare(lambda n: language_run(tpot_ms=10 + 0.01 * n, token_mj=9.0), lambda _: language_run(**shorter), rounds=3)
+    assert absent(comparison)["energy"] == "answers of 64 against 128 tokens on average are other work"
+    assert "tpot" not in absent(comparison)
+    assert comparison.contrasts[0].latency.ratio is None
+    assert "9 of 192 queries of B ended early" in comparison.contrasts[0].sentence
+
+
+def test_a_server_that_does_not_stream_has_no_rates_to_compare(compare):
+    """The reason is that of its record."""
+    unstreamed = {"ttft": None, "tpot": None, "streaming_reason": "it came in one piece"}
+    comparison = compare(lambda _: language_run(), lambda _: language_run(**unstreamed), rounds=3)
+    assert absent(comparison)["ttft"] == absent(comparison)["tpot"] == "it came in one piece"
 
 
 def test_a_server_that_counts_chunks_has_no_rate_of_tokens_to_compare(compare):

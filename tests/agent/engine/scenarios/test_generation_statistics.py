@@ -10,6 +10,7 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
     summarise_gaps,
     summarise_tpot,
     tpot_ns,
+    unstreamed_reason,
 )
 
 
@@ -26,36 +27,61 @@ def moments(*queries: list[int]) -> TokenMoments:
 def test_tpot_and_the_rates_follow_their_definitions():
     """(last - first) / (n - 1) a query; rates are ratios of sums, so that a slow query counts by its time."""
     two = moments([100, 110, 130], [200, 240, 280])
-    assert tpot_ns(two, 3).tolist() == [15, 40]
-    assert decode_tokens_per_s(two, 3) == pytest.approx(4 / (30 + 80) * 1e9)
+    assert tpot_ns(two).tolist() == [15, 40]
+    assert decode_tokens_per_s(two) == pytest.approx(4 / (30 + 80) * 1e9)
     assert prefill_tokens_per_s(two, 1000) == pytest.approx(1000 / 300 * 1e9)
 
 
-def test_a_query_that_ended_early_counts_for_ttft_alone():
-    """Its tokens are in no TPOT, no gap and no decode rate."""
-    three = moments([100, 110, 120], [100, 500], [100, 110, 120])
-    assert tpot_ns(three, 3).tolist() == [10, 10]
-    assert three.gaps_ns(3)[0].tolist() == [10, 10, 10, 10]
-    assert three.gaps_ns(3)[1].tolist() == [0, 0, 2, 2]
-    assert decode_tokens_per_s(three, 3) == pytest.approx(1e9 / 10)
-    assert three.complete(3).tolist() == [True, False, True]
+def test_answers_of_random_lengths_have_the_rate_at_which_their_tokens_came():
+    """A token every 20 ms, whatever the length: 50 a second, in the time per token and in the rate, and no query is left out."""
+    draw = np.random.default_rng(1)
+    step_ns = 20_000_000
+    lengths = draw.integers(1, 129, 200)
+    answers = moments(*((1_000_000_000 + step_ns * np.arange(length)).tolist() for length in lengths))
+    assert set(tpot_ns(answers).tolist()) == {step_ns}
+    assert decode_tokens_per_s(answers) == pytest.approx(50.0)
+    assert answers.gaps_ns()[0].size == lengths.sum() - 200
+    assert answers.ended_early(128) == np.count_nonzero(lengths < 128)
+    assert (answers.lengths().min_tokens, answers.lengths().mean_tokens) == (lengths.min(), pytest.approx(lengths.mean()))
 
 
 def test_one_token_has_no_tpot_and_no_gap():
     """A prefill alone is no decode."""
     alone = moments([100], [120])
-    assert summarise_tpot(alone, 1) is None
-    assert summarise_gaps(alone, 1) is None
-    assert decode_tokens_per_s(alone, 1) is None
+    assert summarise_tpot(alone) is None
+    assert summarise_gaps(alone) is None
+    assert decode_tokens_per_s(alone) is None
     assert alone.stamped_tokens_max() == 1
+    assert unstreamed_reason(alone, 100) is None
 
 
 def test_tokens_that_came_together_have_a_tpot_but_no_gaps():
-    """Gaps of zero are of the stream, not of the model."""
+    """Gaps of zero are of the stream, not of the model; the tokens of the first chunk came before its moment."""
     joined = moments([100, 100, 100, 130, 130], [100, 130, 130, 130, 160])
     assert joined.stamped_tokens_max() == 3
-    assert summarise_gaps(joined, 5) is None
-    assert summarise_tpot(joined, 5) is not None
+    assert summarise_gaps(joined) is None
+    assert tpot_ns(joined).tolist() == [15, 15]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+def test_the_size_of_chunks_does_not_change_the_time_of_a_token(chunk):
+    """A token takes 10 ms; a server that sends several at once sends them when the last of them is there."""
+    answers = moments(*[[1_000 + 10 * (chunk * (index // chunk + 1)) for index in range(40)] for _ in range(3)])
+    assert set(tpot_ns(answers).tolist()) == {10}
+    assert decode_tokens_per_s(answers) == pytest.approx(1e9 / 10)
+
+
+def test_an_answer_that_a_proxy_held_back_has_no_times_of_tokens():
+    """All of it after 2.5 s, within 2 ms; a stream of the same length, a long prompt with few tokens and a pure prefill are no such."""
+    ms = 1_000_000
+    held_back = moments(*[[2500 * ms + index * ms // 32 for index in range(64)] for _ in range(3)])
+    assert "63 tokens came within 1.97 ms after 2,500 ms" in unstreamed_reason(held_back, 512)
+    assert "in one piece" in unstreamed_reason(moments([500 * ms] * 32, [501 * ms] * 32), None)
+    streamed = moments(*[[500 * ms + 30 * ms * index for index in range(64)] for _ in range(3)])
+    assert unstreamed_reason(streamed, 512) is None
+    few_after_much = moments(*[[40_000 * ms + 100 * ms * index for index in range(8)] for _ in range(3)])
+    assert unstreamed_reason(few_after_much, 4096) is None
+    assert unstreamed_reason(moments(*[[40_000 * ms, 40_010 * ms]] * 3), 4096) is None
 
 
 def test_the_last_token_of_a_query_and_the_first_of_the_next_did_not_come_together():
@@ -70,7 +96,7 @@ def test_bounds_of_gaps_are_wider_where_queries_differ():
     for _ in range(40):
         levels = draw.normal(1_000_000, 100_000, 60)
         gaps = (levels[:, None] + draw.normal(0, 5_000, (60, 50))).astype(np.int64)
-        latency = summarise_gaps(moments(*np.cumsum(np.c_[np.full(60, 10_000_000), gaps], axis=1).tolist()), 51)
+        latency = summarise_gaps(moments(*np.cumsum(np.c_[np.full(60, 10_000_000), gaps], axis=1).tolist()))
         assert latency is not None
         assert latency.p50_low_ms is not None
         assert latency.p50_high_ms is not None
@@ -81,7 +107,7 @@ def test_bounds_of_gaps_are_wider_where_queries_differ():
 def test_gaps_of_few_queries_have_percentiles_without_bounds():
     """Ten queries cannot be resampled; what too few gaps support is refused."""
     few = moments(*([100 + 10 * index for index in range(12)] for _ in range(10)))
-    latency = summarise_gaps(few, 12)
+    latency = summarise_gaps(few)
     assert latency is not None
     assert latency.count == 110
     assert latency.p90_ms is not None

@@ -1,0 +1,137 @@
+"""The answer of a server to one query: its pieces stamped as they come, and counted as the server counts them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edgemeter.agent.base.errors import one_line
+from edgemeter.agent.generators import EMPTY_ANSWER, AnswerError, Ended, Generated, GeneratorAbilities, Limits, Stamp
+from edgemeter.agent.generators.server_dialects import Part
+
+_KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens")
+
+
+class ReceivedAnswer:
+    """The received part of one query's answer.
+
+    A piece with text is stamped as one token, or as those that its line counts. Where only the total is known, which comes last, the tokens
+    are shared out among the pieces when the answer has ended: its end is the last piece with text, however late the count comes.
+    """
+
+    def __init__(self, stamp: Stamp, limit: int) -> None:
+        self._stamp = stamp
+        self._most = limit
+        self._stamped = 0
+        # Characters of each stamped piece.
+        self._sizes: list[int] = []
+        self._pieces: list[str] = []
+        self._tokens: list[int] = []
+        self._last = Part()
+        self._is_counted_by_line = False
+        self._ends_with_first = False
+        self.is_done = False
+
+    @property
+    def output_tokens(self) -> int | None:
+        """The total that the server states."""
+        return self._last.output_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """The prompt tokens that the server took from its cache, as it states."""
+        return self._last.cached_tokens or 0
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the server states that it drafted tokens."""
+        return bool(self._last.drafted_tokens)
+
+    def take(self, part: Part) -> None:
+        """Stamp what is new in `part`; raises AnswerError if it is an error of the server, or more than was asked for."""
+        if part.error is not None:
+            raise AnswerError(
+                f"the server failed after {self._stamped} tokens: {one_line(part.error)}; read its log", kind="error in the stream"
+            )
+        self._is_counted_by_line |= part.total_tokens is not None
+        new = part.total_tokens - self._stamped if part.total_tokens is not None else int(part.has_output)
+        if new > 0:
+            if self._stamped + new > self._most:
+                raise TooLongError(f"the server sent more than the {self._most} tokens that were asked for: use another endpoint")
+            self._stamp(new)
+            self._stamped += new
+            self._ends_with_first = not self._sizes and part.ended is not None
+            self._sizes.append(len(part.text))
+        self._pieces.append(part.text)
+        self._tokens += part.tokens
+        reported = {name: value for name in _KEPT if (value := getattr(part, name)) is not None}
+        self._last = replace(self._last, **reported)
+
+    def check(self) -> None:
+        """Return when the answer is whole; raises AnswerError if it broke off, has no token, or more than were asked for."""
+        counted = self._last.output_tokens
+        if self._last.ended is None and not self.is_done:
+            raise AnswerError(
+                f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log", kind="stopped in the middle"
+            )
+        if counted is not None and counted > self._most:
+            raise TooLongError(f"the server counts {counted} tokens where {self._most} were asked for: use another endpoint")
+        if not self._stamped:
+            raise AnswerError(
+                "the server ended its answer without a token: check the model, and that the prompt is not empty to it", kind=EMPTY_ANSWER
+            )
+
+    def _shared_tokens(self) -> tuple[int, ...]:
+        """Return the tokens of each piece by the server's total; empty where each is what it was stamped as.
+
+        The token that ends a text shows none and is not timed. Others without a piece of their own are in the pieces by their length.
+        """
+        counted = self._last.output_tokens
+        shown = self._stamped + (self._last.ended in ("end_or_stop", "end_of_text"))
+        if counted is None or self._is_counted_by_line or self._stamped <= counted <= shown:
+            return ()
+        return shared_out(counted, self._sizes)
+
+    def generated(self, abilities: GeneratorAbilities, limits: Limits) -> Generated:
+        """Return the answer; raises AnswerError if the server told its count when it was loaded, and not now."""
+        last = self._last
+        if abilities.counts == "usage" and last.output_tokens is None:
+            raise AnswerError(
+                "the server left out how many tokens it generated, which it told before: ask again, or read its log", kind="no count"
+            )
+        end_or_stop: Ended = "stop" if limits.stops else "end_of_text"
+        ended: Ended = end_or_stop if last.ended == "end_or_stop" else last.ended or "length"
+        stamped_tokens = self._shared_tokens()
+        output_tokens = sum(stamped_tokens) or self._stamped
+        return Generated(
+            tokens=tuple(self._tokens) if len(self._tokens) == self._stamped else (),
+            text="".join(self._pieces),
+            ended=ended,
+            prompt_tokens=last.prompt_tokens,
+            output_tokens=output_tokens,
+            cached_tokens=last.cached_tokens,
+            own=last.own,
+            stamped_tokens=stamped_tokens,
+            drafted_tokens=last.drafted_tokens,
+            accepted_tokens=last.accepted_tokens,
+            unstreamed=_ONE_PIECE if self._ends_with_first and self._most > 1 and last.output_tokens != 1 else None,
+        )
+
+
+class TooLongError(AnswerError):
+    """The server sent more tokens than were asked for: it does not know the field that limits them."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="too many tokens")
+
+
+def shared_out(tokens: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return so many tokens shared out among pieces of these sizes, in proportion; the first and the last have one at least."""
+    total = sum(sizes)
+    if len(sizes) == 1 or not total:
+        return (*[0] * (len(sizes) - 1), tokens) if len(sizes) > 1 else (tokens,)
+    reached = [round(tokens * sum(sizes[: index + 1]) / total) for index in range(len(sizes))]
+    # Both ends are moments of tokens.
+    reached = [min(max(count, 1), max(tokens - 1, 1)) for count in reached[:-1]] + [tokens]
+    return tuple(count - before for before, count in zip([0, *reached], reached, strict=False))
+
+
+_ONE_PIECE = "the server answers in one piece: it, or a proxy before it, does not stream"
