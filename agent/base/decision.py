@@ -19,6 +19,7 @@ ONE_DAY = "one day"  # Why nothing is settled by runs of one day: the next day's
 # The two answers of a language model, by the names of their figures; what its quality is called, stated with both values.
 _RATES = {"ttft": "prefills", "tpot": "decodes"}
 _TEXT_QUALITY = ("perplexity", "bits per byte")
+CORRECT_ANSWER = "energy per correct answer"
 _ROUNDING = 1e-9  # 0.625 - 0.620 is a little more than 0.005 to a computer.
 
 
@@ -126,28 +127,45 @@ class Pick(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, str]
 
 
-def pick(first: str, changes: Mapping[str, Sequence[Difference]], kept_accuracy: float, refused: Mapping[str, str]) -> Pick:
-    """Return which one to take: of those that keep so much (a ratio) of the first's accuracy, the fastest.
+def pick(
+    first: str,
+    changes: Mapping[str, Sequence[Difference]],
+    kept_accuracy: float,
+    refused: Mapping[str, str],
+    most_perplexity: float = math.inf,
+) -> Pick:
+    """Return which one to take: of those that keep so much (a ratio) of the first's accuracy, the fastest; of language models in decoding.
 
     Of several that are as fast, as far as their intervals show, it is one with the best accuracy (within what matters), of these the one
-    with the least energy where all have one, else the lowest latency. `changes` are those of each other one against the first; `refused`
-    are out for another reason, by name.
+    with the least energy where all have one (per correct answer before per token), else the fastest. `changes` are those of each other one
+    against the first; `refused` are out for another reason, by name; so is a perplexity above `most_perplexity` times the first's.
     """
     figures = {name: {diff.figure: diff for diff in differences} for name, differences in changes.items()}
-    refused = {**{name: reason for name, of in figures.items() if (reason := _why_refused(of.get("accuracy"), kept_accuracy))}, **refused}
-    compared = {first: {}, **{name: of for name, of in figures.items() if _ratio(of, "latency") is not None}}
+    reasons = {name: _why_refused(of.get("accuracy"), kept_accuracy) or _why_perplexed(of, most_perplexity) for name, of in figures.items()}
+    refused = {**{name: reason for name, reason in reasons.items() if reason}, **refused}
+    speed = "tpot" if any("tpot" in of for of in figures.values()) else "latency"
+    compared = {first: {}, **{name: of for name, of in figures.items() if _ratio(of, speed) is not None}}
     eligible = {name: of for name, of in compared.items() if name not in refused}
     if not eligible:
         return Pick(name=None, rivals=(), refused=refused)
     matters = max((of["accuracy"].matters for of in figures.values() if "accuracy" in of), default=0.0)
-    fastest = min(eligible, key=lambda name: _ratio(eligible[name], "latency") or 1.0)
-    reach = _bounds(eligible[fastest])[1]
-    rivals = [name for name, of in eligible.items() if name == fastest or _bounds(of)[0] <= reach]
+    fastest = min(eligible, key=lambda name: _ratio(eligible[name], speed) or 1.0)
+    reach = _bounds(eligible[fastest], speed)[1]
+    rivals = [name for name, of in eligible.items() if name == fastest or _bounds(of, speed)[0] <= reach]
     best_gain = max(_accuracy_gain(eligible[name]) for name in rivals)
     accurate = [name for name in rivals if _accuracy_gain(eligible[name]) >= best_gain - matters]
-    cost = "energy" if all(name == first or _ratio(eligible[name], "energy") is not None for name in accurate) else "latency"
+    costs = (CORRECT_ANSWER, "energy", speed)
+    cost = next((cost for cost in costs if all(name == first or _ratio(eligible[name], cost) is not None for name in accurate)), speed)
     name = min(accurate, key=lambda name: _ratio(eligible[name], cost) or 1.0)
     return Pick(name=name, rivals=tuple(rival for rival in rivals if rival != name), refused=refused)
+
+
+def _why_perplexed(of: Mapping[str, Difference], most_ratio: float) -> str:
+    """Return why a perplexity (by the byte where tokens differ) rules its model out; empty where it does not, or there is none."""
+    diff = next((of[figure] for figure in _TEXT_QUALITY if figure in of), None)
+    if diff is None or diff.change is None or diff.change <= most_ratio:
+        return ""
+    return f"{diff.figure} {significant(diff.b, 4)} is {significant(diff.change)} times {significant(diff.a, 4)}, above {most_ratio:g}"
 
 
 def _why_refused(accuracy: Difference | None, kept_accuracy: float) -> str:
@@ -166,11 +184,11 @@ def _ratio(of: Mapping[str, Difference], figure: str) -> float | None:
     return of[figure].change if figure in of else None
 
 
-def _bounds(of: Mapping[str, Difference]) -> Bounds:
-    """Return the interval of the latency's ratio: 1 for the first, without end where it is not judged."""
-    if "latency" not in of:
+def _bounds(of: Mapping[str, Difference], speed: str) -> Bounds:
+    """Return the interval of the ratio of latency or TPOT: 1 for the first, without end where it is not judged."""
+    if speed not in of:
         return 1.0, 1.0
-    low, high = of["latency"].low, of["latency"].high
+    low, high = of[speed].low, of[speed].high
     return (0.0, math.inf) if low is None or high is None else (low, high)
 
 
@@ -192,7 +210,7 @@ def _claim(diff: Difference, change: float, other: str) -> str:
     if diff.figure == "accuracy":
         return _accuracy_claim(diff, change, (low, high), other)
     doubt = _perhaps(diff, (low, high), "ratio", percent(diff.matters))
-    if diff.figure == "energy":
+    if diff.figure in ("energy", CORRECT_ANSWER):
         return _energy_claim(diff, change, (low, high), other, doubt)
     if verb := _RATES.get(diff.figure):
         fast = f"as fast as {other} within {percent(diff.matters)}" if diff.state == "alike" else f"{significant(1 / change)} times as fast"
@@ -222,7 +240,7 @@ def _accuracy_claim(diff: Difference, change: float, bounds: Bounds, other: str)
 
 def _energy_claim(diff: Difference, change: float, bounds: Bounds, other: str, doubt: str) -> str:
     low, high = bounds
-    energy = "energy a token" if diff.unit == "mJ/token" else "energy"
+    energy = "energy a correct answer" if diff.figure == CORRECT_ANSWER else "energy a token" if diff.unit == "mJ/token" else "energy"
     if diff.state == "alike":
         return f"costs as much {energy} as {other} within {percent(diff.matters)}{f' ({diff.note})' if diff.note else ''}"
     if change >= 2:

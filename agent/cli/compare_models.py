@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from edgemeter.agent.base import config, decision
 from edgemeter.agent.base.command_group import typed
@@ -18,7 +19,7 @@ from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, case_options, power_option
+from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, power_option
 from edgemeter.agent.cli.run_plan import expectation
 from edgemeter.agent.contract.suite import Case, Suite, is_model_file
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.contract.record import RunRecord
     from edgemeter.agent.session.in_turn import MeasuredInTurn
     from edgemeter.agent.session.pairs import PairJudgement
+    from edgemeter.agent.session.turn_figures import Side
 
 _TOKENS = {"type": click.IntRange(1, 1 << 20)}  # One length for a side: a sweep would be several cases.
 MOST_MODELS = 26  # They are called A to Z.
@@ -42,6 +44,9 @@ MOST_MODELS = 26  # They are called A to Z.
 )  # fmt: skip
 @matters_option
 @case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, prompt_tokens=_TOKENS, output_tokens=_TOKENS)
+@click.option(
+    "--kv-type", "kv_types", type=CommaSeparated(click.STRING), help="Measure each .gguf model with each of these caches: f16,q8_0,q4_0."
+)
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
 @power_option
 @save_option
@@ -61,20 +66,21 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
 
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
         comparison = measure_cases(cases_of(models, options), runs, matters, keep, options, note)
-        if not print_data(form, comparison, rows="sides"):
+        if not print_data(form, msgspec.to_builtins(comparison) | {"pick": comparison.pick}, rows="sides"):
             show(comparison, console_for(form))
         stop_if_interrupted(comparison)
 
 
 def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> list[Case]:
     """Return the cases of models (paths, names, or suites of one case); raises ConfigError if a model or an option is wrong."""
-    if not 2 <= len(models) <= MOST_MODELS:
+    if not 2 <= len(models) * len(options.get("kv_types") or "1") <= MOST_MODELS:
         raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
     if results := [path for path in models if _is_result(path)]:
         raise ConfigError(
             f"{str(results[0])!r} is not a model: compare models with models, or results with results (`edgemeter run --output`)"
         )
-    return [run_session.single_case(path, options) for path in models]
+    caches = [{**(options["options"] or {}), "kv_type": kv_type} for kv_type in options.get("kv_types") or ()] or [options["options"]]
+    return [run_session.single_case(path, {**options, "options": cache}) for path in models for cache in caches]
 
 
 def check_cases(cases: Sequence[Case], options: Mapping[str, Any]) -> Mapping[int, EdgemeterError]:
@@ -150,12 +156,40 @@ def _is_result(path: Path) -> bool:
 
 
 def show(comparison: "MeasuredInTurn", console: "Console") -> None:
-    """Print a sentence for each side but the first, a row for each, what does not count, is missing or doubtful, and where it holds."""
-    for contrast in comparison.contrasts:
-        print_text(console, f"{contrast.sentence}.", "bold")
+    """Print a sentence, a row for each side, what is out, does not count, is missing or doubtful, and where it holds.
+
+    The sentence is how the second of two is beside the first; of more it states which to take, and the others' follow the table.
+    """
+    sentences = [f"{contrast.sentence}." for contrast in comparison.contrasts]
+    is_pair = len(comparison.sides) == 2
+    first, *further = sentences if is_pair else [pick_text(comparison), *sentences]
+    print_text(console, first, "bold")
     console.print(sides_table(comparison, console.width))
-    for line in (*notes_of(comparison), elsewhere(comparison.runs[0])):
+    out = [] if is_pair else [f"{name} is out: {reason}" for name, reason in comparison.pick.refused.items()]
+    for line in (*further, *out, *notes_of(comparison), elsewhere(comparison.runs[0])):
         print_text(console, line)
+
+
+def pick_text(comparison: "MeasuredInTurn") -> str:
+    """Return which side to take in one sentence, with what speaks for it, and what is as fast."""
+    from edgemeter.agent.contract.record_accuracy import GATE_RATIO
+    from edgemeter.agent.quality.gate import HIGHEST_PERPLEXITY_RATIO
+
+    choice = comparison.pick
+    if choice.name is None:
+        return "take none: every one is out"
+    labels = {side.name: side.label for side in comparison.sides}
+    sentences = {contrast.name: contrast.sentence for contrast in comparison.contrasts}
+    reason = sentences.get(choice.name, "no other is clearly faster")
+    rivals = f"; not clearly slower: {', '.join(choice.rivals)}" if choice.rivals else ""
+    first = comparison.sides[0].name
+    gates = {
+        "accuracy": f"keeps {decision.percent(GATE_RATIO)} of {first}'s accuracy",
+        "perplexity": f"has at most {HIGHEST_PERPLEXITY_RATIO:g} times {first}'s perplexity",
+    }
+    scored = {difference.figure for contrast in comparison.contrasts for difference in contrast.differences}
+    allowed = " and ".join(text for figure, text in gates.items() if figure in scored)
+    return f"take {choice.name}, {labels[choice.name]}: {reason}{rivals}{f'; what {allowed} is allowed' if allowed else ''}."
 
 
 def stop_if_interrupted(comparison: "MeasuredInTurn") -> None:
@@ -194,37 +228,47 @@ def sides_table(comparison: "MeasuredInTurn", width: int, *further: TableColumn)
 def _query_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> list[TableColumn]:
     """Return the columns of models of one call; `changed` gives the changes of a figure against the first, side by side."""
     sides = comparison.sides
-    metrics = {side.accuracy_metric for side in sides if side.accuracy_metric}
-    accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
     intervals = ["-" if side.low_ms is None or side.high_ms is None else span(side.low_ms, side.high_ms) for side in sides]
     return [
         TableColumn("p50 ms", [plain_digits(side.median_ms) for side in sides]),
         TableColumn("95%", intervals, rank=1),
         TableColumn("", changed("latency")),
-        TableColumn(accuracy, ["-" if side.accuracy_value is None else f"{side.accuracy_value:.4f}" for side in sides]),
-        TableColumn("", changed("accuracy")),
+        *_accuracy_columns(sides, changed),
         TableColumn("mJ gross", [plain_digits(side.gross_mj) for side in sides]),
         TableColumn("", changed("energy")),
         TableColumn("peak MB", [plain_digits(side.peak_mb, 3) for side in sides], rank=2),
     ]
 
 
+def _accuracy_columns(sides: Sequence["Side"], changed: Callable[[str], list[str]]) -> list[TableColumn]:
+    metrics = {side.accuracy_metric for side in sides if side.accuracy_metric}
+    accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
+    return [
+        TableColumn(accuracy, ["-" if side.accuracy_value is None else f"{side.accuracy_value:.4f}" for side in sides]),
+        TableColumn("", changed("accuracy")),
+    ]
+
+
 def _text_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> list[TableColumn]:
     """Return the columns of language models: their figures, each followed by its change where it is compared; quality; memory."""
-    from edgemeter.agent.session.turn_figures import TEXT_FIGURES, TOKEN_ENERGY
+    from edgemeter.agent.session.turn_figures import CORRECT_ENERGY, TEXT_FIGURES, TOKEN_ENERGY
 
     sides = comparison.sides
     columns: list[TableColumn] = []
+    names = {TOKEN_ENERGY: "energy", CORRECT_ENERGY: decision.CORRECT_ANSWER}
     for entry in TEXT_FIGURES:
-        if "terminal" in entry.views or entry.choice == TOKEN_ENERGY:
-            heading, name = ("mJ/token", "energy") if entry.choice == TOKEN_ENERGY else (entry.heading, entry.choice)
+        is_scored = entry.choice != CORRECT_ENERGY or any(entry.choice in side.text_figures for side in sides)
+        if ("terminal" in entry.views or entry.choice == TOKEN_ENERGY) and is_scored:
+            heading = "mJ/token" if entry.choice == TOKEN_ENERGY else entry.heading
+            name = names.get(entry.choice, entry.choice)
             columns += [
                 TableColumn(heading, [plain_digits(side.text_figures.get(entry.choice)) for side in sides]),
                 TableColumn("", changed(name)),
             ]
     perplexities = [plain_digits(side.perplexity.value if side.perplexity else None) for side in sides]
     peaks = [plain_digits(side.peak_mb, 3) for side in sides]
-    return [*columns, TableColumn("perplexity", perplexities), TableColumn("peak MB", peaks, rank=2)]
+    answered = _accuracy_columns(sides, changed) if any(side.accuracy_metric for side in sides) else []
+    return [*columns, TableColumn("perplexity", perplexities), *answered, TableColumn("peak MB", peaks, rank=2)]
 
 
 def notes_of(comparison: "MeasuredInTurn") -> list[str]:

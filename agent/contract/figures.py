@@ -244,6 +244,15 @@ def _net_mj(run: RunRecord) -> float | None:
     return run.energy.net_mj if run.energy is not None and run.energy.net_state == "resolved" else None
 
 
+def _correct_answer_mj(run: RunRecord) -> float | None:
+    """Return the energy of all queries by those that were answered right: of a metric that counts right answers, and where any is right."""
+    if run.generation is None or run.energy is None or run.accuracy is None:
+        return None
+    if run.accuracy.metric not in RIGHT_ANSWERS or run.accuracy.value <= 0:
+        return None
+    return run.energy.gross_mj / run.accuracy.value
+
+
 def _duty_cycle_ratio(run: RunRecord) -> float | None:
     """Return the share of the timed part in which the model was at work: the rest is the agent's own time, or waiting for queries."""
     if run.load is not None and run.load.target_per_s is not None:
@@ -256,6 +265,8 @@ def _duty_cycle_ratio(run: RunRecord) -> float | None:
     return ratio if ratio <= 1.0 else None
 
 
+# Metrics whose value is the share of items that are answered right.
+RIGHT_ANSWERS = frozenset({"exact_match", "accuracy"})
 TOO_FEW_QUERIES = "too few queries for a median"
 NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
@@ -385,6 +396,12 @@ FIGURES: tuple[Figure, ...] = (
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),
     _token_energy("prefill", "prefill_token.gross_mj", "energy per prompt token, gross"),
     _token_energy("decode", "decode_token.gross_mj", "energy per decoded token, gross"),
+    Figure(
+        "energy per correct answer, gross", "mJ/correct", "mJ", "energy", "lower", of=_correct_answer_mj,
+        reads=("generation", "energy.gross_mj", "accuracy.metric", "accuracy.value"), name="energy_correct_answer_gross_mj",
+        choice="energy-correct", is_text_model_only=True, why_absent="no energy, or no answer that can be right",
+        views=_views("run compare terminal influx csv paper"),
+    ),
     Figure(
         "highest temperature", "Hottest °C", "°C", "conditions", None, of=lambda run: hottest_c([run]), reads=("conditions",),
         name="temperature_max_c", key="temperature_c", views=_views("runs chart csv canary"),

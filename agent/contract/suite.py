@@ -227,8 +227,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         # In a folder that is one model, the folder has its name.
         name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
         tokens = "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
+        cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
         role = "(reference)" if self.role == "reference" else ""
-        return " ".join(filter(None, (name, self.runtime, self.backend, f"{self.threads} thread{'s' * (self.threads > 1)}", tokens, role)))
+        return " ".join(
+            filter(None, (name, self.runtime, self.backend, f"{self.threads} thread{'s' * (self.threads > 1)}", tokens, cache, role))
+        )
 
 
 @dataclass(frozen=True, slots=True)

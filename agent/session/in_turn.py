@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base import run_statistics
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
-from edgemeter.agent.base.decision import Difference, decide, decide_accuracy, difference, sentence
+from edgemeter.agent.base.decision import Difference, Pick, decide, decide_accuracy, difference, pick, sentence
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.metrics import metric_name
@@ -19,15 +19,16 @@ from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Accuracy
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.engine import job
 from edgemeter.agent.power import PowerSensor
+from edgemeter.agent.quality.gate import HIGHEST_PERPLEXITY_RATIO
 from edgemeter.agent.quality.perplexity import Perplexity
 from edgemeter.agent.session import session, turn_figures
 from edgemeter.agent.session.hopeless import by_reason, has_failed, refusals
 from edgemeter.agent.session.pairs import PairJudgement, expected_end, is_settled, judge_pairs
-from edgemeter.agent.session.turn_figures import QUERY, TEXT_FIGURES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms
+from edgemeter.agent.session.turn_figures import CORRECT_ENERGY, QUERY, TEXT_FIGURES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms
 
 # The round that scores accuracy; its latency does not count, because scoring parts its runs.
 SCORING = 0
@@ -73,6 +74,12 @@ class MeasuredInTurn(msgspec.Struct, frozen=True, kw_only=True):
     most_runs: int = 0
     is_interrupted: bool = False
     invalid: dict[str, str] = {}
+
+    @property
+    def pick(self) -> Pick:
+        """The side to take; one whose scored run is invalid is refused, and so is one below the gates of accuracy or perplexity."""
+        changes = {contrast.name: contrast.differences for contrast in self.contrasts}
+        return pick(self.sides[0].name, changes, GATE_RATIO, self.invalid, HIGHEST_PERPLEXITY_RATIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +155,11 @@ class _Tally:
         return self.has_scoring and number == SCORING
 
     def scored(self, side: int) -> RunRecord | EdgemeterError | None:
-        """Return what came of the run that was scored, None where none was to be."""
-        return next((run.outcome for run in self.runs if self.is_scoring(run.round) and run.side == side), None)
+        """Return what came of the run that was scored, None where none was to be; a language model's answers are scored in every run."""
+        if self.has_scoring:
+            return next((run.outcome for run in self.runs if self.is_scoring(run.round) and run.side == side), None)
+        newest = next((run.outcome for run in reversed(self.runs) if run.is_sound and run.side == side), None)
+        return newest if isinstance(newest, RunRecord) and newest.generation and newest.accuracy else None
 
 
 class _Turns(Sequence[tuple[Case, int]]):
@@ -342,11 +352,14 @@ def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters)
     pairs, first, contender = tally.pairs(side), sides[0], sides[side]
     ratios = {figure.name: tally.log_ratios(side, figure) for figure in tally.figures}
     judgements = {name: judge_pairs(logs, matters.ratio) if logs else None for name, logs in ratios.items()}
-    differences = [_of_figure(figure, judgements[figure.name], pairs[-1], (first, contender), matters.ratio) for figure in tally.figures]
+    has_answers = isinstance(tally.scored(0), RunRecord) and isinstance(tally.scored(side), RunRecord)
+    figures = [figure for figure in tally.figures if has_answers or figure.choice != CORRECT_ENERGY]
+    differences = [_of_figure(figure, judgements[figure.name], pairs[-1], (first, contender), matters.ratio) for figure in figures]
     doubts = _why_doubt(tally, sides, side)
     if tally.texts:
         scores, names = (tally.texts[0], tally.texts[side]), (first.name, contender.name)
         differences.append(turn_figures.perplexity_difference(scores, pairs[-1]))
+        differences += [_of_accuracy(tally, sides, side, matters.accuracy)] if has_answers else []
         doubts = [*turn_figures.text_doubts(pairs, names, scores), *doubts]
     else:
         differences.insert(1, _of_accuracy(tally, sides, side, matters.accuracy))

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from edgemeter.agent.base.decision import Bounds, Difference, decide, difference
+from edgemeter.agent.base.decision import CORRECT_ANSWER, Bounds, Difference, decide, difference
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO
 from edgemeter.agent.base.statistics import student_quantile
@@ -24,7 +24,7 @@ from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity
 
 # The figures of language models by what they are called in a comparison, in its order; the names are those of options.
-TTFT, TPOT, TOKEN_ENERGY = "ttft", "tpot", "energy-output-token"
+TTFT, TPOT, TOKEN_ENERGY, CORRECT_ENERGY = "ttft", "tpot", "energy-output-token", "energy-correct"
 Pair = tuple[RunRecord, RunRecord]
 NO_TEXT = "no text was named: --text FILE"
 TEXT_FIGURES: tuple[Figure, ...] = tuple(entry for entry in FIGURES if entry.is_text_model_only)
@@ -68,6 +68,8 @@ class TurnFigure:
             return ""
         if first.scenario != other.scenario:
             return f"queries arrive in other ways ({other.scenario} against {first.scenario})"
+        if self.choice == CORRECT_ENERGY:
+            return "" if scored_by(first) == scored_by(other) else "they answered other questions"
         return _why_other_work(self.choice, first.generation, other.generation)
 
     def of_side(self, side: Side) -> float | None:
@@ -89,6 +91,12 @@ class TurnFigure:
             if self.choice == TTFT and generation is not None and generation.streaming_reason:
                 return generation.streaming_reason
         return "no round has it on both sides"
+
+
+def scored_by(run: RunRecord) -> tuple[str, int, str] | None:
+    """Return metric, number and hash of the items that a run was scored on; None where it was not."""
+    accuracy = run.accuracy
+    return None if accuracy is None else (accuracy.metric, accuracy.images, accuracy.dataset_sha256)
 
 
 def p50_ms(run: RunRecord) -> float | None:
@@ -125,6 +133,7 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
         TurnFigure(TTFT, "ms", by_choice[TTFT].value, TTFT),
         TurnFigure(TPOT, "ms", by_choice[TPOT].value, TPOT),
         TurnFigure("energy", "mJ/token", measured_only(by_choice[TOKEN_ENERGY].value), TOKEN_ENERGY),
+        TurnFigure(CORRECT_ANSWER, "mJ", measured_only(by_choice[CORRECT_ENERGY].value), CORRECT_ENERGY),
     )
 
 

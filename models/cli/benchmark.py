@@ -15,7 +15,6 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_op
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgemeter.agent.base.decision import Pick
     from edgemeter.agent.session.in_turn import MeasuredInTurn
     from edgemeter.models.cli.board_formats import BoardFormats
 
@@ -80,11 +79,10 @@ def benchmark(model: str, out: Path, runs: int, matters: float, *, form: Format 
     cases = [case for number, case in enumerate(suite.cases) if number not in refused][: compare_models.MOST_MODELS]
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
         comparison = compare_models.measure_cases(cases, runs, matters, keep, options, note)
-        choice = pick_of(comparison)
         files = {name: str(path) for name, path in converted_files.written.items()}
-        document = {"pick": choice, "files": files, "not_converted": converted_files.reasons, "comparison": comparison}
+        document = {"pick": comparison.pick, "files": files, "not_converted": converted_files.reasons, "comparison": comparison}
         if not print_data(form, document):
-            show(comparison, choice, [path for path, _ in candidates], converted_files, console_for(form))
+            show(comparison, [path for path, _ in candidates], converted_files, console_for(form))
         note(f"the converted files are in {str(out.resolve())!r}" if converted_files.written else None)
         compare_models.stop_if_interrupted(comparison)
 
@@ -96,46 +94,21 @@ def _suite_of(candidates: Sequence[tuple[Path, str | None]], options: Mapping[st
     return Suite("benchmark", tuple(run_session.single_case(path, {**options, "runtime": runtime}) for path, runtime in candidates))
 
 
-def pick_of(comparison: "MeasuredInTurn") -> "Pick":
-    """Return which side to take; one whose scored run is invalid is refused."""
-    from edgemeter.agent.base.decision import pick
-    from edgemeter.agent.contract.record_accuracy import GATE_RATIO
-
-    changes = {contrast.name: contrast.differences for contrast in comparison.contrasts}
-    return pick(comparison.sides[0].name, changes, GATE_RATIO, comparison.invalid)
-
-
-def show(comparison: "MeasuredInTurn", choice: "Pick", paths: Sequence[Path], converted_files: "BoardFormats", console: "Console") -> None:
+def show(comparison: "MeasuredInTurn", paths: Sequence[Path], converted_files: "BoardFormats", console: "Console") -> None:
     """Print the pick with its reason, a row for each format, what is out and why, and where it holds."""
     from edgemeter.agent.base.terminal import TableColumn, print_text
     from edgemeter.agent.cli import compare_models
     from edgemeter.agent.contract import model_file
 
-    print_text(console, pick_text(comparison, choice))
+    print_text(console, compare_models.pick_text(comparison))
     sizes = [sum(part.stat().st_size for part in model_file.parts(path)) / 1e6 for path in paths]
     file_mb = TableColumn("file MB", [f"{size_mb:.3g}" for size_mb in sizes], rank=1)
     console.print(compare_models.sides_table(comparison, console.width, file_mb))
-    for name, reason in choice.refused.items():
+    for name, reason in comparison.pick.refused.items():
         print_text(console, f"{name} is out: {reason}")
     for line in (*compare_models.notes_of(comparison), *(f"no {text}" for text in _not_converted(converted_files))):
         print_text(console, line)
     print_text(console, compare_models.elsewhere(comparison.runs[0]))
-
-
-def pick_text(comparison: "MeasuredInTurn", choice: "Pick") -> str:
-    """Return which one to take in one sentence, with what speaks for it, and what is as fast."""
-    from edgemeter.agent.base.decision import percent
-    from edgemeter.agent.contract.record_accuracy import GATE_RATIO
-
-    if choice.name is None:
-        return "take none: every one is out"
-    labels = {side.name: side.label for side in comparison.sides}
-    sentences = {contrast.name: contrast.sentence for contrast in comparison.contrasts}
-    reason = sentences.get(choice.name, "no other is clearly faster")
-    rivals = f"; not clearly slower: {', '.join(choice.rivals)}" if choice.rivals else ""
-    is_scored = any(difference.figure == "accuracy" for contrast in comparison.contrasts for difference in contrast.differences)
-    allowance = f"; what keeps {percent(GATE_RATIO)} of {comparison.sides[0].name}'s accuracy is allowed" if is_scored else ""
-    return f"take {choice.name}, {labels[choice.name]}: {reason}{rivals}{allowance}."
 
 
 def _not_converted(converted_files: "BoardFormats") -> list[str]:

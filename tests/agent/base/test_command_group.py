@@ -41,6 +41,7 @@ def test_an_unknown_command_is_wrong_usage():
 @click.option("--save/--no-save", default=True)
 @click.option("--fast", is_flag=True)
 @click.option("--runs", default=3)
+@click.option("--option", multiple=True, callback=lambda _context, _param, words: dict(word.split("=") for word in words))
 def measure_models(**_: object) -> None:
     """Print how to type it again."""
     click.echo(typed())
@@ -48,5 +49,5 @@ def measure_models(**_: object) -> None:
 
 def test_a_command_is_typed_again_with_the_long_names_of_its_options():
     """Those of the documentation; defaults are left out."""
-    printed = CliRunner().invoke(measure_models, ["a b.onnx", "-d", "photos", "--fast", "c.onnx"]).output
-    assert printed == "measure-models 'a b.onnx' c.onnx --data photos --fast\n"
+    printed = CliRunner().invoke(measure_models, ["a b.onnx", "-d", "photos", "--fast", "c.onnx", "--option", "kv_type=q8_0"]).output
+    assert printed == "measure-models 'a b.onnx' c.onnx --data photos --fast --option kv_type=q8_0\n"

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli import compare_models
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.agent.quality.perplexity import Perplexity
 from edgemeter.agent.session import in_turn, session, turn_figures
@@ -18,8 +19,8 @@ BENCH = in_turn.Bench(session.DeviceIdentity("bench", "lab"), {}, "no sensor her
 TEXT = {"rule": "llama-perplexity", "context_tokens": 512, "bos_token": 1, "chunks": 4, "counted_tokens": 1020, "text_sha256": "a" * 64}
 
 
-def language_run(ttft_ms=100.0, tpot_ms=10.0, tokenizer="b" * 64, early=0, token_mj=None, **changes):
-    """Return a record of a language model; with an energy of `token_mj` a token."""
+def language_run(ttft_ms=100.0, tpot_ms=10.0, tokenizer="b" * 64, early=0, token_mj=None, accuracy=None, **changes):
+    """Return a record of a language model; with an energy of `token_mj` a token, and what its answers scored."""
     fields = {
         "ttft": msgspec.structs.replace(make_latency(), p50_ms=ttft_ms),
         "tpot": msgspec.structs.replace(make_latency(), p50_ms=tpot_ms),
@@ -30,7 +31,12 @@ def language_run(ttft_ms=100.0, tpot_ms=10.0, tokenizer="b" * 64, early=0, token
     model = msgspec.structs.replace(generation.model, tokenizer_sha256=tokenizer)
     generation = msgspec.structs.replace(generation, model=model)
     energy = {} if token_mj else {"energy": None, "energy_reason": "no sensor here"}
-    return make_record(generation=generation, latency=make_latency(p50_ms=ttft_ms + 127 * tpot_ms), **energy)
+    return make_record(generation=generation, latency=make_latency(p50_ms=ttft_ms + 127 * tpot_ms), accuracy=accuracy, **energy)
+
+
+def exact_match(value):
+    """Return the accuracy of answers to the same questions."""
+    return Accuracy(metric="exact_match", value=value, images=50, dataset_sha256="c" * 64, low=value - 0.05, high=value + 0.05)
 
 
 def scored(value, losses, **changes):
@@ -168,3 +174,39 @@ def test_a_language_model_is_not_compared_with_another_kind(compare):
     settings = ({}, {"prompt_tokens": None, "output_tokens": None})
     with pytest.raises(ConfigError, match=r"generates text and side1.* does not: compare language models with"):
         compare(lambda _: language_run(), lambda _: language_run(), settings=settings)
+
+
+def test_the_same_energy_for_fewer_right_answers_costs_more_per_right_one(compare):
+    """Half of the questions answered against two fifths, a request of the same energy: a quarter more energy a right answer."""
+    comparison = compare(*[lambda _, v=v: language_run(token_mj=9.0, accuracy=exact_match(v)) for v in (0.5, 0.4)], rounds=3)
+    figures = {entry.figure: entry for entry in comparison.contrasts[0].differences}
+    correct = figures["energy per correct answer"]
+    assert (correct.change, correct.a) == (pytest.approx(1.25), pytest.approx(comparison.sides[0].gross_mj / 0.5))
+    assert "costs 25.0% more energy a correct answer" in comparison.contrasts[0].sentence
+    assert figures["accuracy"].change == pytest.approx(-0.1)
+
+
+def test_other_questions_are_no_reason_to_compare_the_energy_of_an_answer(compare):
+    """Scored on other items, a right answer is other work."""
+    other = msgspec.structs.replace(exact_match(0.4), dataset_sha256="d" * 64)
+    comparison = compare(
+        lambda _: language_run(token_mj=9.0, accuracy=exact_match(0.5)), lambda _: language_run(token_mj=9.0, accuracy=other), rounds=2
+    )
+    assert absent(comparison)["energy per correct answer"] == "they answered other questions"
+
+
+def test_of_three_quantisations_the_fastest_is_taken_that_keeps_the_perplexity(compare):
+    """The smallest decodes fastest, but its perplexity is a tenth above the first's: the one between is taken, in one sentence."""
+    losses = [(0.40, 0.41), (0.41, 0.42), (0.50, 0.51)]
+    comparison = compare(
+        *[lambda _, ms=ms: language_run(100.0, ms, token_mj=ms) for ms in (13.0, 10.0, 8.0)],
+        scores=[scored(value, chunks) for value, chunks in zip((10.0, 10.1, 11.0), losses, strict=True)],
+        rounds=3,
+    )
+    out = io.StringIO()
+    compare_models.show(comparison, Console(file=out, width=220))
+    first, *_ = out.getvalue().splitlines()
+    assert first.startswith("take B, side1")
+    assert "decodes 1.30 times as fast" in first
+    assert comparison.pick.refused == {"C": "perplexity 11.00 is 1.10 times 10.00, above 1.05"}
+    assert "C is out: perplexity 11.00" in out.getvalue()

@@ -165,7 +165,7 @@ def test_the_pick_comes_first_and_what_is_out_below_the_table(monkeypatch, tmp_p
     comparison = in_turn.measure_in_turn(cases, 5, bench)
     out = io.StringIO()
     converted_files = BoardFormats(reasons={"edgetpu": "needs the program edgetpu_compiler"})
-    benchmark.show(comparison, benchmark.pick_of(comparison), paths, converted_files, Console(file=out, width=200))
+    benchmark.show(comparison, paths, converted_files, Console(file=out, width=200))
     first, *lines = out.getvalue().splitlines()
     assert first.startswith("take B, b.replay.json replay 1 thread: B is 2.00 times faster (95% ")
     assert [line[0] for line in lines[2:6]] == list("ABCD")
