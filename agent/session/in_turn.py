@@ -332,8 +332,7 @@ def _side(tally: _Tally, side: int, name: str) -> Side:
         accuracy_metric=accuracy.metric if accuracy else None,
         accuracy_value=accuracy.value if accuracy else None,
         accuracy_reason=accuracy_reason,
-        # A server's memory is not seen: the run's is that of the client.
-        peak_mb=newest.memory.peak_mb if newest and (newest.generation is None or newest.generation.is_local) else None,
+        peak_mb=newest.memory.peak_mb if newest else None,
         text_figures={name: median(of_runs) for name, of_runs in text_values.items() if of_runs},
         perplexity=score if (score := tally.texts[side] if tally.texts else None) and not isinstance(score, str) else None,
     )

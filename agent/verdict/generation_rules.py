@@ -211,7 +211,7 @@ def _served(facts: RunFacts, generation: Generation) -> str | None:
     if generation.is_local:
         return None
     where = facts.measured.runtime.facts.get("server_url", "a server")
-    return f"{where} generated the text: memory, load and waiting for cores are those of the process that asked it"
+    return f"{where} generated the text: load and waiting for cores are those of the process that asked it"
 
 
 @_RULES.note(
