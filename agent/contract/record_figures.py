@@ -132,9 +132,12 @@ class Sustained(RecordPart, frozen=True, kw_only=True):
 class Memory(RecordPart, frozen=True, kw_only=True):
     """Resident memory of the run's process, or of the server that answered it."""
 
-    peak_mb: float | None  # The kernel's high-water mark at the end of the timed part, in MB; of a server with several processes their sum.
+    peak_mb: float | None
+    """The kernel's high-water mark at the end of the timed part, in MB; of a server since its start, of several processes added, less what
+    they share; null where it is not seen."""
     before_load_mb: float | None = None  # Before the model was loaded, in MB; null of a server.
     loaded_mb: float | None = None  # After the model was loaded, in MB; null of a server.
+    server: str | None = None  # Name of the server's process whose memory it is; null: the run's own.
     reason: str | None = None  # Why `peak_mb` is null.
     prepared_inputs_mb: float = 0.0  # Part of the peak that holds inputs the benchmark itself keeps ready, in MB.
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,7 +20,6 @@ from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.energy.generation_energy import THIS_HOST
 from edgemeter.agent.engine import generation_queries, job, process_usage
 from edgemeter.agent.engine.generation_queries import TimedRequest
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
@@ -34,7 +32,6 @@ from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.engine.warm_up import looks_settled
 from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
-from edgemeter.agent.machine.listening_process import listening_memory_mb
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 
@@ -68,21 +65,10 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
         cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
         generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9)
         check = _repeat(subject, generation)
-        memory = _served_memory(subject.loaded) or Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
+        memory = Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
         return _measured(work, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
     finally:
         generator.close()
-
-
-def _served_memory(loaded: LoadedGenerator) -> Memory | None:
-    """Return the memory of a server, where it runs on this machine and the kernel states it; None of an engine in this process."""
-    if loaded.abilities.is_local:
-        return None
-    address = urlsplit(loaded.facts.get("server_url", ""))
-    if address.hostname not in THIS_HOST:
-        return Memory(peak_mb=None, reason=f"the server runs on {address.hostname}: its memory is not seen from here")
-    peak_mb, reason = listening_memory_mb(address.port or (443 if address.scheme == "https" else 80))
-    return Memory(peak_mb=peak_mb, reason=reason)
 
 
 def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.GenerationSubject:

@@ -260,7 +260,12 @@ class LlamaCpp:
         return process
 
     def _speculative_query(
-        self, draft: "LlamaCpp", prefill_draft: Callable[[], None], array: "ctypes.Array[ctypes.c_int32]", parts: Sequence[Any], limits: Limits
+        self,
+        draft: "LlamaCpp",
+        prefill_draft: Callable[[], None],
+        array: "ctypes.Array[ctypes.c_int32]",
+        parts: Sequence[Any],
+        limits: Limits,
     ) -> Query:
         answer: list[int] = []
         speculation = Speculation(self, draft, self._draft_tokens, len(array), lambda tokens: self._ended(tokens, limits))

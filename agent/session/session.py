@@ -27,6 +27,7 @@ from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.power_range import power_range
+from edgemeter.agent.machine.served_memory import served_memory
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import run_record, sustained
@@ -257,6 +258,9 @@ def measure_run(
     finally:
         observation.end()
     observation.inspect_after()
+    if measured.generation is not None and not measured.generation.is_local:
+        # The run's own process may not look at others.
+        measured = msgspec.structs.replace(measured, memory=served_memory(measured.runtime.facts.get("server_url", "")))
     traces = list(observation.sampler.traces().values()) if observation.sampler else []
     energy_run = _energy_run(run, measured)
     power = _energies(traces, run, measured, energy_run, why_no_power)

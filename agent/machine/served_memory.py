@@ -1,0 +1,138 @@
+"""The memory of a server that answers at an address of this machine: of the process that listens there, and of those that work for it.
+
+The kernel names the sockets that listen in /proc/net/tcp and tcp6, and those that a process has open in /proc/PID/fd, which only its user
+and root may read, and no sandboxed process. Source: Linux Documentation/filesystems/proc.rst.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from edgemeter.agent.contract.record_figures import Memory
+
+_LISTENS = "0A"
+_ANY_4, _ANY_6 = bytes(4), bytes(16)
+_MAPPED = bytes(10) + b"\xff\xff"
+# They listen for a server that is elsewhere: in a container, behind a tunnel, at another port.
+FORWARDERS = {
+    "caddy", "docker-proxy", "envoy", "haproxy", "kubectl", "nginx", "pasta", "passt", "rootlessport", "slirp4netns", "socat", "ssh",
+    "sshd", "systemd", "traefik", "wslrelay",
+}  # fmt: skip
+CONTAINER = "it may run in a container, or belong to another user"
+
+
+def served_memory(url: str, proc: str = "/proc") -> Memory:
+    """Return the highest memory so far of the server at `url`, or why it is not seen.
+
+    Of several processes the highest of each are added, less what they share now.
+    """
+    address = urlsplit(url)
+    if not address.hostname:
+        return _absent("the address of the server is not known")
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        addresses = socket.getaddrinfo(address.hostname, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return _absent(f"{address.hostname} has no address: {error.strerror}")
+    # In the order in which a client tries them.
+    for family, _, _, _, (host, *_) in addresses:
+        if inodes := _listening(family, str(host).partition("%")[0], port, proc):
+            return _memory_of(_owners(inodes, proc), f"the memory of the server at port {port} is not seen", proc)
+    if any(_is_own(family, str(host)) for family, _, _, _, (host, *_) in addresses):
+        return _absent(f"no process that is seen here listens at port {port}: {CONTAINER}")
+    return _absent(f"the server runs on {address.hostname}, whose memory is not seen from here")
+
+
+def _absent(reason: str) -> Memory:
+    return Memory(peak_mb=None, reason=reason)
+
+
+def _is_own(family: int, host: str) -> bool:
+    """Return whether an address is one of this machine: only such can be bound."""
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as bound:
+        bound.bind((host, 0))
+        return True
+    return False
+
+
+def _listening(family: int, host: str, port: int, proc: str) -> set[str]:
+    """Return the sockets, by their inodes, that take connections to an address of this machine: its own, else those of any address."""
+    if not _is_own(family, host):
+        return set()
+    exact = socket.inet_pton(family, host)
+    by_address: dict[bytes, set[str]] = {}
+    for local, local_port, inode in _sockets(proc):
+        if local_port == port:
+            by_address.setdefault(local.removeprefix(_MAPPED) if len(local) == 16 else local, set()).add(inode)
+    return next((by_address[bound] for bound in (exact, _ANY_4 if len(exact) == 4 else _ANY_6, _ANY_6) if bound in by_address), set())
+
+
+def _sockets(proc: str) -> Iterator[tuple[bytes, int, str]]:
+    """Yield address, port and inode of each socket that listens; words of an address are in the order of this machine."""
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (Path(proc) / "net" / name).read_text().splitlines()[1:]:
+                _, local, _, state, *_, inode = line.split()[:10]
+                words, _, port = local.partition(":")
+                if state == _LISTENS:
+                    packed = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
+                    yield packed, int(port, 16), inode
+
+
+def _owners(inodes: set[str], proc: str) -> set[int]:
+    """Return the processes that have one of these sockets open, as far as this user may see."""
+    names = {f"socket:[{inode}]" for inode in inodes}
+    owners = set[int]()
+    for folder in Path(proc).glob("[0-9]*"):
+        with suppress(OSError):
+            if any(str(file.readlink()) in names for file in (folder / "fd").iterdir()):
+                owners.add(int(folder.name))
+    return owners
+
+
+def _memory_of(owners: set[int], unseen: str, proc: str) -> Memory:
+    if not owners:
+        return _absent(f"{unseen}: {CONTAINER}")
+    server = _name(min(owners), proc)
+    if server in FORWARDERS:
+        return _absent(f"{unseen}: {server} passes its connections on")
+    processes = owners | _descendants(owners, proc)
+    highest_mb = [_field_mb(number, "status", "VmHWM", proc) for number in processes]
+    shared_mb = [_shared_mb(number, proc) for number in processes] if len(processes) > 1 else [0.0]
+    if None in highest_mb or None in shared_mb:
+        return _absent(f"{unseen}: one of its processes has ended, or belongs to another user")
+    return Memory(peak_mb=sum(filter(None, highest_mb)) - sum(filter(None, shared_mb)), server=server)
+
+
+def _shared_mb(number: int, proc: str) -> float | None:
+    """Return what of a process's memory is counted in others too."""
+    resident_mb, proportional_mb = (_field_mb(number, "smaps_rollup", field, proc) for field in ("Rss", "Pss"))
+    return None if resident_mb is None or proportional_mb is None else resident_mb - proportional_mb
+
+
+def _name(number: int, proc: str) -> str | None:
+    with suppress(OSError):
+        return (Path(proc) / str(number) / "comm").read_text().strip()
+    return None
+
+
+def _descendants(owners: set[int], proc: str) -> set[int]:
+    parents: dict[int, int] = {}
+    for folder in Path(proc).glob("[0-9]*"):
+        with suppress(OSError):
+            # The name in brackets may hold anything.
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    below = set[int]()
+    while grown := {number for number, parent in parents.items() if parent in owners | below} - below:
+        below |= grown
+    return below
+
+
+def _field_mb(number: int, file: str, field: str, proc: str) -> float | None:
+    with suppress(OSError):
+        lines = (Path(proc) / str(number) / file).read_text().splitlines()
+        return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(f"{field}:")), None)
+    return None

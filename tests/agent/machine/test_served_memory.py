@@ -1,0 +1,121 @@
+"""Facts about the memory of a server on this machine: whose it is, of which address, and what a record has where it is not seen."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.contract import suite
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.machine.served_memory import served_memory
+from edgemeter.agent.session import session
+
+BALLAST_MB, WORKER_MB = 200, 120
+SERVE = """
+import subprocess, sys
+from tests.fixtures.language_server import llama_server
+server = llama_server()
+ballast = bytearray(b"x") * (int(sys.argv[1]) * 1_000_000)
+if int(sys.argv[2]):
+    work = "import sys; ballast = bytearray(b'x') * (int(sys.argv[1]) * 1_000_000); print(1, flush=True); sys.stdin.read()"
+    worker = subprocess.Popen([sys.executable, "-c", work, sys.argv[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    worker.stdout.readline()
+del ballast
+print(server.url, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def served(worker_mb: int = 0) -> Iterator[str]:
+    """Yield the address of a server that once needed so much memory, with a process that works for it if that has any."""
+    command = [sys.executable, "-c", SERVE, str(BALLAST_MB), str(worker_mb)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate()
+
+
+def measured(folder: Path, url: str) -> RunRecord:
+    """Return the record of one run in its sandbox."""
+    (folder / "tiny.server").write_text(f'url = "{url}"\n')
+    path = folder / "suite.toml"
+    path.write_text(
+        'name = "s"\n[defaults]\nmode = "rapid"\nrepeats = 1\n[[case]]\nmodel = "tiny.server"\nprompt_tokens = 20\noutput_tokens = 6\n'
+    )
+    (record,) = session.measure(suite.read(path), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None)
+    assert isinstance(record, RunRecord), record
+    return record
+
+
+@pytest.mark.parametrize("worker_mb", [0, WORKER_MB])
+def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path, worker_mb):
+    """Memory that it gave back before the run counts, and so does a process that works for it; the client's does not."""
+    with served(worker_mb) as url:
+        memory = measured(tmp_path, url).memory
+    assert BALLAST_MB + worker_mb < memory.peak_mb < BALLAST_MB + worker_mb + 80
+    assert memory.reason is None
+    assert memory.server.startswith("python")
+    assert (memory.before_load_mb, memory.loaded_mb) == (None, None)
+
+
+@contextmanager
+def listening(host: str, port: int = 0) -> Iterator[int]:
+    """Listen at an address of this process and yield the port."""
+    with socket.create_server((host, port)) as server:
+        yield server.getsockname()[1]
+
+
+def recorded(folder: Path, port: int, **files: str) -> str:
+    """Write the tree of a machine whose process 17 listens at 127.0.0.1 and `port`, as far as it is seen."""
+    (folder / "net").mkdir()
+    (folder / "net/tcp").write_text(f"header\n 0: 0100007F:{port:04X} 00000000:0000 0A 0:0 00:0 0 1000 0 4242 1 x\n")
+    (folder / "17/fd").mkdir(parents=True)
+    for name, content in files.items():
+        (folder / "17" / name).write_text(content)
+    return str(folder)
+
+
+def test_another_server_at_the_same_port_of_another_address_is_not_meant():
+    """127.0.0.2 is this machine too, with a small server of its own; the one of 127.0.0.1 needed 200 MB more."""
+    listen = "import socket, sys; server = socket.create_server(('127.0.0.2', int(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
+    with served() as url:
+        port = int(url.rpartition(":")[2])
+        command = [sys.executable, "-c", listen, str(port)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert served_memory(f"http://127.0.0.2:{port}").peak_mb < BALLAST_MB / 4
+            assert served_memory(url).peak_mb > BALLAST_MB
+            process.communicate()
+
+
+@pytest.mark.parametrize("bound", ["", "127.0.0.1"])
+def test_a_server_of_any_address_answers_at_this_one(bound):
+    """Most servers bind either: an empty name is any address."""
+    with listening(bound) as port:
+        assert served_memory(f"http://localhost:{port}").peak_mb > 1
+
+
+def test_the_memory_of_what_passes_connections_on_is_no_servers(tmp_path):
+    """A tunnel or the proxy of a container has a few MB, whatever model is behind it."""
+    proc = recorded(tmp_path, 8080, comm="docker-proxy\n", status="VmHWM:\t4000 kB\n")
+    (tmp_path / "17/fd/3").symlink_to("socket:[4242]")
+    memory = served_memory("http://127.0.0.1:8080", proc)
+    assert (memory.peak_mb, memory.server) == (None, None)
+    assert "docker-proxy passes its connections on" in memory.reason
+
+
+def test_a_server_whose_process_is_not_seen_has_a_reason(tmp_path):
+    """Its socket is listed for everybody, what it has open is not."""
+    assert "belong to another user" in served_memory("http://127.0.0.1:8080", recorded(tmp_path, 8080)).reason
+    assert "no process that is seen here listens at port 8081" in served_memory("http://127.0.0.1:8081", str(tmp_path)).reason
+
+
+def test_a_server_elsewhere_has_no_memory_here():
+    """192.0.2.1 is an address of documentation, which no machine has."""
+    assert served_memory("http://192.0.2.1:8080").reason == "the server runs on 192.0.2.1, whose memory is not seen from here"
