@@ -26,6 +26,7 @@ from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario
+from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
@@ -158,9 +159,15 @@ class RecordFacts:
             end_ns=windows.timed_start_ns + windows.timed_end_ns,
             arrivals_ns=None if arrivals_ns is None else arrivals_ns + windows.timed_start_ns,
             unserved=self.record.load.unserved if self.record.load else 0,
-            overlap=arrivals_ns is not None and self.record.generation is not None,
+            overlap=self.record.generation is not None and (arrivals_ns is not None or self.users is not None),
+            users=self.users,
             pauses_ns=queries.no_pauses() if rhythm is None else rhythm.pauses_ns,
         )
+
+    @property
+    def users(self) -> int | None:
+        """Return how many users a closed loop had, None of other loads."""
+        return self.record.load.concurrency if self.record.load else None
 
     @property
     def inferences(self) -> int:
@@ -230,7 +237,7 @@ def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
     timed = facts.timed
     if timed is None:
         return
-    ends_ns = (timed.starts_ns if timed.arrivals_ns is None else timed.arrivals_ns) + timed.latency_ns
+    ends_ns = timed.arrived_ns + timed.latency_ns
     early = 0 if timed.overlap else int(np.count_nonzero(timed.starts_ns[1:] < ends_ns[:-1]))
     yield from compare_figures("samples.query_start: queries that began before the one before had ended", 0, early)
     # The latency of a query of several calls leaves out the time between them.
@@ -246,8 +253,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     if moments is None:
         yield NotRecomputed("generation", NO_SAMPLES)
         return
-    window_ns = facts.timed.end_ns - facts.timed.begin_ns if facts.timed and facts.timed.overlap else None
-    decoded = generation_statistics.decode_tokens_per_s(moments, output_tokens, window_ns)
+    decoded = generation_statistics.decode_tokens_per_s(moments, output_tokens, facts.timed)
     read = None if decoded is None or generation.model.weights_mb is None else decoded * generation.model.weights_mb
     recomputed = msgspec.structs.replace(
         generation,
@@ -258,6 +264,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         itl=generation_statistics.summarise_gaps(moments, output_tokens),
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=read,
+        **_as_served(facts, moments),
     )
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
@@ -265,12 +272,25 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         energy, why = generation_energy(facts.record.energy, facts.traces(), windows, run)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
     if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens is not None:
-        rate = generation_statistics.prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, window_ns)
+        rate = generation_statistics.prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, facts.timed)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
     is_other = generation.ttft is not None and not generation.ttft.effective
     findings = _by_method(compare_figures("generation", generation, recomputed), DEPENDENCE, is_other=is_other)
     yield from _by_method(findings, GENERATION_ENERGY, is_other=_has_other_energies(facts.record))
     yield NotRecomputed("generation.own_*, generation.encode_ms", "the engine's own timings and the tokenised text are not kept")
+
+
+def _as_served(facts: RecordFacts, moments: generation_statistics.TokenMoments) -> dict[str, Any]:
+    """Return the figures of a served load that the record states; older versions state none."""
+    generation, load, timed = facts.record.generation, facts.record.load, facts.timed
+    if generation is None or timed is None or generation.output_tokens_per_s is None:
+        return {}
+    limits_ms = generation.goodput.limits_ms if generation.goodput else {}
+    return {
+        "output_tokens_per_s": generation_statistics.output_tokens_per_s(moments, timed),
+        "user_tokens_per_s": generation_statistics.user_tokens_per_s(moments),
+        "goodput": goodput_of(moments, timed, limits_ms, generation.failed + (load.unserved if load else 0)),
+    }
 
 
 def _stages(facts: RecordFacts) -> Iterator[FigureFinding]:

@@ -13,7 +13,16 @@ from edgemeter.agent.base.figures import plain_digits, span
 from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import shipped_text
-from edgemeter.agent.base.options import PATH, format_option, matters_option, names_and_config, quiet_option, renamed_option, save_option
+from edgemeter.agent.base.options import (
+    PATH,
+    FiniteRange,
+    format_option,
+    matters_option,
+    names_and_config,
+    quiet_option,
+    renamed_option,
+    save_option,
+)
 from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
@@ -30,7 +39,12 @@ if TYPE_CHECKING:
     from edgemeter.agent.session.in_turn import MeasuredInTurn
     from edgemeter.agent.session.pairs import PairJudgement
 
-_TOKENS = {"type": click.IntRange(1, 1 << 20)}  # One length for a side: a sweep would be several cases.
+# One value for a side: a sweep would be several cases.
+_TOKENS = {"type": click.IntRange(1, 1 << 20)}
+_SINGLE = {
+    "prompt_tokens": _TOKENS, "output_tokens": _TOKENS, "concurrency": {"type": click.IntRange(1, 256)},
+    "rate_per_s": {"type": FiniteRange(0, 1_000_000, min_open=True)},
+}  # fmt: skip
 MOST_MODELS = 26  # They are called A to Z.
 
 
@@ -41,7 +55,7 @@ MOST_MODELS = 26  # They are called A to Z.
     help="Most runs of each; a clear result ends earlier.",
 )  # fmt: skip
 @matters_option
-@case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, prompt_tokens=_TOKENS, output_tokens=_TOKENS)
+@case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, **_SINGLE)
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
 @power_option
 @save_option

@@ -34,7 +34,7 @@ class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has.
 
     `mean_output_tokens` is that of all queries, those that ended early too: the energy of the run is theirs.
-    `overlap`: they were answered beside each other (an open loop).
+    `overlap`: they were answered beside each other.
     """
 
     starts_ns: Times
@@ -60,7 +60,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         generation.prompt_tokens,
         generation.output_tokens,
         float(raw["output_tokens"].mean()),
-        overlap="arrival" in raw,
+        overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
     )
 
 

@@ -1,4 +1,4 @@
-"""Timed queries of a language model: one after the other, or as users arrive; their prompts, and the moments of their tokens.
+"""Timed queries of a language model: one after the other, of several users, or as users arrive; their prompts, and the moments of their tokens.
 
 Prompts are synthetic: seeded random tokens of exact length, another for each query, so that no cache of prefixes can help.
 """
@@ -15,7 +15,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import DatasetInfo
-from edgemeter.agent.engine.scenarios import poisson, scenario
+from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.generators import ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
@@ -108,6 +108,17 @@ class TimedRequest:
         return (self.token_ns[-1] - self.token_ns[0]) / steps if steps else float(self.token_ns[0])
 
 
+@dataclass(frozen=True, slots=True)
+class FailedRequest:
+    """One query without an answer: its number, start, scheduled arrival and end (monotonic ns), and the kind of its error."""
+
+    number: int
+    start_ns: int
+    arrival_ns: int
+    end_ns: int
+    kind: str
+
+
 @dataclass(slots=True)
 class GenerationSubject:
     """A loaded generator with the prompts and limits of a case.
@@ -125,6 +136,28 @@ class GenerationSubject:
         """Run the next query that does not count; see `query`."""
         self.warmed += 1
         return self.query(-self.warmed)
+
+    def warm_users(self, users: int) -> list[TimedRequest]:
+        """Run the next query of each of several users, all at once."""
+        first = self.warmed + 1
+        self.warmed += users
+        _, requests = concurrent.serve(users, users, 0.0, lambda number, user: self.query_of(-first - number, user))
+        return requests
+
+    def query_of(self, number: int, user: int) -> TimedRequest:
+        """Run a query on the connection of a user, beside those of others.
+
+        Raises:
+            ConfigError: the generator answers one query after the other.
+            EdgemeterError: the query failed.
+        """
+        return self.answer(number, self.concurrent().bind_concurrent(self.prompts.of(number), self.limits, user))
+
+    def concurrent(self) -> ConcurrentGenerator:
+        """Return the generator as one of several queries at once; raises ConfigError if it answers one after the other."""
+        if not isinstance(self.generator, ConcurrentGenerator):
+            raise ConfigError(f"{self.loaded.package} answers one query after the other: leave out concurrency and poisson, or measure a server")
+        return self.generator
 
     def query(self, number: int) -> TimedRequest:
         """Run a query; raises MeasurementError if it gave no token."""
@@ -146,13 +179,16 @@ class GenerationSubject:
 class TimedGeneration:
     """The timed queries in the order of arrival, and when the first was due (monotonic ns).
 
-    `unserved` arrivals found no room; `overlap`: queries were answered beside each other.
+    `unserved` arrivals found no room, `failures` have no answer; `overlap`: queries were answered beside each other, in a closed loop
+    those of so many `users`.
     """
 
     queries: Sequence[TimedRequest]
     begin_ns: int
     unserved: int = 0
     overlap: bool = False
+    users: int | None = None
+    failures: Sequence[FailedRequest] = ()
 
     def timed(self) -> TimedQueries:
         """Return them as every other scenario does."""
@@ -165,9 +201,10 @@ class TimedGeneration:
             kept={},
             begin_ns=self.begin_ns,
             end_ns=int((arrivals_ns + latency_ns).max()),
-            arrivals_ns=arrivals_ns if self.overlap else None,
+            arrivals_ns=arrivals_ns if self.overlap and self.users is None else None,
             unserved=self.unserved,
             overlap=self.overlap,
+            users=self.users,
         )
 
 
@@ -188,13 +225,17 @@ def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGenerati
         ConfigError: the generator answers one query after the other.
         EdgemeterError: a query failed.
     """
-    generator = subject.generator
-    if not isinstance(generator, ConcurrentGenerator):
-        raise ConfigError(f"{subject.loaded.package} answers one query after the other: leave scenario poisson out, or measure a server")
+    generator = subject.concurrent()
     offsets_ns = poisson.schedule_ns(plan).tolist()
     calls = [generator.bind_concurrent(subject.prompts.of(number), subject.limits) for number in range(len(offsets_ns))]
     begin_ns, requests = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.answer(number, calls[number], arrival_ns))
     return TimedGeneration(requests, begin_ns, unserved=len(offsets_ns) - len(requests), overlap=True)
+
+
+def run_users(subject: GenerationSubject, users: int, count: int, seconds: float) -> TimedGeneration:
+    """Run the queries of so many users, each of whom has one at a time; see `run_open_loop` for what is raised."""
+    begin_ns, requests = concurrent.serve(users, concurrent.queries_in_all(count, users), seconds, subject.query_of)
+    return TimedGeneration(requests, begin_ns, overlap=True, users=users)
 
 
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:

@@ -13,6 +13,8 @@ from edgemeter.agent.generators.adapter import json_object
 
 LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
+# Servers close connections that were idle for some seconds.
+IDLE_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class ServerConnection:
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(host, port, timeout=timeout_s)
+        self._answered_ns = 0
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer to GET `path`, or to POST with `content`; a connection that the server closed meanwhile is opened again.
@@ -61,7 +64,8 @@ class ServerConnection:
                 if is_last or isinstance(error, ConnectionRefusedError | TimeoutError):
                     raise TransientError(f"no answer from {self._url} ({_reason(error)}): start the server, or correct its url") from error
                 continue
-            took_ms = (time.monotonic_ns() - began_ns) / 1e6
+            self._answered_ns = time.monotonic_ns()
+            took_ms = (self._answered_ns - began_ns) / 1e6
             return Answer(response.status, json_object(body), took_ms)
         raise AssertionError
 
@@ -84,7 +88,7 @@ class ServerConnection:
                     )
                 if stripped := line.strip():
                     yield stripped
-            is_whole = True
+            is_whole, self._answered_ns = True, time.monotonic_ns()
         except (OSError, http.client.HTTPException) as error:
             raise MeasurementError(
                 f"{self._url}{path} broke off ({_reason(error)}): read the server's log, and check its memory and the network"
@@ -95,6 +99,11 @@ class ServerConnection:
                 self.close()
                 if response is not None:
                     response.close()
+
+    def make_ready(self, path: str) -> None:
+        """Open the connection by a short request to `path` unless it was in use just now; raises TransientError if nobody answers."""
+        if time.monotonic_ns() - self._answered_ns > IDLE_NS:
+            self.ask(path)
 
     def another(self) -> "ServerConnection":
         """Return another connection to the same server, not opened yet."""

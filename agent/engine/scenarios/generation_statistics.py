@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
+from edgemeter.agent.engine.scenarios.timing import TimedQueries
 
 Times = NDArray[np.int64]
 
@@ -116,14 +117,46 @@ def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDAr
     return bounds
 
 
-def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, window_ns: int | None = None) -> float | None:
+def tokens_within(moments: TokenMoments, timed: TimedQueries, counted: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the first tokens of these queries, and all of theirs, that came before the rates of `timed` end."""
+    owner = np.repeat(np.arange(moments.output_tokens.size), moments.output_tokens)
+    came = (moments.token_ns + timed.arrived_ns[owner] <= timed.busy_end_ns) & counted[owner]
+    first = (moments.first_ns + timed.arrived_ns <= timed.busy_end_ns) & counted
+    return int(first.sum()), int(came.sum())
+
+
+def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None = None) -> float | None:
     """Return the prompt tokens that were processed in all queries, by the time to the first tokens; where queries overlap by the window."""
-    spent_ns = int(moments.first_ns.sum()) if window_ns is None else window_ns
-    return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
+    if timed is None or not timed.overlap:
+        spent_ns = int(moments.first_ns.sum())
+        return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
+    first, _ = tokens_within(moments, timed, np.ones(moments.first_ns.size, bool))
+    return processed_tokens * first / moments.first_ns.size * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
 
 
-def decode_tokens_per_s(moments: TokenMoments, asked_tokens: int, window_ns: int | None = None) -> float | None:
+def decode_tokens_per_s(moments: TokenMoments, asked_tokens: int, timed: TimedQueries | None = None) -> float | None:
     """Return the tokens after the first of complete queries, by the time that they took; where queries overlap by the window."""
     counted = moments.complete(asked_tokens) & (moments.output_tokens > 1)
-    spent_ns = int((moments.latency_ns - moments.first_ns)[counted].sum()) if window_ns is None or not counted.any() else window_ns
+    if timed is not None and timed.overlap and counted.any():
+        first, came = tokens_within(moments, timed, counted)
+        return (came - first) * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
+    spent_ns = int((moments.latency_ns - moments.first_ns)[counted].sum())
     return int((moments.output_tokens[counted] - 1).sum()) * 1e9 / spent_ns if spent_ns > 0 else None
+
+
+def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
+    """Return all tokens that were generated, the first ones too, by the time of the queries; where they overlap by the window."""
+    if timed is None or not timed.overlap:
+        spent_ns = int(moments.latency_ns.sum())
+        return int(moments.output_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
+    _, came = tokens_within(moments, timed, np.ones(moments.first_ns.size, bool))
+    return came * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
+
+
+def user_tokens_per_s(moments: TokenMoments) -> float | None:
+    """Return the tokens a second that a user sees once text comes: the mean over queries of 1 / TPOT; None without second tokens."""
+    counted = (moments.output_tokens > 1) & (moments.latency_ns > moments.first_ns)
+    if not counted.any():
+        return None
+    spent_ns = (moments.latency_ns - moments.first_ns)[counted]
+    return float(np.mean((moments.output_tokens[counted] - 1) * 1e9 / spent_ns))
