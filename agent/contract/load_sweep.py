@@ -1,12 +1,12 @@
 """Sweeps of a served language model over users or rates: the frontier of tokens a user against tokens in all, and the highest rate held."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.figures import plain_digits
+from edgemeter.agent.base.figures import count, plain_digits
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.figures import reader
 from edgemeter.agent.contract.record import RunRecord
@@ -40,6 +40,11 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     def level(self) -> float:
         """The users, or the rate."""
         return self.concurrency or self.target_per_s or 0.0
+
+    @property
+    def name(self) -> str:
+        """The level in words."""
+        return f"{plain_digits(self.target_per_s, 3)} requests/s" if self.concurrency is None else count(self.concurrency, "user")
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,19 +145,16 @@ def bracket(points: Iterable[SweepPoint]) -> tuple[SweepPoint | None, SweepPoint
 
 def _summary(model: str, device: str, limits: str, points: Sequence[SweepPoint]) -> str:
     """Return the highest level that holds in one sentence, with what limits it."""
-    in_words: Callable[[SweepPoint], str] = lambda point: (  # noqa: E731
-        f"{plain_digits(point.target_per_s, 3)} requests/s" if point.concurrency is None else f"{point.concurrency} users"
-    )
     holding, failing = bracket(points)
     begin = f"{model} on {device}"
     if points[0].concurrency is not None and not limits:
         most = max(points, key=lambda point: point.output_tokens_per_s or 0.0)
         rates = f"{plain_digits(most.output_tokens_per_s)} output tokens/s in all, {plain_digits(most.user_tokens_per_s)} a user"
-        return f"{begin} gives most with {in_words(most)}: {rates}"
+        return f"{begin} gives most with {most.name}: {rates}"
     within = f" with {limits} for {GOOD_RATIO:.0%} of requests" if limits else ""
     if failing is None:
-        return f"{begin} holds {in_words(points[-1])}{within}, the most that was tried"
+        return f"{begin} holds {points[-1].name}{within}, the most that was tried"
     reason = f", limited by {failing.limited_by}" if failing.limited_by else ""
     if holding is None:
-        return f"{begin} does not hold {in_words(failing)}{within}, the least that was tried{reason}"
-    return f"{begin} holds {in_words(holding)}{within} ({plain_digits(failing.level, 3)} no longer{reason})"
+        return f"{begin} does not hold {failing.name}{within}, the least that was tried{reason}"
+    return f"{begin} holds {holding.name}{within} ({plain_digits(failing.level, 3)} no longer{reason})"
