@@ -22,7 +22,12 @@ MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads
 SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
 _NAMES = {"data": ("-d", "--data"), "annotations": ("-a", "--annotations"), "rate_per_s": ("--rate",), "options": ("--option",)}
 _FORMER = {"data": ("--images", "-i")}
-_SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")  # Options that take several values where their key takes a list of them.
+_SWEPT = (
+    "prompt_tokens",
+    "output_tokens",
+    "concurrency",
+    "rate_per_s",
+)  # Options that take several values where their key takes a list of them.
 
 
 def power_option(command: _Command) -> _Command:

@@ -333,7 +333,8 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "output tokens a user", "tokens/s a user", "tokens/s", "generation", "higher", path="generation.user_tokens_per_s",
-        column="user_tokens_per_s", choice="user-tokens", is_text_model_only=True, why_absent=SINGLE, views=_views("compare influx csv paper"),
+        column="user_tokens_per_s", choice="user-tokens", is_text_model_only=True, why_absent=SINGLE,
+        views=_views("compare influx csv paper"),
     ),
     # Of other limits it is another figure: no comparison takes it.
     Figure(

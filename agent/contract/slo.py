@@ -17,7 +17,9 @@ def parse_slo(text: str) -> dict[str, float]:
         unit = next((unit for unit in _UNITS_MS if amount.endswith(unit)), "")
         number = amount.removesuffix(unit).strip()
         if name not in METRICS or name in limits_ms or not unit or not number.replace(".", "", 1).isdecimal() or float(number) <= 0:
-            raise ConfigError(f"slo {part.strip()!r} is no limit: write ttft=500ms, tpot=50ms or latency=4s, each once, with commas between")
+            raise ConfigError(
+                f"slo {part.strip()!r} is no limit: write ttft=500ms, tpot=50ms or latency=4s, each once, with commas between"
+            )
         limits_ms[name] = float(number) * _UNITS_MS[unit]
     return limits_ms
 

@@ -117,7 +117,8 @@ def _run(subject: generation_queries.GenerationSubject, plan: TimingPlan) -> gen
 def warm_up(subject: generation_queries.GenerationSubject, limit_s: float, users: int | None = None) -> tuple[WarmUp, float]:
     """Run whole queries until TTFT and TPOT have settled, for `limit_s` but at least two; return what was seen, and the s of a query.
 
-    With `users` each of them runs one at a time, and what has to settle is their mean. Both have settled where `looks_settled` says so of four or more queries, or where the last two of fewer are within 2% of each other.
+    With `users` each of them runs one at a time, and what has to settle is their mean. Both have settled where `looks_settled` says so of
+    four or more queries, or where the last two of fewer are within 2% of each other.
     """
     first_ns: list[int] = []
     each_ns: list[int] = []

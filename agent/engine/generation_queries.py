@@ -1,4 +1,4 @@
-"""Timed queries of a language model: one after the other, of several users, or as users arrive; their prompts, and the moments of their tokens.
+"""Timed queries of a language model: one after the other, of several users, or at arrivals; prompts, and the moments of tokens.
 
 Prompts are synthetic: seeded random tokens of exact length, another for each query, so that no cache of prefixes can help.
 """
@@ -141,27 +141,30 @@ class GenerationSubject:
         """Run the next query of each of several users, all at once."""
         first = self.warmed + 1
         self.warmed += users
-        _, requests = concurrent.serve(users, users, 0.0, lambda number, user: self.query_of(-first - number, user))
+        _, requests = concurrent.serve(
+            users, users, 0.0, lambda number, user: self.answer(-first - number, self.bind(-first - number, user))
+        )
         return requests
 
-    def query_of(self, number: int, user: int) -> TimedRequest:
-        """Run a query on the connection of a user, beside those of others.
-
-        Raises:
-            ConfigError: the generator answers one query after the other.
-            EdgemeterError: the query failed.
-        """
-        return self.answer(number, self.concurrent().bind_concurrent(self.prompts.of(number), self.limits, user))
+    def bind(self, number: int, user: int | None = None) -> Query:
+        """Return the bare query of a user, on the connection of that user; see `ConcurrentGenerator.bind_concurrent`."""
+        return self.concurrent().bind_concurrent(self.prompts.of(number), self.limits, user)
 
     def concurrent(self) -> ConcurrentGenerator:
         """Return the generator as one of several queries at once; raises ConfigError if it answers one after the other."""
         if not isinstance(self.generator, ConcurrentGenerator):
-            raise ConfigError(f"{self.loaded.package} answers one query after the other: leave out concurrency and poisson, or measure a server")
+            raise ConfigError(
+                f"{self.loaded.package} answers one query after the other: leave out concurrency and poisson, or measure a server"
+            )
         return self.generator
 
     def query(self, number: int) -> TimedRequest:
         """Run a query; raises MeasurementError if it gave no token."""
         return self.answer(number, self.generator.bind(self.prompts.of(number), self.limits))
+
+    def attempt(self, number: int, call: Query, arrival_ns: int | None = None) -> TimedRequest | FailedRequest:
+        """Run a bare query beside others; see `answer`."""
+        return self.answer(number, call, arrival_ns)
 
     def answer(self, number: int, call: Query, arrival_ns: int | None = None) -> TimedRequest:
         """Run a bare query, which arrived at `arrival_ns` or arrives now; see `query`."""
@@ -225,17 +228,27 @@ def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGenerati
         ConfigError: the generator answers one query after the other.
         EdgemeterError: a query failed.
     """
-    generator = subject.concurrent()
     offsets_ns = poisson.schedule_ns(plan).tolist()
-    calls = [generator.bind_concurrent(subject.prompts.of(number), subject.limits) for number in range(len(offsets_ns))]
-    begin_ns, requests = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.answer(number, calls[number], arrival_ns))
-    return TimedGeneration(requests, begin_ns, unserved=len(offsets_ns) - len(requests), overlap=True)
+    calls = [subject.bind(number) for number in range(len(offsets_ns))]
+    begin_ns, outcomes = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.attempt(number, calls[number], arrival_ns))
+    requests, failures = _parted(outcomes)
+    unserved = len(offsets_ns) - len(outcomes)
+    return TimedGeneration(requests, begin_ns, unserved, overlap=True, failures=failures)
 
 
 def run_users(subject: GenerationSubject, users: int, count: int, seconds: float) -> TimedGeneration:
     """Run the queries of so many users, each of whom has one at a time; see `run_open_loop` for what is raised."""
-    begin_ns, requests = concurrent.serve(users, concurrent.queries_in_all(count, users), seconds, subject.query_of)
-    return TimedGeneration(requests, begin_ns, overlap=True, users=users)
+    begin_ns, outcomes = concurrent.serve(
+        users, concurrent.queries_in_all(count, users), seconds, lambda number, user: subject.attempt(number, subject.bind(number, user))
+    )
+    requests, failures = _parted(outcomes)
+    return TimedGeneration(requests, begin_ns, overlap=True, users=users, failures=failures)
+
+
+def _parted(outcomes: Sequence[TimedRequest | FailedRequest]) -> tuple[list[TimedRequest], list[FailedRequest]]:
+    """Return the answered requests, and those that failed."""
+    requests = [outcome for outcome in outcomes if isinstance(outcome, TimedRequest)]
+    return requests, [outcome for outcome in outcomes if isinstance(outcome, FailedRequest)]
 
 
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:

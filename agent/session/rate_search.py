@@ -1,7 +1,7 @@
 """The search for the highest rate that a server holds (`--rate auto`): doubled until one is not held, then the gap is halved, run by run.
 
-A rate is held where no requests are left in line and nine of ten meet the limits, if there are any. Steps have the same arrivals but for their
-scale. The first, of a few queries, only shows how long one takes: the search begins at half of what one user after the other would get.
+A rate is held where no requests are left in line and nine of ten meet the limits, if there are any. Steps have the same arrivals but for
+their scale. The first, of a few queries, shows how long one takes: the search begins at half of what one user after the other would get.
 """
 
 import math
@@ -26,7 +26,7 @@ def is_open(case: Case) -> bool:
 
 
 def steps(case: Case) -> Generator[Case, RunRecord | EdgemeterError, None]:
-    """Yield the cases to be measured, each after the outcome of the one before; a case whose rate is stated is one. A failed run ends it."""
+    """Yield the cases to be measured, each after the outcome of the one before: one where the rate is stated. A failed run ends them."""
     if not is_open(case):
         yield case
         return

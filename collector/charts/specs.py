@@ -74,9 +74,12 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
 
 
 def frontier(styles: Sequence[parts.Style], rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """Return output tokens in all against those a user, a line for each sweep: rows of `series`, `level`, `name`, `user`, `total`, `ttft`.."""
-    x = parts.amount("user", "Output tokens/s a user", [row["user"] for row in rows])
-    y = parts.amount("total", "Output tokens/s in all", [row["total"] for row in rows])
+    """Return output tokens in all against those a user, a line for each sweep: rows of `series`, `level`, `name`, `user`, `total`, ..."""
+    x = parts.amount("user", "Output tokens/s a user", [row["user"] for row in rows], from_zero=False)
+    y = parts.amount("total", "Output tokens/s in all", [row["total"] for row in rows], from_zero=False)
+    for axis in (x, y):
+        # Room for the names.
+        axis["scale"] |= {"padding": 34}
     tips = [
         parts.tip("series", "case"), parts.tip("name", "load"), parts.tip("user", "tokens/s a user", parts.NUMBER),
         parts.tip("total", "tokens/s in all", parts.NUMBER), parts.tip("ttft_p50_ms", "TTFT p50, ms", parts.NUMBER),
@@ -94,7 +97,7 @@ def frontier(styles: Sequence[parts.Style], rows: Sequence[Mapping[str, Any]]) -
                 "mark": {"type": "point", "size": 80}, "encoding": {"x": x, "y": y, **parts.painted(colour), "tooltip": tips},
                 "params": [parts.zoom(["x", "y"])],
             },
-            {"mark": {"type": "text", "align": "left", "dx": 9}, "encoding": {**at, "text": {"field": "name"}}},
+            {"mark": {"type": "text", "dy": 14}, "encoding": {**at, "text": {"field": "name"}}},
         ],
     }  # fmt: skip
 

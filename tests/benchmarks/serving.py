@@ -1,10 +1,10 @@
 """Users of a served language model as we time them, beside aiperf and the server's own log: the same server in the same minutes.
 
-aiperf is a program of its own, in an environment of its own: `EDGEMETER_AIPERF` names it (`pip install aiperf==0.13.0`). Both get prompts of
-the same kind from OpenAI's completions, and in an open loop the same schedule. Two servers: a made one with known times and a log, and
-llama.cpp's with four places and an untrained model of 20 million weights. `python -m tests.benchmarks serving` prints the ratios; pairs stand
-in the results. What aiperf adds between an answer and the next request is in its throughput: of requests of 5 ms that is most of the time, so
-that these take a good part of a second.
+aiperf is a program of its own, in an environment of its own: `EDGEMETER_AIPERF` names it (`pip install aiperf==0.13.0`). Both send prompts
+of the same kind to OpenAI's completions, and in an open loop by the same schedule. Two servers: a made one with known times and a log, and
+llama.cpp's with four places and an untrained model of 20 million weights. `python -m tests.benchmarks serving` prints the ratios; the pairs
+stand in the results. Requests take nearly half a second: of shorter ones, what a client does between an answer and the next request is a
+large part of its throughput.
 """
 
 import importlib.util
@@ -25,16 +25,18 @@ from typing import Any
 from edgemeter.agent.engine.generation_queries import WORDS
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, paired_by, within
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, paired_by, unjudged, within
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.paced_server import PacedServer, paced_server
 
 AIPERF = "EDGEMETER_AIPERF"
 PROMPT_TOKENS, OUTPUT_TOKENS, ROUNDS = 64, 32, 4
 SHARE = 0.02
+TURN_AROUND = "from an answer to the next request"
 LIMIT_S = 300
 FIGURES = {
-    "TTFT p50": "ms", "TPOT p50": "ms", "request p50": "ms", "requests": "per s", "output tokens in all": "per s", "output tokens a user": "per s",
+    "TTFT p50": "ms", "TPOT p50": "ms", "request p50": "ms", "requests": "per s", "output tokens in all": "per s",
+    "output tokens a user": "per s",
 }  # fmt: skip
 _numbers = count()
 
@@ -56,12 +58,13 @@ class Offered:
 
 @dataclass(frozen=True)
 class Bench:
-    """A server, whose requests are those of `file` (ours) and `url`, the model that it names, and a folder for what is written."""
+    """A server: the file that describes it, its address and model, a folder for what is written, and its log, if it has one."""
 
     file: Path
     url: str
     model: str
     folder: Path
+    log: Callable[[], list[dict[str, Any]]] | None = None
 
     def ours(self, load: Offered) -> tuple[dict[str, float], dict[str, Any]]:
         """Return our figures of a run of `edgemeter run`, in a process of its own as every run, and its record."""
@@ -77,7 +80,7 @@ class Bench:
             generation["ttft"]["p50_ms"], generation["tpot"]["p50_ms"], record["latency"]["p50_ms"], record["throughput_per_s"],
             generation["output_tokens_per_s"], generation["user_tokens_per_s"],
         )  # fmt: skip
-        return dict(zip(FIGURES, figures, strict=True)), record
+        return dict(zip(FIGURES, figures, strict=True)) | self._turn_around(load), record
 
     def aiperf(self, load: Offered) -> dict[str, float]:
         """Return the figures of `aiperf profile`."""
@@ -85,7 +88,8 @@ class Bench:
         shutil.rmtree(artifacts, ignore_errors=True)
         due = [] if load.users else load.offsets_ms()
         lines = [
-            {"text": prompt(), "output_length": OUTPUT_TOKENS} | ({"timestamp": due[index]} if due else {}) for index in range(load.requests)
+            {"text": prompt(), "output_length": OUTPUT_TOKENS} | ({"timestamp": due[index]} if due else {})
+            for index in range(load.requests)
         ]
         (self.folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         how = ["--concurrency", str(load.users), "--request-count", str(load.requests)] if load.users else ["--fixed-schedule"]
@@ -102,7 +106,19 @@ class Bench:
             exported["request_throughput"]["avg"], exported["output_token_throughput"]["avg"],
             exported["output_token_throughput_per_user"]["avg"],
         )  # fmt: skip
-        return dict(zip(FIGURES, figures, strict=True))
+        return dict(zip(FIGURES, figures, strict=True)) | self._turn_around(load)
+
+    def _turn_around(self, load: Offered) -> dict[str, float]:
+        """Return how long users take from an answer to the next request, by the server's log of the last requests, ms."""
+        if self.log is None or load.users is None:
+            return {}
+        last: dict[int, int] = {}
+        between_ms: list[float] = []
+        for entry in self.log()[-load.requests :]:
+            if entry["connection"] in last:
+                between_ms.append((entry["came_ns"] - last[entry["connection"]]) / 1e6)
+            last[entry["connection"]] = entry["token_ns"][-1]
+        return {TURN_AROUND: statistics.median(between_ms)}
 
 
 def prompt() -> str:
@@ -132,10 +148,13 @@ def comparisons() -> Iterator[Comparison]:
         folder = Path(name)
         _write_tokenizer(folder)
         with paced_server(folder, places=4, prefill_ms=100, step_ms=10) as server:
-            bench = Bench(server.file, server.url, "paced", folder)
+            bench = Bench(server.file, server.url, "paced", folder, server.requests)
             for load in loads(3.0):
                 yield from _beside_aiperf(bench, load, "made server")
-            for users in (1, 4, 8, 16):
+        (folder / "many").mkdir()
+        with paced_server(folder / "many", places=32, prefill_ms=100, step_ms=10) as server:
+            bench = Bench(server.file, server.url, "paced", folder)
+            for users in (1, 8, 16, 32):
                 yield from _beside_log(bench, server, Offered(f"{users} user{'s' * (users > 1)}", 12 + 8 * users, users=users))
         with _llama_server(folder) as bench:
             for load in loads(1.0):
@@ -166,15 +185,15 @@ def _llama_server(folder: Path) -> Iterator[Bench]:
 def _beside_aiperf(bench: Bench, load: Offered, server: str) -> Iterator[Comparison]:
     rounds: list[tuple[dict[str, float], dict[str, float]]] = []
     for turn in range(ROUNDS):
-        first, other = (lambda: bench.ours(load)[0]), (lambda: bench.aiperf(load))
         if turn % 2:
-            theirs = other()
-            rounds.append((first(), theirs))
+            theirs = bench.aiperf(load)
+            rounds.append((bench.ours(load)[0], theirs))
         else:
-            rounds.append((first(), other()))
-    for name, unit in FIGURES.items():
-        pairs = iter([(ours[name], theirs[name]) for ours, theirs in rounds])
-        yield within(f"{name}, {load.name}, {server}", unit, "aiperf", paired_by(pairs.__next__, ROUNDS), SHARE)
+            rounds.append((bench.ours(load)[0], bench.aiperf(load)))
+    for name in rounds[0][0]:
+        paired = paired_by(iter([(ours[name], theirs[name]) for ours, theirs in rounds]).__next__, ROUNDS)
+        title = f"{name}, {load.name}, {server}"
+        yield unjudged(title, "ms", "aiperf", paired) if name == TURN_AROUND else within(title, FIGURES[name], "aiperf", paired, SHARE)
 
 
 def _beside_log(bench: Bench, server: PacedServer, load: Offered) -> Iterator[Comparison]:

@@ -1,4 +1,4 @@
-"""Goodput: the requests a second that met every limit of theirs. Source: DistServe (Zhong and others, OSDI 2024); counted as aiperf does."""
+"""Goodput: the requests a second that met all of their limits, as aiperf counts them. Source: DistServe (Zhong and others, OSDI 2024)."""
 
 from collections.abc import Mapping
 
@@ -13,8 +13,8 @@ from edgemeter.agent.engine.scenarios.timing import TimedQueries
 def goodput_of(moments: TokenMoments, timed: TimedQueries, limits_ms: Mapping[str, float], unanswered: int) -> Goodput | None:
     """Return the goodput of answered requests and so many that were not (failed, or left out), which are never good; None without limits.
 
-    A request without the metric is not good either: TPOT of one token. Of a closed loop of several users a request that the tail cuts counts
-    by its share before the tail, as in the throughput.
+    A request without the metric is not good either: TPOT of one token. Of several users a request that the tail cuts counts by its share
+    before the tail, as in the throughput.
     """
     if not limits_ms:
         return None

@@ -87,8 +87,8 @@ class TimedQueries:
     """The timed queries: start and latency of each, monotonic ns, int64 [n]; `kept` holds the outputs of a few, by input index.
 
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
-    latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed loop
-    those of so many `users`. `pauses_ns` are begin and end of each pause between queries, int64 [n, 2].
+    latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
+    loop those of so many `users`. `pauses_ns` are begin and end of each pause between queries, int64 [n, 2].
     """
 
     starts_ns: Times

@@ -16,7 +16,9 @@ def run_at(rate=None, users=None, good_ratio=None, is_sustained=None, failed=0, 
     goodput = None
     if good_ratio is not None:
         missed = {"ttft": round(64 * (1 - good_ratio)), "tpot": 0}
-        goodput = Goodput(limits_ms={"ttft": 500.0, "tpot": 50.0}, good=round(64 * good_ratio), good_ratio=good_ratio, requests_per_s=1.0, missed=missed)
+        goodput = Goodput(
+            limits_ms={"ttft": 500.0, "tpot": 50.0}, good=round(64 * good_ratio), good_ratio=good_ratio, requests_per_s=1.0, missed=missed
+        )
     generation = make_generation(
         goodput=goodput, failed=failed, user_tokens_per_s=10.0, output_tokens_per_s=9.0 * (users or rate),
         ttft=summarise_latency(np.full(64, ttft_ms * 1_000_000)),
@@ -81,7 +83,10 @@ def test_runs_of_other_limits_are_another_sweep():
     loose = [run_at(rate, good_ratio=1.0, is_sustained=True) for rate in (1.0, 2.0)]
     strict = [
         msgspec.structs.replace(
-            run, generation=msgspec.structs.replace(run.generation, goodput=msgspec.structs.replace(run.generation.goodput, limits_ms={"ttft": 1.0}))
+            run,
+            generation=msgspec.structs.replace(
+                run.generation, goodput=msgspec.structs.replace(run.generation.goodput, limits_ms={"ttft": 1.0})
+            ),
         )
         for run in loose
     ]

@@ -86,7 +86,7 @@ def test_goodput_counts_who_met_every_limit(paced):
     assert everything.good_ratio == 1.0
 
 
-def test_the_record_is_recomputed_without_a_difference(paced, tmp_path):
+def test_the_record_is_recomputed_without_a_difference(paced):
     """Users, tail, rates and goodput follow from the raw samples; a falsified share does not."""
     settings = {
         "model": str(paced.file), "mode": "rapid", "prompt_tokens": 8, "output_tokens": TOKENS, "repeats": 1, "concurrency": 2,

@@ -3,8 +3,8 @@
 import numpy as np
 from msgspec.structs import replace
 
-from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.collector.web.site import show
 from edgemeter.collector.web.view import read_address
 from tests.fixtures.comparison_factory import day_by_day
@@ -35,7 +35,11 @@ def test_the_page_of_a_model_shows_what_users_get_against_what_all_get():
         (chart,) = [chart for chart in context.sheet.charts if chart.title == "Tokens a user against tokens in all"]
     assert "gives most with 4 users: 180 output tokens/s in all, 25 a user" in body
     rows = chart.table.dicts()
-    assert [(row["name"], row["user"], row["total"]) for row in rows] == [("1 user", 100.0, 90.0), ("2 users", 50.0, rows[1]["total"]), ("4 users", 25.0, 180.0)]
+    assert [(row["name"], row["user"], row["total"]) for row in rows] == [
+        ("1 user", 100.0, 90.0),
+        ("2 users", 50.0, rows[1]["total"]),
+        ("4 users", 25.0, 180.0),
+    ]
     assert [row["ttft_p90_ms"] for row in rows] == [40.0, 80.0, 160.0]
 
 

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.engine.scenarios.concurrent`: users who each wait for their own answer, and the time in which all were served."""
+"""Facts about `edgemeter.agent.engine.scenarios.concurrent`: each user waits for an answer, and all are served at once."""
 
 import threading
 import time
