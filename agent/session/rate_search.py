@@ -5,9 +5,9 @@ their scale. The first, of a few queries, shows how long one takes: the search b
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.load_sweep import limit_of
@@ -25,29 +25,26 @@ def is_open(case: Case) -> bool:
     return case.scenario == "poisson" and case.rate_per_s is None
 
 
-def steps(case: Case) -> Generator[Case, RunRecord | EdgemeterError, None]:
-    """Yield the cases to be measured, each after the outcome of the one before: one where the rate is stated. A failed run ends them."""
+def next_step(case: Case, outcomes: Sequence[RunRecord | EdgemeterError]) -> Case | None:
+    """Return what to measure after these outcomes of a case; None at the end: after one run where the rate is stated, or a failed one."""
     if not is_open(case):
-        yield case
-        return
-    first = msgspec.structs.replace(case, rate_per_s=FIRST_PER_S, queries=min(case.queries, FIRST_QUERIES), seconds=0.0)
-    outcome = yield first
-    if not isinstance(outcome, RunRecord):
-        return
-    held = failing = 0.0
-    rate = _rounded(500 / outcome.latency.min_ms)
-    for _ in range(MOST_STEPS):
-        outcome = yield msgspec.structs.replace(case, rate_per_s=rate)
-        if not isinstance(outcome, RunRecord):
-            return
-        if limit_of(outcome) is None:
-            held = rate
-        else:
-            failing = rate
-        if held and failing and failing <= RESOLUTION_RATIO * held:
-            return
-        rate = _rounded(math.sqrt(held * failing) if held and failing else 2 * held or failing / 2)
-
-
-def _rounded(rate: float) -> float:
-    return float(f"{rate:.3g}")
+        return None if outcomes else case
+    if not outcomes:
+        return replace(case, rate_per_s=FIRST_PER_S, queries=min(case.queries, FIRST_QUERIES), seconds=0.0)
+    records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
+    if len(records) < len(outcomes) or len(outcomes) > MOST_STEPS:
+        return None
+    first, *others = records
+    held, failing = 0.0, math.inf
+    for run in others:
+        rate = run.load.target_per_s or 0.0 if run.load else 0.0
+        held, failing = (max(held, rate), failing) if limit_of(run) is None else (held, min(failing, rate))
+    if failing <= RESOLUTION_RATIO * held:
+        return None
+    if not others:
+        rate = 500 / first.latency.min_ms
+    elif failing < math.inf:
+        rate = math.sqrt(held * failing) if held else failing / 2
+    else:
+        rate = 2 * held
+    return replace(case, rate_per_s=float(f"{rate:.3g}"))

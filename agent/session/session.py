@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -204,9 +204,8 @@ def measure(
             continue
         further -= 1
         of_case = outcomes[suite.cases.index(case)]
-        steps = rate_search.steps(case)
-        step: Case | None = next(steps)
-        while step is not None:
+        of_search: list[RunRecord | EdgemeterError] = []
+        while (step := rate_search.next_step(case, of_search)) is not None:
             further += 1
             on_event(RunBegins(step, repeat, number + further, len(order) + further, order[number:]))
             outcome: RunRecord | EdgemeterError
@@ -216,19 +215,12 @@ def measure(
                 outcome = keep(measure_run(run, sensors, why_no_power, on_event))
             except EdgemeterError as error:
                 outcome = error
+            of_search.append(outcome)
             of_case.append(outcome)
             if has_failed(of_case):
                 hopeless.append(case)
             on_event(RunEnds(outcome))
             yield outcome
-            step = _following(steps, outcome)
-
-
-def _following(steps: Generator[Case, RunRecord | EdgemeterError, None], outcome: RunRecord | EdgemeterError) -> Case | None:
-    try:
-        return steps.send(outcome)
-    except StopIteration:
-        return None
 
 
 def measure_run(

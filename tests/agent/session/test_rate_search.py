@@ -26,15 +26,11 @@ def record_at(rate, is_sustained):
 
 def search(capacity):
     """Return the steps of a search against a server that holds rates below `capacity`: the cases, and whether they were held."""
-    tried = []
-    steps = rate_search.steps(case_of())
-    step = next(steps)
-    try:
-        while True:
-            tried.append((step, step.rate_per_s < capacity))
-            step = steps.send(record_at(*[step.rate_per_s, tried[-1][1]]))
-    except StopIteration:
-        return tried
+    tried, records = [], []
+    while step := rate_search.next_step(case_of(), records):
+        tried.append((step, step.rate_per_s < capacity))
+        records.append(record_at(step.rate_per_s, step.rate_per_s < capacity))
+    return tried
 
 
 def test_the_search_brackets_the_capacity_to_a_tenth():
@@ -57,19 +53,15 @@ def test_the_first_step_is_short_and_every_other_has_a_p90():
 
 def test_a_failed_run_ends_the_search():
     """No rate follows from an error."""
-    steps = rate_search.steps(case_of())
-    next(steps)
-    with pytest.raises(StopIteration):
-        steps.send(MeasurementError("the server broke off"))
+    assert rate_search.next_step(case_of(), [MeasurementError("the server broke off")]) is None
+    assert rate_search.next_step(case_of(), [record_at(1.0, True), MeasurementError("the server broke off")]) is None
 
 
 def test_a_case_with_a_rate_is_one_run():
     """Nothing is searched for."""
     case = case_of(rate_per_s=2.0)
-    steps = rate_search.steps(case)
-    assert next(steps) is case
-    with pytest.raises(StopIteration):
-        steps.send(record_at(2.0, False))
+    assert rate_search.next_step(case, []) is case
+    assert rate_search.next_step(case, [record_at(2.0, False)]) is None
 
 
 @pytest.mark.slow
