@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import select
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ class ServerConnection:
         """
         response, is_whole = None, False
         try:
-            response = self._send(path, content)
+            response = self._send_anew(path, content)
             if response.status != http.client.OK:
                 self._refuse(path, response.status, json_object(response.read(LONGEST_ANSWER_BYTES)))
             while line := response.readline(LONGEST_LINE_BYTES):
@@ -101,8 +102,15 @@ class ServerConnection:
                     response.close()
 
     def make_ready(self, path: str) -> None:
-        """Open the connection by a short request to `path` unless it was in use just now; raises TransientError if nobody answers."""
-        if time.monotonic_ns() - self._answered_ns > IDLE_NS:
+        """Open the connection by a short request to `path` unless it is open, and was in use just now.
+
+        Raises:
+            TransientError: the server does not answer.
+        """
+        opened = self._connection.sock
+        # What can be read of a connection on which nothing was asked is its end.
+        is_over = opened is None or bool(select.select([opened], [], [], 0)[0])
+        if is_over or time.monotonic_ns() - self._answered_ns > IDLE_NS:
             self.ask(path)
 
     def another(self) -> "ServerConnection":
@@ -112,6 +120,17 @@ class ServerConnection:
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
         self._connection.close()
+
+    def _send_anew(self, path: str, content: Mapping[str, Any]) -> http.client.HTTPResponse:
+        """Send; where a connection that was kept open had just been ended without an answer, once more on a new one."""
+        was_open = self._connection.sock is not None
+        try:
+            return self._send(path, content)
+        except ConnectionError:
+            self.close()
+            if not was_open:
+                raise
+            return self._send(path, content)
 
     def _send(self, path: str, content: Mapping[str, Any] | None) -> http.client.HTTPResponse:
         body = None if content is None else json.dumps(content).encode()
