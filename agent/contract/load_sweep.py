@@ -16,6 +16,7 @@ from edgemeter.agent.contract.slo import METRICS, slo_text
 GOOD_RATIO = 0.9
 FAILED_RATIO = 0.01
 SCENARIOS = ("concurrent", "poisson")
+UNHELD = "rate-not-sustained"
 
 
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,15 +82,19 @@ def limit_of(run: RunRecord) -> str | None:
 
 
 def sweeps(runs: Iterable[RunRecord]) -> list[Sweep]:
-    """Return the sweeps among the runs: cases that are equal but for users or rate, of two levels and more."""
+    """Return the sweeps among the runs: cases that are equal but for users or rate, of two levels and more.
+
+    Of invalid runs only those count whose rate was not sustained: they are the answer.
+    """
     groups: dict[tuple[CaseKey, str], list[RunRecord]] = {}
     for run in runs:
-        if run.scenario in SCENARIOS and run.generation is not None:
+        counts = run.verdict.state != "invalid" or UNHELD in run.verdict.rules
+        if run.scenario in SCENARIOS and run.generation is not None and counts:
             limits = slo_text(run.generation.goodput.limits_ms) if run.generation.goodput else ""
             key = msgspec.structs.replace(key_of(run), target_per_s=None, concurrency=None)
             groups.setdefault((key, limits), []).append(run)
-    found = (_sweep(key, limits, of_sweep) for (key, limits), of_sweep in groups.items())
-    return [sweep for sweep in found if len(sweep.points) > 1]
+    each = (_sweep(key, limits, of_sweep) for (key, limits), of_sweep in groups.items())
+    return [sweep for sweep in each if len(sweep.points) > 1]
 
 
 def _sweep(key: CaseKey, limits: str, runs: Sequence[RunRecord]) -> Sweep:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ FIGURES = {
     "TTFT p50": "ms", "TPOT p50": "ms", "request p50": "ms", "requests": "per s", "output tokens in all": "per s",
     "output tokens a user": "per s",
 }  # fmt: skip
-_numbers = count()
+_numbers, _seeds = count(), count(1)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _output(command: Sequence[str], **options: Any) -> str:
 def loads(rate_per_s: float) -> list[Offered]:
     """Return the loads of both servers."""
     closed = [Offered(f"{users} user{'s' * (users > 1)}", 12 + 12 * users, users=users) for users in (1, 2, 4)]
-    return [*closed, Offered(f"Poisson, {rate_per_s:g} a second", 48, rate_per_s=rate_per_s, seed=3)]
+    return [*closed, Offered(f"Poisson, {rate_per_s:g} a second", 48, rate_per_s=rate_per_s)]
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -185,6 +185,8 @@ def _llama_server(folder: Path) -> Iterator[Bench]:
 def _beside_aiperf(bench: Bench, load: Offered, server: str) -> Iterator[Comparison]:
     rounds: list[tuple[dict[str, float], dict[str, float]]] = []
     for turn in range(ROUNDS):
+        # Other prompts, which no cache holds, and another schedule, which is that of both.
+        load = replace(load, seed=next(_seeds))
         if turn % 2:
             theirs = bench.aiperf(load)
             rounds.append((bench.ours(load)[0], theirs))

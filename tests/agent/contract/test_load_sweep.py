@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.contract.load_sweep import error_ratio, limit_of, sweeps
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import Goodput
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
@@ -76,6 +77,14 @@ def test_errors_are_what_failed_and_what_was_left_out():
     assert error_ratio(run) == pytest.approx(10 / (run.latency.count + 10))
     assert "without an answer" in limit_of(run)
     assert limit_of(run_at(5.0, is_sustained=True)) is None
+
+
+def test_an_invalid_run_is_no_level_but_for_a_rate_that_was_not_held():
+    """A prompt from a cache says nothing of a load."""
+    cached, late = (Verdict(state="invalid", reasons=(f"{rule}: 5",)) for rule in ("cached-prompt", "rate-not-sustained"))
+    assert sweeps([run_at(users=1), run_at(users=2, verdict=cached)]) == []
+    (sweep,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0, is_sustained=False, verdict=late)])
+    assert len(sweep.points) == 2
 
 
 def test_runs_of_other_limits_are_another_sweep():

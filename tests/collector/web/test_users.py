@@ -43,6 +43,18 @@ def test_the_page_of_a_model_shows_what_users_get_against_what_all_get():
     assert [row["ttft_p90_ms"] for row in rows] == [40.0, 80.0, 160.0]
 
 
+def test_of_rates_that_all_hold_no_highest_is_stated():
+    """Those that did not are invalid runs, which the page does not have."""
+    rates = [
+        replace(run, scenario="poisson", load=Load(samples_per_query=1, samples=64, target_per_s=rate, is_sustained=True))
+        for run, rate in zip(swept(), (1.0, 2.0, 4.0), strict=True)
+    ]
+    with view_context(rates) as context:
+        body = show(context, read_address("model")).body
+    assert "did not hold are invalid runs" in body
+    assert "the most that was tried" not in body
+
+
 def test_without_a_sweep_there_is_no_such_section():
     """One number of users is none."""
     with view_context(swept()[:1]) as context:
