@@ -286,10 +286,12 @@ def _as_served(facts: RecordFacts, moments: generation_statistics.TokenMoments) 
     if generation is None or timed is None or generation.output_tokens_per_s is None:
         return {}
     limits_ms = generation.goodput.limits_ms if generation.goodput else {}
+    absent = [name for name in ("ttft", "tpot") if getattr(generation, name) is None]
+    unanswered = generation.failed + (load.unserved if load else 0)
     return {
         "output_tokens_per_s": generation_statistics.output_tokens_per_s(moments, timed),
-        "user_tokens_per_s": generation_statistics.user_tokens_per_s(moments),
-        "goodput": goodput_of(moments, timed, limits_ms, generation.failed + (load.unserved if load else 0)),
+        "user_tokens_per_s": None if generation.tpot is None else generation_statistics.user_tokens_per_s(moments),
+        "goodput": goodput_of(moments, timed, limits_ms, unanswered, absent),
     }
 
 

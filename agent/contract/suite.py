@@ -251,6 +251,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(filter(None, (name, self.runtime, self.backend, threads, tokens, users, rate, role)))
 
 
+def seeks_rate(case: Case) -> bool:
+    """Return whether the session is to find the highest rate that is held."""
+    return case.scenario == "poisson" and case.rate_per_s is None
+
+
 @dataclass(frozen=True, slots=True)
 class Suite:
     """The cases of one file, and the combinations that were left out because the runtime does not read the format."""

@@ -200,6 +200,8 @@ def _generation(
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
     answers = [query.answer for query in generation.queries]
     decoded = generation_statistics.decode_tokens_per_s(moments, output_tokens, timed)
+    ttft, tpot = summarise_latency(moments.first_ns), generation_statistics.summarise_tpot(moments, output_tokens)
+    absent = [name for name, part in (("ttft", ttft), ("tpot", tpot)) if part is None]
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
@@ -218,15 +220,15 @@ def _generation(
         cached_tokens=_most(answer.cached_tokens for answer in answers),
         ended_early=int((~moments.complete(output_tokens)).sum()),
         speculative=loaded.speculative,
-        ttft=summarise_latency(moments.first_ns),
-        tpot=generation_statistics.summarise_tpot(moments, output_tokens),
+        ttft=ttft,
+        tpot=tpot,
         itl=generation_statistics.summarise_gaps(moments, output_tokens),
         prefill_tokens_per_s=None if prefilled is None else generation_statistics.prefill_tokens_per_s(moments, prefilled, timed),
         decode_tokens_per_s=decoded,
         output_tokens_per_s=generation_statistics.output_tokens_per_s(moments, timed),
-        user_tokens_per_s=generation_statistics.user_tokens_per_s(moments),
+        user_tokens_per_s=None if tpot is None else generation_statistics.user_tokens_per_s(moments),
         failed=len(generation.failures),
-        goodput=goodput_of(moments, timed, limits_ms, timed.unserved + len(generation.failures)),
+        goodput=goodput_of(moments, timed, limits_ms, timed.unserved + len(generation.failures), absent),
         weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
         own_prefill_tokens_per_s=own_prefill,
         own_decode_tokens_per_s=own_decode,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.load_sweep import limit_of
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.contract.suite import Case, seeks_rate
 
 FIRST_PER_S, FIRST_QUERIES = 1.0, 11
 # The search ends when the lowest rate that is not held is this much above the highest that is.
@@ -20,14 +20,9 @@ RESOLUTION_RATIO = 1.1
 MOST_STEPS = 20
 
 
-def is_open(case: Case) -> bool:
-    """Return whether the rate of a case is to be found."""
-    return case.scenario == "poisson" and case.rate_per_s is None
-
-
 def next_step(case: Case, outcomes: Sequence[RunRecord | EdgemeterError]) -> Case | None:
     """Return what to measure after these outcomes of a case; None at the end: after one run where the rate is stated, or a failed one."""
-    if not is_open(case):
+    if not seeks_rate(case):
         return None if outcomes else case
     if not outcomes:
         return replace(case, rate_per_s=FIRST_PER_S, queries=min(case.queries, FIRST_QUERIES), seconds=0.0)

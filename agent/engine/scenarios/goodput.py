@@ -1,6 +1,6 @@
 """Goodput: the requests a second that met all of their limits, as aiperf counts them. Source: DistServe (Zhong and others, OSDI 2024)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -10,10 +10,12 @@ from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 
 
-def goodput_of(moments: TokenMoments, timed: TimedQueries, limits_ms: Mapping[str, float], unanswered: int) -> Goodput | None:
+def goodput_of(
+    moments: TokenMoments, timed: TimedQueries, limits_ms: Mapping[str, float], unanswered: int, absent: Collection[str] = ()
+) -> Goodput | None:
     """Return the goodput of answered requests and so many that were not (failed, or left out), which are never good; None without limits.
 
-    A request without the metric is not good either: TPOT of one token. Of several users a request that the tail cuts counts by its share
+    A request without a metric is not good either: TPOT of one token, and what is `absent` of all. Of several users a request that the tail cuts counts by its share
     before the tail, as in the throughput.
     """
     if not limits_ms:
@@ -21,7 +23,7 @@ def goodput_of(moments: TokenMoments, timed: TimedQueries, limits_ms: Mapping[st
     steps = moments.output_tokens - 1
     tpot_ns = np.where(steps > 0, (moments.latency_ns - moments.first_ns) / np.maximum(steps, 1), np.inf)
     metrics_ns = {"ttft": moments.first_ns, "tpot": tpot_ns, "latency": moments.latency_ns}
-    meets = {name: metrics_ns[name] <= limit * 1e6 for name, limit in limits_ms.items()}
+    meets = {name: (metrics_ns[name] <= limit * 1e6) & (name not in absent) for name, limit in limits_ms.items()}
     good = np.logical_and.reduce([*meets.values()])
     shares = shares_before_tail(timed) if timed.users is not None else np.ones(good.size)
     return Goodput(

@@ -41,6 +41,12 @@ def test_a_metric_that_a_request_lacks_is_not_met():
     assert goodput_of(single, timed, {"tpot": 1000.0}, 0).good == 0
 
 
+def test_what_no_request_has_is_met_by_none():
+    """An answer that does not stream has no time to its first token, whatever the moments."""
+    goodput = goodput_of(*four(), {"ttft": 100.0, "latency": 100.0}, 0, ["ttft"])
+    assert (goodput.good, goodput.missed) == (0, {"ttft": 4, "latency": 0})
+
+
 def test_without_limits_there_is_no_goodput():
     """Nothing was asked for."""
     assert goodput_of(*four(), {}, 0) is None
