@@ -3,8 +3,8 @@
 aiperf is a program of its own, in an environment of its own: `EDGEMETER_AIPERF` names it (`pip install aiperf==0.13.0`). Both send prompts
 of the same kind to OpenAI's completions, and in an open loop by the same schedule. Two servers: a made one with known times and a log, and
 llama.cpp's with four places and an untrained model of 20 million weights. `python -m tests.benchmarks serving` prints the ratios; the pairs
-stand in the results. Requests take nearly half a second: of shorter ones, what a client does between an answer and the next request is a
-large part of its throughput.
+stand in the results. The server has a core of its own, as one on another machine has: aiperf is a dozen processes. Requests take nearly
+half a second: of shorter ones, what a client does between an answer and the next request is a large part of its throughput.
 """
 
 import importlib.util
@@ -22,9 +22,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.engine.generation_queries import WORDS
+import numpy as np
+
+from edgemeter.agent.engine.generation_queries import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
+from edgemeter.agent.generators import LoadedGenerator
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, paired_by, unjudged, within
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.paced_server import PacedServer, paced_server
@@ -38,7 +41,8 @@ FIGURES = {
     "TTFT p50": "ms", "TPOT p50": "ms", "request p50": "ms", "requests": "per s", "output tokens in all": "per s",
     "output tokens a user": "per s",
 }  # fmt: skip
-_numbers, _seeds = count(), count(1)
+CORES = sorted(os.sched_getaffinity(0))
+_seeds = count(1)
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,8 @@ class Bench:
         shutil.rmtree(artifacts, ignore_errors=True)
         due = [] if load.users else load.offsets_ms()
         lines = [
-            {"text": prompt(), "output_length": OUTPUT_TOKENS} | ({"timestamp": due[index]} if due else {})
-            for index in range(load.requests)
+            {"text": text, "output_length": OUTPUT_TOKENS} | ({"timestamp": due[index]} if due else {})
+            for index, text in enumerate(prompts(load.requests))
         ]
         (self.folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         how = ["--concurrency", str(load.users), "--request-count", str(load.requests)] if load.users else ["--fixed-schedule"]
@@ -121,14 +125,27 @@ class Bench:
         return {TURN_AROUND: statistics.median(between_ms)}
 
 
-def prompt() -> str:
-    """Return words that no request before began with."""
-    number = next(_numbers)
-    return " ".join([f"{100_000 + number}:", *(WORDS[(7 * number + 5 * index) % len(WORDS)] for index in range(PROMPT_TOKENS - 2))])
+def prompts(requests: int) -> list[str]:
+    """Return texts as our own requests send, of another seed."""
+    loaded = LoadedGenerator("text", "1", "http", 0, 0, 4096, np.empty(0, np.int32))
+    synthetic = SyntheticPrompts(loaded, PROMPT_TOKENS, 1_000_000 + next(_seeds))
+    return [str(synthetic.of(number)) for number in range(requests)]
+
+
+@contextmanager
+def _on(core: int) -> Iterator[None]:
+    """Start what is started meanwhile on this core, 0 (the server's) or 1 (the clients'), where there are two."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CORES[core % len(CORES)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _output(command: Sequence[str], **options: Any) -> str:
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S, **options)
+    with _on(1):
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S, **options)
     if ended.returncode:
         raise LeftOutError(f"{Path(command[0]).name} failed: {(ended.stderr or ended.stdout)[-500:]}")
     return ended.stdout
@@ -144,7 +161,7 @@ def comparisons() -> Iterator[Comparison]:
     """Yield the comparisons; none without aiperf."""
     if not Path(os.environ.get(AIPERF, "")).is_file():
         raise LeftOutError(f"{AIPERF} names no aiperf: pip install aiperf==0.13.0 in an environment of its own")
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, _on(0):
         folder = Path(name)
         _write_tokenizer(folder)
         with paced_server(folder, places=4, prefill_ms=100, step_ms=10) as server:

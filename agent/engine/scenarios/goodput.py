@@ -15,8 +15,8 @@ def goodput_of(
 ) -> Goodput | None:
     """Return the goodput of answered requests and so many that were not (failed, or left out), which are never good; None without limits.
 
-    A request without a metric is not good either: TPOT of one token, and what is `absent` of all. Of several users a request that the tail cuts counts by its share
-    before the tail, as in the throughput.
+    A request without a metric is not good either: TPOT of one token, and what is `absent` of all. Of several users a request that the tail
+    cuts counts by its share before the tail, as in the throughput.
     """
     if not limits_ms:
         return None
