@@ -16,6 +16,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Windows
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.energy import per_inference, queries
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
@@ -26,6 +27,7 @@ from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario
+from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
@@ -158,9 +160,15 @@ class RecordFacts:
             end_ns=windows.timed_start_ns + windows.timed_end_ns,
             arrivals_ns=None if arrivals_ns is None else arrivals_ns + windows.timed_start_ns,
             unserved=self.record.load.unserved if self.record.load else 0,
-            overlap=arrivals_ns is not None and self.record.generation is not None,
+            overlap=self.record.generation is not None and (arrivals_ns is not None or self.users is not None),
+            users=self.users,
             pauses_ns=queries.no_pauses() if rhythm is None else rhythm.pauses_ns,
         )
+
+    @property
+    def users(self) -> int | None:
+        """Return how many users a closed loop had, None of other loads."""
+        return self.record.load.concurrency if self.record.load else None
 
     @property
     def inferences(self) -> int:
@@ -230,7 +238,7 @@ def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
     timed = facts.timed
     if timed is None:
         return
-    ends_ns = (timed.starts_ns if timed.arrivals_ns is None else timed.arrivals_ns) + timed.latency_ns
+    ends_ns = timed.arrived_ns + timed.latency_ns
     early = 0 if timed.overlap else int(np.count_nonzero(timed.starts_ns[1:] < ends_ns[:-1]))
     yield from compare_figures("samples.query_start: queries that began before the one before had ended", 0, early)
     # The latency of a query of several calls leaves out the time between them.
@@ -246,13 +254,13 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     if moments is None:
         yield NotRecomputed("generation", NO_SAMPLES)
         return
-    window_ns = facts.timed.end_ns - facts.timed.begin_ns if facts.timed and facts.timed.overlap else None
     prefilled = None
     if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens is not None:
         prefilled = generation.prompt_tokens * moments.first_ns.size
-    recomputed = generation_statistics.with_times(generation, moments, prefilled, window_ns, generation.streaming_reason)
+    recomputed = generation_statistics.with_times(generation, moments, prefilled, facts.timed, generation.streaming_reason)
     if prefilled is None:
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=generation.prefill_tokens_per_s)
+    recomputed = _as_served(facts, moments, recomputed)
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
         run = facts.energy_run(facts.record.windows)
@@ -267,6 +275,16 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     findings = _by_method(compare_figures("generation", generation, recomputed), DEPENDENCE, is_other=is_other)
     yield from _by_method(findings, GENERATION_ENERGY, is_other=_has_other_energies(facts.record))
     yield NotRecomputed("generation.own_*, generation.encode_ms", "the engine's own timings and the tokenised text are not kept")
+
+
+def _as_served(facts: RecordFacts, moments: generation_statistics.TokenMoments, recomputed: Generation) -> Generation:
+    """Return the recomputed figures with the goodput of a served load; older versions state none of a load."""
+    generation, load, timed = facts.record.generation, facts.record.load, facts.timed
+    if generation is None or timed is None or generation.output_tokens_per_s is None:
+        return msgspec.structs.replace(recomputed, output_tokens_per_s=None, user_tokens_per_s=None, goodput=None)
+    limits_ms = generation.goodput.limits_ms if generation.goodput else {}
+    unanswered = generation.failed_queries + (load.unserved if load else 0)
+    return msgspec.structs.replace(recomputed, goodput=goodput_of(moments, timed, limits_ms, unanswered, without_metric(recomputed)))
 
 
 def _stages(facts: RecordFacts) -> Iterator[FigureFinding]:

@@ -22,7 +22,12 @@ MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads
 SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
 _NAMES = {"data": ("-d", "--data"), "annotations": ("-a", "--annotations"), "rate_per_s": ("--rate",), "options": ("--option",)}
 _FORMER = {"data": ("--images", "-i")}
-_SWEPT = ("prompt_tokens", "output_tokens")  # Options that take several values where their key takes a list of them.
+_SWEPT = (
+    "prompt_tokens",
+    "output_tokens",
+    "concurrency",
+    "rate_per_s",
+)  # Options that take several values where their key takes a list of them.
 
 
 def power_option(command: _Command) -> _Command:
@@ -43,12 +48,25 @@ class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
 
     def __init__(self, item: _Type) -> None:
         self.item = item
-        word = "N" if isinstance(item, click.IntRange) else "NAME"
+        word = "N" if isinstance(item, click.IntRange | click.FloatRange) else "NAME"
         self.name = f"{word}[,{word}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
         """Return the values in `value`."""
         return [self.item.convert(part.strip(), param, ctx) for part in value.split(",")]
+
+
+class ValuesOr(CommaSeparated):
+    """Such a list, or one word."""
+
+    def __init__(self, item: _Type, word: str) -> None:
+        super().__init__(item)
+        self.word = word
+        self.name = f"{self.name} | {word}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the values in `value`, or the word."""
+        return value if value == self.word else super().convert(value, param, ctx)
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
@@ -87,7 +105,9 @@ def _form_of(key: str, annotation: Any) -> dict[str, Any]:
         return {"is_flag": True, "default": None}
     # A single value stands before a list of them.
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
-    return {"type": PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])}
+    form = PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    return {"type": ValuesOr(form.item, *words) if words and isinstance(form, CommaSeparated) else form}
 
 
 def _click_type(annotation: Any) -> _Type:

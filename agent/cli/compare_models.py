@@ -14,7 +14,16 @@ from edgemeter.agent.base.figures import plain_digits, span
 from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import shipped_text
-from edgemeter.agent.base.options import PATH, format_option, matters_option, names_and_config, quiet_option, renamed_option, save_option
+from edgemeter.agent.base.options import (
+    PATH,
+    FiniteRange,
+    format_option,
+    matters_option,
+    names_and_config,
+    quiet_option,
+    renamed_option,
+    save_option,
+)
 from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
@@ -32,7 +41,12 @@ if TYPE_CHECKING:
     from edgemeter.agent.session.pairs import PairJudgement
     from edgemeter.agent.session.turn_figures import Side
 
-_TOKENS = {"type": click.IntRange(1, 1 << 20)}  # One length for a side: a sweep would be several cases.
+# One value for a side: a sweep would be several cases.
+_TOKENS = {"type": click.IntRange(1, 1 << 20)}
+_SINGLE: dict[str, Mapping[str, Any]] = {
+    "prompt_tokens": _TOKENS, "output_tokens": _TOKENS, "concurrency": {"type": click.IntRange(1, 256)},
+    "rate_per_s": {"type": FiniteRange(0, 1_000_000, min_open=True)},
+}  # fmt: skip
 MOST_MODELS = 26  # They are called A to Z.
 
 
@@ -43,7 +57,7 @@ MOST_MODELS = 26  # They are called A to Z.
     help="Most runs of each; a clear result ends earlier.",
 )  # fmt: skip
 @matters_option
-@case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, prompt_tokens=_TOKENS, output_tokens=_TOKENS)
+@case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, **_SINGLE)
 @click.option(
     "--kv-type", "kv_types", type=CommaSeparated(click.STRING), help="Measure each .gguf model with each of these caches: f16,q8_0,q4_0."
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from edgemeter.agent.base.figures import ABSENT, plain_digits, span
+from edgemeter.agent.base.figures import ABSENT, count, plain_digits, span
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
 from edgemeter.agent.contract.case_identity import key_of
@@ -102,8 +102,11 @@ def model_text(run: RunRecord) -> str:
 
 
 def setting_text(run: RunRecord) -> str:
-    """Return precision (where it is known), runtime and threads."""
-    return run.runtime.setting_text if run.precision == "unknown" else f"{run.precision} {run.runtime.setting_text}"
+    """Return precision (where it is known), runtime and threads, and of a served load its users or its rate."""
+    precision = "" if run.precision == "unknown" else run.precision
+    users = count(run.load.concurrency, "user") if run.load and run.load.concurrency else ""
+    rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
+    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate)))
 
 
 def accuracy_text(accuracy: Accuracy) -> str:

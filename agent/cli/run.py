@@ -50,7 +50,7 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
 )  # fmt: skip
 @click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
 @quiet_option
-@format_option('Print {"runs": [record, ...]}.')
+@format_option('Print {"runs": [record, ...]}, and "sweeps" over users or rates.')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from edgemeter.agent.base.figures import count, duration
-from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.contract.suite import Case, seeks_rate
 
 # About what a process with its imports and what is read before and after it take: less on a fast machine, more on a small board.
 START_S = 1.0
@@ -32,6 +32,7 @@ def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
         cool_s += case.cool_down_limit_s * number if case.start_below_c is not None else 0.0
         generated += case.queries * number if case.output_tokens is not None else 0
     extras = [
+        "about 8 more runs where the highest rate is searched for" if any(map(seeks_rate, cases)) else "",
         f"what {generated:,} queries of a language model take" if generated else "",
         f"{duration(idle_s)} of idle if there is a power sensor" if idle_s else "",
         f"at most {duration(cool_s)} of cooling down" if cool_s else "",

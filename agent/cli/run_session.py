@@ -265,8 +265,13 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
 
 def session_document(outcome: SessionOutcome) -> bytes:
-    """Return `{"runs": [record, ...]}` as JSON."""
-    return msgspec.json.encode({"runs": outcome.records})
+    """Return `{"runs": [record, ...]}` as JSON, with the `sweeps` over users or rates among them, if there are any."""
+    from edgemeter.agent.contract.load_sweep import sweeps
+
+    document: dict[str, object] = {"runs": outcome.records}
+    if of_loads := sweeps(outcome.records):
+        document["sweeps"] = of_loads
+    return msgspec.json.encode(document)
 
 
 def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) -> None:

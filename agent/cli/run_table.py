@@ -14,8 +14,10 @@ from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli.measured_case import MeasuredCase, accuracy_text, cases_of, energy_text, gross_text, model_text, setting_text
+from edgemeter.agent.cli.sweep_table import print_sweeps
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, figure, in_view
+from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load, Sustained
@@ -47,7 +49,11 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     columns = COLUMNS if len(cases) > 1 else COLUMNS[NAMES:]
     ids = [TableColumn("id", [short_id(run.id) for run in runs], "left")] if why and len(runs) > 1 else []
     console.print(fitted_table([*ids, *(column.of(rows) for column in columns)], console.width, STYLE))
-    for line in dict.fromkeys(notes(cases, why=why)):
+    of_loads = sweeps(runs)
+    print_sweeps(of_loads, console)
+    # A sweep says which of its rates were sustained.
+    described = runs if why else [] if of_loads else [case.typical for case in cases]
+    for line in dict.fromkeys([*_load_notes(described), *notes(cases, why=why)]):
         print_text(console, line)
 
 
@@ -123,7 +129,6 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     if why:
         yield from _unsupported(runs)
     described = runs if why else [case.typical for case in cases]
-    yield from (_load_note(run, run.load) for run in described if run.load and run.load.is_sustained is not None)
     yield from (_sustained_note(run, run.sustained) for run in described if run.sustained)
     yield from (note for run in described for note in (*_energy_notes(run), *_token_energy_notes(run)))
     yield from (f"no energy: {run.energy_reason}" for run in runs if run.energy is None)
@@ -243,6 +248,10 @@ def _token_energy_notes(run: RunRecord) -> list[str]:
         for token, per_token, reason in parts
     ]
     return [f"energy of {run.model.name} by the token: {', '.join(texts)}; mJ above are of a whole request{between}"]
+
+
+def _load_notes(runs: Sequence[RunRecord]) -> list[str]:
+    return [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
 
 
 def _load_note(run: RunRecord, load: Load) -> str:

@@ -52,6 +52,7 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     scenario: str
     samples_per_query: int
     target_per_s: float | None
+    concurrency: int | None
     prompt_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
@@ -218,6 +219,11 @@ FIELDS: tuple[IdentityField, ...] = (
         "target_per_s", lambda key: "no rate" if key.target_per_s is None else f"{key.target_per_s:g} per s", ("load.target_per_s",),
         lambda run: run.load.target_per_s if run.load else None,
         Likeness("rate", "at the same rate", "waiting times depend on the rate; open loop only"),
+    ),
+    IdentityField(
+        "concurrency", lambda key: "no users" if key.concurrency is None else count(key.concurrency, "user"), ("load.concurrency",),
+        lambda run: run.load.concurrency if run.load else None,
+        Likeness("users", "with as many users", "every figure depends on how many are served at once; closed loop of several users only"),
     ),
     IdentityField(
         "prompt_tokens", lambda key: "prompt unknown" if key.prompt_tokens is None else count(key.prompt_tokens, "prompt token"),

@@ -338,6 +338,20 @@ FIGURES: tuple[Figure, ...] = (
         column="decode_tokens_per_s", choice="tokens", rank=0, is_text_model_only=True, why_absent=SINGLE,
         views=_views("run compare terminal matrix influx csv paper"),
     ),
+    Figure(
+        "output tokens in all", "out tokens/s", "tokens/s", "generation", "higher", path="generation.output_tokens_per_s",
+        column="output_tokens_per_s", choice="output-tokens", is_text_model_only=True, views=_views("compare influx csv paper"),
+    ),
+    Figure(
+        "output tokens a user", "tokens/s a user", "tokens/s", "generation", "higher", path="generation.user_tokens_per_s",
+        column="user_tokens_per_s", choice="user-tokens", is_text_model_only=True, why_absent=SINGLE,
+        views=_views("compare influx csv paper"),
+    ),
+    # Of other limits it is another figure: no comparison takes it.
+    Figure(
+        "goodput", "Good per s", "per s", "generation", "higher", path="generation.goodput.requests_per_s", choice="goodput",
+        is_text_model_only=True, views=_views("run influx csv"),
+    ),
     *(
         Figure(
             f"{stage}-processing p50", f"{stage} ms", "ms", group, "lower", path=f"{group}.p50_ms", has_spread=False,

@@ -19,7 +19,7 @@ from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.orders import FileName
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import AccuracyWhen, Case, ModeName, Scenario, Settings, Suite, SuiteFile, Threads, Tokens
+from edgemeter.agent.contract.suite import AccuracyWhen, Case, ModeName, Rate, Scenario, Settings, Suite, SuiteFile, Threads, Tokens
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
@@ -49,7 +49,7 @@ class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     scenario: Scenario | None = None
     samples_per_query: int | None = None
     batch: int | None = None
-    rate_per_s: float | None = None
+    rate_per_s: Rate | list[Rate] | None = None
     mode: ModeName | None = None
     minutes: float | None = None
     repeats: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
@@ -157,7 +157,7 @@ def _check(case: OrderedSettings, defaults: OrderedSettings) -> None:
             raise ConfigError(
                 f"the ordered suite is refused: {value!r} as {key} (an order names models by file name, and no path or folder)"
             )
-    values = [getattr(case, key) or getattr(defaults, key) for key in ("model", *contract_suite.AXES)]
+    values = [getattr(case, key, None) or getattr(defaults, key, None) for key in ("model", *contract_suite.AXES)]
     count = prod(len(value) for value in values if isinstance(value, list))
     if count > MOST_CASES:
         raise ConfigError(f"the ordered suite is refused: a case stands for {count} combinations, at most {MOST_CASES} are taken")

@@ -77,7 +77,7 @@ class WarmUp(RecordPart, frozen=True, kw_only=True):
 
 
 class Load(RecordPart, frozen=True, kw_only=True):
-    """The load offered to the model; rates and queueing are those of an open loop (scenario `poisson`)."""
+    """The load offered to the model; offered rate and queueing are those of an open loop (scenario `poisson`)."""
 
     samples_per_query: Annotated[int, msgspec.Meta(ge=1)]  # Samples in a query.
     calls_per_query: Annotated[int, msgspec.Meta(ge=1)] = 1  # Calls of the runtime in a query.
@@ -90,6 +90,9 @@ class Load(RecordPart, frozen=True, kw_only=True):
     is_sustained: bool | None = None  # Whether the model kept up with the offered rate.
     unserved: Count = 0  # Arrivals that were never served.
     in_flight_max: Count | None = None  # Most queries that a server was answering at once; null where one follows the other.
+    concurrency: Count | None = None  # Users of a closed loop (scenario `concurrent`), each with one query at a time; null elsewhere.
+    tail_ms: float | None = None
+    """Time at the end in ms in which some of these users had no query left; rates leave it out. Null elsewhere."""
     pauses: Count = 0
     """Random pauses between queries, made so that these do not keep step with a clock of a power sensor; they are in no latency."""
     paused_ms: float = 0.0  # Length of all pauses in ms; throughput and energy leave them out.

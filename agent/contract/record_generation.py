@@ -67,6 +67,16 @@ class TokenLengths(RecordPart, frozen=True, kw_only=True):
     max_tokens: Count  # Most.
 
 
+class Goodput(RecordPart, frozen=True, kw_only=True):
+    """Requests that met every limit that was set for them; one that failed or was left out is never good."""
+
+    limits_ms: dict[str, float]  # The limits in ms by metric: `ttft`, `tpot` (of the request), `latency` (of the whole request).
+    good: Count  # Requests that met all limits.
+    good_ratio: Ratio  # Their share of all requests, those that failed or were left out among them.
+    requests_per_s: float  # Good requests a second, over the time that the throughput is over.
+    missed: dict[str, Count] = {}  # Answered requests beyond each limit.
+
+
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
@@ -99,9 +109,15 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None
-    """Prompt tokens by the time to first token, as a ratio of sums; where queries overlap (scenario `poisson`), by the whole timed part."""
+    """Prompt tokens by the time to first token, as a ratio of sums; where queries overlap (poisson, concurrent), as below."""
     decode_tokens_per_s: float | None = None
-    """Tokens after the first by the time that they took, as a ratio of sums; where queries overlap, by the whole timed part."""
+    """Tokens after the first by the time that they took, as a ratio of sums; where queries overlap, by the whole timed part, of a closed
+    loop of several users until the first of them had no query left."""
+    output_tokens_per_s: float | None = None
+    """All tokens that were generated, the first of each query too, by the time of the queries; where queries overlap as above."""
+    user_tokens_per_s: float | None = None
+    """Output tokens a second that one user sees once text comes: the mean over queries of 1 / TPOT; null for queries of one token."""
+    goodput: Goodput | None = None  # Requests that met the limits; null where no limits were set.
     weight_bandwidth_mb_per_s: float | None = None
     """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`."""
     own_prefill_tokens_per_s: float | None = None

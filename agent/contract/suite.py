@@ -22,6 +22,7 @@ from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG, of_folder
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
+from edgemeter.agent.contract.slo import parse_slo
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,9 @@ READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
     ".json": {"replay", "genai"},
 }
 
+# Steps of a search for the highest rate: a p90 needs so many queries.
+SEARCH_QUERIES = 64
+
 SAMPLE = Path(__file__).with_name("sample_suite.toml")
 MLPERF_TINY = Path(__file__).with_name("mlperf_tiny_suite.toml")
 
@@ -73,18 +77,24 @@ SAMPLES_PER_QUERY = 8
 COOL_DOWN_LIMIT_S = 300.0
 
 # Settings, beside the model, of which a list stands for a case each.
-AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
+AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
 PATHS = ("data", "annotations")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of one scenario or mode only: with another they have no effect.
-BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
+BELONGS = {
+    "samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "concurrency": "concurrent", "minutes": "sustained",
+}  # fmt: skip
+# Scenarios in which queries overlap, of a language model behind a server.
+OVERLAPPING = ("poisson", "concurrent")
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
-Scenario = Literal["single_stream", "multi_stream", "offline", "poisson"]
+Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
+Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "concurrent"]
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 
 # What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
@@ -136,10 +146,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
     corrupt: list[str] | None = None
     """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
-    scenario: Scenario | None = None  # How queries arrive: one after the other, several samples each, in batches, or at a rate.
+    scenario: Scenario | None = None
+    """How queries arrive: one after the other, several samples each, in batches, at a rate, or of several users (concurrency)."""
     samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None  # poisson: queries per second.
+    rate_per_s: Rate | Literal["auto"] | list[Rate] | None = None
+    """poisson: queries per second; several for a sweep; auto finds the highest rate that a server holds."""
+    concurrency: Users | list[Users] | None = None
+    """concurrent: users of a server, each with one query at a time; several for a sweep."""
+    slo: str | None = None  # Language models: limits of a request for the goodput, such as ttft=500ms,tpot=50ms (also latency).
     mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
     minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
     prompt_tokens: Tokens | list[Tokens] | None = None
@@ -207,7 +222,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     samples_per_query: int = SAMPLES_PER_QUERY
     batch: int | None = None
-    rate_per_s: float | None = None
+    rate_per_s: float | None = None  # None in poisson: the session finds it.
+    concurrency: int | None = None
+    slo: dict[str, float] = {}  # Limits of a request in ms, by metric.
     cpus: tuple[int, ...] = ()
     start_below_c: float | None = None
     cool_down_limit_s: float = COOL_DOWN_LIMIT_S
@@ -229,9 +246,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         tokens = "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
         role = "(reference)" if self.role == "reference" else ""
-        return " ".join(
-            filter(None, (name, self.runtime, self.backend, f"{self.threads} thread{'s' * (self.threads > 1)}", tokens, cache, role))
-        )
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        users = f"{self.concurrency} user{'s' * (self.concurrency > 1)}" if self.concurrency else ""
+        rate = f"{self.rate_per_s:g} a second" if self.rate_per_s else "at the highest rate" if self.scenario == "poisson" else ""
+        return " ".join(filter(None, (name, self.runtime, self.backend, threads, tokens, cache, users, rate, role)))
+
+
+def seeks_rate(case: Case) -> bool:
+    """Return whether the session is to find the highest rate that is held."""
+    return case.scenario == "poisson" and case.rate_per_s is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +294,8 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
     for number, case in enumerate(written.case):
         set_values = set_keys(case) | set_keys(instead)
         merged = msgspec.structs.replace(written.defaults, **set_values)
+        if merged.scenario is None and merged.concurrency is not None:
+            merged = msgspec.structs.replace(merged, scenario="concurrent")
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
@@ -310,8 +335,9 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
             raise ConfigError(
                 f"{where}: {key} is for {owner}, not for {' and '.join(sorted(scenario_and_mode))}: leave it out, or choose {owner}"
             )
-    if merged.scenario == "poisson" and merged.rate_per_s is None:
-        raise ConfigError(f"{where}: poisson needs a rate: add rate_per_s = NUMBER (--rate NUMBER)")
+    for scenario, key, option in (("poisson", "rate_per_s", "--rate"), ("concurrent", "concurrency", "--concurrency")):
+        if merged.scenario == scenario and getattr(merged, key) is None:
+            raise ConfigError(f"{where}: {scenario} needs {key}: add {key} = NUMBER ({option} NUMBER)")
     if merged.annotations is not None and merged.data is None:
         raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
 
@@ -325,14 +351,21 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"]:
         merged = _generating(merged, set_values, runtime, axes, where)
         by_mode["queries"] = GENERATION_QUERIES[mode]
+        if axes["rate_per_s"] == "auto":
+            by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
+    elif useless := next((key for key in ("slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
+        raise ConfigError(f"{where}: {useless} is for language models, {runtime} runs one call: leave it out")
+    elif axes["rate_per_s"] == "auto":
+        raise ConfigError(f"{where}: the rate of {runtime} is not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
     if merged.minutes is not None:
         merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
-    values = set_keys(merged) | {axis: value for axis, value in axes.items() if value is not None}
+    values = set_keys(merged) | {axis: None if value == "auto" else value for axis, value in axes.items() if value is not None}
     values |= {key: str(folder / values[key]) for key in PATHS if key in values}
     values |= {
         "model": str(path),
         "runtime": runtime,
         "corrupt": corruption_names(merged.corrupt or ()),
+        "slo": parse_slo(merged.slo) if merged.slo else {},
         "cpus": sorted({*(merged.cpus or ())}),
     }
     # `minutes` is no key of a case, and left out.
@@ -343,11 +376,14 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
     """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
     if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
         raise ConfigError(f"{where}: prompt_tokens and output_tokens are for language models, {runtime} runs one call: leave them out")
-    if merged.scenario == "poisson" and runtime != "server":
-        raise ConfigError(f"{where}: {runtime} answers one query after the other: leave poisson out, or measure a server (NAME.server)")
-    if merged.scenario not in (None, "single_stream", "poisson"):
+    if merged.scenario in OVERLAPPING and runtime != "server":
         raise ConfigError(
-            f"{where}: a language model runs in single_stream, behind a server also in poisson, not {merged.scenario}: leave it out"
+            f"{where}: {runtime} answers one query after the other: leave {merged.scenario} out, or measure a server (NAME.server)"
+        )
+    if merged.scenario not in (None, "single_stream", *OVERLAPPING):
+        raise ConfigError(
+            f"{where}: a language model runs in single_stream, behind a server also in {' and '.join(OVERLAPPING)}, "
+            f"not {merged.scenario}: leave it out"
         )
     if useless := [key for key in OF_IMAGES if key in set_values]:
         raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")

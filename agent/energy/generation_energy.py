@@ -33,7 +33,7 @@ THIS_HOST = ("localhost", "127.0.0.1", "::1")
 class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has, [n].
 
-    `overlap`: they were answered beside each other (an open loop).
+    `overlap`: they were answered beside each other.
     """
 
     starts_ns: Times
@@ -56,7 +56,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         starts_ns + raw["latency"],
         generation.prompt_tokens,
         raw["output_tokens"],
-        overlap="arrival" in raw,
+        overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
     )
 
 

@@ -6,7 +6,8 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
-from edgemeter.agent.engine.scenarios import generation_statistics, poisson, scenario
+from edgemeter.agent.engine.scenarios import generation_statistics, scenario
+from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
@@ -85,33 +87,40 @@ def _time(
 ) -> tuple[generation_queries.TimedGeneration, float, dict[str, Any]]:
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
-    plan = None
-    if case.scenario == "poisson":
-        plan = TimingPlan(case.queries, case.seconds, expected_ns=0, seed=work.seed, rate_per_s=case.rate_per_s)
+    plan = TimingPlan(case.queries, case.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency)
+    if plan.users is not None:
+        subject.concurrent()
 
     def timed_s(query_s: float) -> float:
-        return poisson.seconds(plan) if plan else max(case.seconds, case.queries * query_s)
+        return scenario.SCENARIOS[case.scenario].seconds(replace(plan, expected_ns=round(query_s * 1e9)))
 
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s={"timed": timed_s(first_s)}))
-    warmed, query_s = warm_up(subject, case.warm_up_seconds)
+    warmed, query_s = warm_up(subject, case.warm_up_seconds, plan.users)
     expected_s = timed_s(query_s)
     idles = work.idle and expected_s >= UNSURE_RATIO * work.energy_from_s
     before = idle("idle before", case, emit, {"timed": expected_s}) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     counted = read_scheduling()
-    generation = (
-        generation_queries.run_open_loop(subject, plan) if plan else generation_queries.run_queries(subject, case.queries, case.seconds)
-    )
+    generation = _run(subject, plan)
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
     return generation, peak_mb, {"warm_up": warmed, "scheduling": scheduled, "idle_before": before, "idle_after": after}
 
 
-def warm_up(subject: generation_queries.GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
+def _run(subject: generation_queries.GenerationSubject, plan: TimingPlan) -> generation_queries.TimedGeneration:
+    if plan.users is not None:
+        return generation_queries.run_users(subject, plan.users, plan.queries, plan.seconds)
+    if plan.rate_per_s is not None:
+        return generation_queries.run_open_loop(subject, plan)
+    return generation_queries.run_queries(subject, plan.queries, plan.seconds)
+
+
+def warm_up(subject: generation_queries.GenerationSubject, limit_s: float, users: int | None = None) -> tuple[WarmUp, float]:
     """Run whole queries until TTFT and TPOT have settled, for `limit_s` but at least two; return what was seen, and the s of a query.
 
-    Both have settled where `looks_settled` says so of four or more queries, or where the last two of fewer are within 2% of each other.
+    With `users` each of them runs one at a time, and what has to settle is their mean. Both have settled where `looks_settled` says so of
+    four or more queries, or where the last two of fewer are within 2% of each other.
     """
     first_ns: list[int] = []
     each_ns: list[int] = []
@@ -119,13 +128,13 @@ def warm_up(subject: generation_queries.GenerationSubject, limit_s: float) -> tu
     spent_s, settled = 0.0, False
     with no_collection():
         while len(first_ns) < FEWEST_WARM_UP or (not settled and spent_s < limit_s):
-            query = subject.warm()
-            first_ns.append(query.token_ns[0])
-            each_ns.append(round(query.tpot_ns))
+            queries = [subject.warm()] if users is None else subject.warm_users(users)
+            first_ns.append(round(statistics.mean(query.token_ns[0] for query in queries)))
+            each_ns.append(round(statistics.mean(query.tpot_ns for query in queries)))
             spent_s = (time.monotonic_ns() - begin) / 1e9
             settled = spent_s >= min(SHORTEST_WARM_UP_S, limit_s) and has_settled(first_ns) and has_settled(each_ns)
     is_steady = settled or (has_settled(first_ns) and has_settled(each_ns))
-    return WarmUp(queries=len(first_ns), duration_ms=spent_s * 1e3, steady=is_steady), spent_s / len(first_ns)
+    return WarmUp(queries=len(first_ns) * (users or 1), duration_ms=spent_s * 1e3, steady=is_steady), spent_s / len(first_ns)
 
 
 def has_settled(durations_ns: Sequence[int]) -> bool:
@@ -177,7 +186,7 @@ def _measured(
         samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
-        generation=_generation(subject, generation, moments, timed),
+        generation=_generation(subject, generation, moments, timed, case.slo),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
         **surroundings,
     )
@@ -188,10 +197,10 @@ def _generation(
     generation: generation_queries.TimedGeneration,
     moments: generation_statistics.TokenMoments,
     timed: TimedQueries,
+    limits_ms: Mapping[str, float],
 ) -> Generation:
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
     answers = [query.answer for query in generation.queries]
-    window_ns = timed.end_ns - timed.begin_ns if timed.overlap else None
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
@@ -199,7 +208,7 @@ def _generation(
     prefilled = sum(prompt_counts) if len(prompt_counts) == len(answers) else None
     unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
     kinds = Counter(failure.kind for failure in generation.failures)
-    return generation_statistics.with_times(
+    described = generation_statistics.with_times(
         Generation(
             prompt_tokens=_most(answer.prompt_tokens for answer in answers),
             output_tokens=output_tokens,
@@ -226,9 +235,11 @@ def _generation(
         ),
         moments,
         prefilled,
-        window_ns,
+        timed,
         unstreamed,
     )
+    unanswered = timed.unserved + len(generation.failures)
+    return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, limits_ms, unanswered, without_metric(described)))
 
 
 def _drafts(answers: Sequence[Generated]) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Timed queries of a language model: one after the other, or as users arrive; their prompts, and the moments of their tokens.
+"""Timed queries of a language model: one after the other, of several users, or at arrivals; prompts, and the moments of tokens.
 
 Prompts are synthetic: seeded random tokens of exact length, another for each query, so that no cache of prefixes can help.
 """
@@ -19,7 +19,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import DatasetInfo
-from edgemeter.agent.engine.scenarios import poisson, scenario
+from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.generators import AnswerError, ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
@@ -123,7 +123,7 @@ class TimedRequest:
 
 @dataclass(frozen=True, slots=True)
 class FailedRequest:
-    """One query that was not answered: its number, its start, its scheduled arrival and its end (monotonic ns), and the error."""
+    """One query without an answer: its number, start, scheduled arrival and end (monotonic ns), and the error."""
 
     number: int
     start_ns: int
@@ -171,6 +171,27 @@ class GenerationSubject:
             return FailedRequest(number, start_ns, start_ns, time.monotonic_ns(), error)
         return self.attempt(number, call)
 
+    def warm_users(self, users: int) -> list[TimedRequest]:
+        """Run the next query of each of several users, all at once; raises MeasurementError if none is answered."""
+        first = self.warmed + 1
+        self.warmed += users
+        _, outcomes = concurrent.serve(
+            users, users, 0.0, lambda number, user: self.attempt(-first - number, self.bind(-first - number, user))
+        )
+        return _parted(outcomes)[0]
+
+    def bind(self, number: int, user: int | None = None) -> Query:
+        """Return the bare query of a user, on the connection of that user; see `ConcurrentGenerator.bind_concurrent`."""
+        return self.concurrent().bind_concurrent(self.prompts.of(number), self.limits, user)
+
+    def concurrent(self) -> ConcurrentGenerator:
+        """Return the generator as one of several queries at once; raises ConfigError if it answers one after the other."""
+        if not isinstance(self.generator, ConcurrentGenerator):
+            raise ConfigError(
+                f"{self.loaded.package} answers one query after the other: leave out concurrency and poisson, or measure a server"
+            )
+        return self.generator
+
     def query(self, number: int) -> TimedRequest:
         """Run a query; raises MeasurementError if it gave no token."""
         request = self.attempt_next(number)
@@ -203,13 +224,15 @@ def wait_after(failure: FailedRequest) -> None:
 class TimedGeneration:
     """The timed queries in the order of arrival, and when the first was due (monotonic ns).
 
-    `unserved` arrivals found no room; `overlap`: queries were answered beside each other. `failures` are in no statistic.
+    `unserved` arrivals found no room; `overlap`: queries were answered beside each other, in a closed loop those of so many `users`.
+    `failures` are in no statistic.
     """
 
     queries: Sequence[TimedRequest]
     begin_ns: int
     unserved: int = 0
     overlap: bool = False
+    users: int | None = None
     failures: Sequence[FailedRequest] = ()
 
     def timed(self) -> TimedQueries:
@@ -223,9 +246,10 @@ class TimedGeneration:
             kept={},
             begin_ns=self.begin_ns,
             end_ns=int((arrivals_ns + latency_ns).max()),
-            arrivals_ns=arrivals_ns if self.overlap else None,
+            arrivals_ns=arrivals_ns if self.overlap and self.users is None else None,
             unserved=self.unserved,
             overlap=self.overlap,
+            users=self.users,
         )
 
 
@@ -268,17 +292,35 @@ def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGenerati
         ConfigError: the generator answers one query after the other.
         EdgemeterError: a query failed.
     """
-    generator = subject.generator
-    if not isinstance(generator, ConcurrentGenerator):
-        raise ConfigError(f"{subject.loaded.package} answers one query after the other: leave scenario poisson out, or measure a server")
     offsets_ns = poisson.schedule_ns(plan).tolist()
-    calls = [generator.bind_concurrent(subject.prompts.of(number), subject.limits) for number in range(len(offsets_ns))]
+    calls = [subject.bind(number) for number in range(len(offsets_ns))]
     begin_ns, outcomes = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.attempt(number, calls[number], arrival_ns))
-    requests = [request for request in outcomes if isinstance(request, TimedRequest)]
-    failures = [request for request in outcomes if isinstance(request, FailedRequest)]
+    requests, failures = _parted(outcomes)
+    unserved = len(offsets_ns) - len(outcomes)
+    return TimedGeneration(requests, begin_ns, unserved, overlap=True, failures=failures)
+
+
+def run_users(subject: GenerationSubject, users: int, count: int, seconds: float) -> TimedGeneration:
+    """Run the queries of so many users, each of whom has one at a time; see `run_open_loop` for what is raised."""
+
+    def attempt(number: int, user: int) -> TimedRequest | FailedRequest:
+        outcome = subject.attempt(number, subject.bind(number, user))
+        if isinstance(outcome, FailedRequest):
+            wait_after(outcome)
+        return outcome
+
+    begin_ns, outcomes = concurrent.serve(users, concurrent.queries_in_all(count, users), seconds, attempt)
+    requests, failures = _parted(outcomes)
+    return TimedGeneration(requests, begin_ns, overlap=True, users=users, failures=failures)
+
+
+def _parted(outcomes: Sequence[TimedRequest | FailedRequest]) -> tuple[list[TimedRequest], list[FailedRequest]]:
+    """Return the answered requests, and those that failed; raises the error of the first where all did."""
+    requests = [outcome for outcome in outcomes if isinstance(outcome, TimedRequest)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, FailedRequest)]
     if not requests:
         raise_failures(requests, failures)
-    return TimedGeneration(requests, begin_ns, unserved=len(offsets_ns) - len(outcomes), overlap=True, failures=failures)
+    return requests, failures
 
 
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:

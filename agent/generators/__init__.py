@@ -219,8 +219,10 @@ class Generator(Protocol):
 class ConcurrentGenerator(Protocol):
     """A generator that answers several queries at once: a server."""
 
-    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits, user: int | None = None) -> Query:
         """Return a query that may run in any thread beside others, on a connection of its own, which it opens and closes.
+
+        The queries of a `user` (0, 1, ...) come one after the other, and share a connection that stays open until the generator closes.
 
         No cache is dropped before it beyond what its own request asks for: that takes prompts which share no beginning.
 

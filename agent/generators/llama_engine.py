@@ -116,7 +116,7 @@ class LlamaCpp:
             raise ConfigError(f"the draft model {str(path)!r} has other tokens than the model: use a smaller model of the same family")
         facts = {
             "draft_model": path.name,
-            "draft_sha256": model_file.sha256_of(path),
+            "draft_sha256": model_file.sha256(path),
             "draft_tokens": str(settings.draft_tokens),
             "draft_weights_mb": f"{draft.weights_mb:.4g}",
         }

@@ -18,7 +18,8 @@ a server that does not by its pieces of text (`estimated`). What a server joins 
 llama-server and vLLM (exact lengths), texts for the others. The prompt cache is off for llama-server and vLLM; before each query to
 another comes an untimed prompt that takes the place of what is kept; its energy is left out. A server that keeps several counts its
 hits. LM Studio, TensorRT-LLM, SGLang and RKLLM servers are `openai`.
-Scenario poisson: each user has a connection of its own, opened on arrival, and no untimed prompt comes before it, which would be load.
+Scenarios poisson and concurrent: each user has a connection of its own, opened on arrival, or before the timed queries and kept open; no
+untimed prompt comes before a query, which would be load.
 Tested with the server of xllamacpp 2026.10.11549 and with written streams of the others, which were not run.
 """
 
@@ -63,6 +64,7 @@ class ServerGenerator:
     def __init__(self) -> None:
         self._open: tuple[ServerConnection, Dialect] | None = None
         self._found: LoadedGenerator | None = None
+        self._users: dict[int, ServerConnection] = {}
         self._vocabulary = 0
         self._extra: Mapping[str, Any] = {}
         self._timeout_s = 0.0
@@ -136,6 +138,7 @@ class ServerGenerator:
         """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
         loaded, (_, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
+        self._part_from_users()
         # Opens the connection again if the server has closed it, which a query must not pay for.
         try:
             self._ping()
@@ -150,26 +153,35 @@ class ServerGenerator:
 
         return query
 
-    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits, user: int | None = None) -> Query:
         """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
-        loaded, (connection, _) = self._loaded(), self._opened()
+        loaded, (connection, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
         connection.close()
+        user_connection = connection.another() if user is None else self._users.setdefault(user, connection.another())
+        if user is not None:
+            user_connection.make_ready(dialect.ping_path)
 
         def query(stamp: Stamp) -> Generated:
-            user_connection = connection.another()
             try:
                 return self._stream(prompt, limits, loaded.context_tokens, stamp, user_connection).generated(loaded.abilities, limits)
             finally:
-                user_connection.close()
+                if user is None:
+                    user_connection.close()
 
         return query
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        self._part_from_users()
         if self._open is not None:
             self._open[0].close()
         self._open = self._found = None
+
+    def _part_from_users(self) -> None:
+        """Close their connections, each of which takes a place in some servers."""
+        while self._users:
+            self._users.popitem()[1].close()
 
     def _check_prompt(self, prompt: Sequence[int] | str, limits: Limits, loaded: LoadedGenerator) -> None:
         if not isinstance(prompt, str):

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import select
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
 # An answer ends so soon after its `[DONE]`, or its connection is given up.
 _ENDS_WITHIN_S = 0.05
+# Servers close connections that were idle for some seconds.
+IDLE_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class ServerConnection:
             raise ConfigError(f"{url!r} is not the address of a server: give http://HOST:PORT or https://HOST (without user and password)")
         self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
+        self._answered_ns = 0
         if parts.scheme == "http":
             self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
             return
@@ -77,7 +81,8 @@ class ServerConnection:
                 if is_last or isinstance(error, ConnectionRefusedError | TimeoutError | ssl.SSLError):
                     raise TransientError(f"no answer from {self._url} ({_reason(error)}): {_remedy(error)}") from error
                 continue
-            took_ms = (time.monotonic_ns() - began_ns) / 1e6
+            self._answered_ns = time.monotonic_ns()
+            took_ms = (self._answered_ns - began_ns) / 1e6
             return Answer(response.status, json_object(body), took_ms)
         raise AssertionError
 
@@ -91,10 +96,11 @@ class ServerConnection:
         """
         response, is_whole = None, False
         try:
-            response = self._send(path, content)
+            response = self._send_anew(path, content)
             if response.status != http.client.OK:
                 self._refuse(path, response, content)
             for line in self._lines(path, response):
+                self._answered_ns = time.monotonic_ns()
                 if line.startswith(b"data:") and line[5:].strip() == DONE:
                     is_whole = self._is_over(response)
                     yield line
@@ -141,6 +147,18 @@ class ServerConnection:
         finally:
             sock.settimeout(self._timeout_s)
 
+    def make_ready(self, path: str) -> None:
+        """Open the connection by a short request to `path` unless it is open, and was in use just now.
+
+        Raises:
+            TransientError: the server does not answer.
+        """
+        opened = self._connection.sock
+        # What can be read of a connection on which nothing was asked is its end.
+        is_over = opened is None or bool(select.select([opened], [], [], 0)[0])
+        if is_over or time.monotonic_ns() - self._answered_ns > IDLE_NS:
+            self.ask(path)
+
     def another(self) -> "ServerConnection":
         """Return another connection to the same server, not opened yet."""
         return ServerConnection(*self._settings)
@@ -148,6 +166,17 @@ class ServerConnection:
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
         self._connection.close()
+
+    def _send_anew(self, path: str, content: Mapping[str, Any]) -> http.client.HTTPResponse:
+        """Send; where a connection that was kept open had just been ended without an answer, once more on a new one."""
+        was_open = self._connection.sock is not None
+        try:
+            return self._send(path, content)
+        except ConnectionError:
+            self.close()
+            if not was_open:
+                raise
+            return self._send(path, content)
 
     def _send(self, path: str, content: Mapping[str, Any] | None) -> http.client.HTTPResponse:
         body = None if content is None else json.dumps(content).encode()

@@ -30,7 +30,7 @@ from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.machine.served_memory import served_memory
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
-from edgemeter.agent.session import run_record, sustained
+from edgemeter.agent.session import rate_search, run_record, sustained
 from edgemeter.agent.session.hopeless import by_reason, check_runtime, has_failed, refusals
 from edgemeter.agent.session.observation import Observation, Observing, find_observer_effect, wait_until_cool
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
@@ -177,7 +177,7 @@ def measure(
 
     Before them comes one error for each reason why this machine cannot measure a case. `order` gives case and repeat of every run where
     they are not to be shuffled, and is read as they are measured; `observing` is what is sampled beside the runs. A case that `has_failed`
-    is measured no more.
+    is measured no more. One whose rate is to be found is as many runs as the search takes.
 
     Raises:
         ConfigError: as `check`, or power is both estimated and measured.
@@ -199,23 +199,29 @@ def measure(
     observer = find_observer_effect(environment, sensors) if observing == "all" else None
     context = SessionContext(suite.name, identity.device, identity.fleet, order_seed, environment, observing, observer)
     hashes: dict[str, str] = {}
+    further = 0  # Runs of a search after its first.
     for number, (case, repeat) in enumerate(order, 1):
         if case in hopeless:
             continue
-        on_event(RunBegins(case, repeat, number, len(order), order[number:]))
-        outcome: RunRecord | EdgemeterError
-        try:
-            hashes[case.model] = hashes.get(case.model) or sha256(case.model)
-            run = PlannedRun(case, repeat, seed + repeat, number, hashes[case.model], context)
-            outcome = keep(measure_run(run, sensors, why_no_power, on_event))
-        except EdgemeterError as error:
-            outcome = error
+        further -= 1
         of_case = outcomes[suite.cases.index(case)]
-        of_case.append(outcome)
-        if has_failed(of_case):
-            hopeless.append(case)
-        on_event(RunEnds(outcome))
-        yield outcome
+        of_search: list[RunRecord | EdgemeterError] = []
+        while (step := rate_search.next_step(case, of_search)) is not None:
+            further += 1
+            on_event(RunBegins(step, repeat, number + further, len(order) + further, order[number:]))
+            outcome: RunRecord | EdgemeterError
+            try:
+                hashes[case.model] = hashes.get(case.model) or sha256(case.model)
+                run = PlannedRun(step, repeat, seed + repeat, number + further, hashes[case.model], context)
+                outcome = keep(measure_run(run, sensors, why_no_power, on_event))
+            except EdgemeterError as error:
+                outcome = error
+            of_search.append(outcome)
+            of_case.append(outcome)
+            if has_failed(of_case):
+                hopeless.append(case)
+            on_event(RunEnds(outcome))
+            yield outcome
 
 
 def measure_run(

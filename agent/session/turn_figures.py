@@ -16,7 +16,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import FIGURES, Figure
+from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.suite import Case
@@ -27,7 +27,7 @@ from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexit
 TTFT, TPOT, TOKEN_ENERGY, CORRECT_ENERGY = "ttft", "tpot", "energy-output-token", "energy-correct"
 Pair = tuple[RunRecord, RunRecord]
 NO_TEXT = "no text was named: --text FILE"
-TEXT_FIGURES: tuple[Figure, ...] = tuple(entry for entry in FIGURES if entry.is_text_model_only)
+TEXT_FIGURES: tuple[Figure, ...] = tuple(entry for entry in in_view("compare") if entry.is_text_model_only)
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):

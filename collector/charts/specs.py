@@ -73,6 +73,35 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
     }
 
 
+def frontier(styles: Sequence[parts.Style], rows: Sequence[Mapping[str, Any]]) -> Spec:
+    """Return output tokens in all against those a user, a line for each sweep: rows of `series`, `level`, `name`, `user`, `total`, ..."""
+    x = parts.amount("user", "Output tokens/s a user", [row["user"] for row in rows], from_zero=False)
+    y = parts.amount("total", "Output tokens/s in all", [row["total"] for row in rows], from_zero=False)
+    for axis in (x, y):
+        # Room for the names.
+        axis["scale"] |= {"padding": 34}
+    tips = [
+        parts.tip("series", "case"), parts.tip("name", "load"), parts.tip("user", "tokens/s a user", parts.NUMBER),
+        parts.tip("total", "tokens/s in all", parts.NUMBER), parts.tip("ttft_p50_ms", "TTFT p50, ms", parts.NUMBER),
+        parts.tip("ttft_p90_ms", "TTFT p90, ms", parts.NUMBER), parts.tip("error_ratio", "without an answer", ".1%"),
+    ]  # fmt: skip
+    at = {"x": parts.channel("user"), "y": parts.channel("total")}
+    colour = parts.colour(styles)
+    return {
+        **parts.sized(300),
+        "params": [parts.HIDDEN],
+        "transform": [{"filter": "indexof(hidden, datum.series) < 0"}],
+        "layer": [
+            {"mark": {"type": "line", "opacity": 0.6}, "encoding": {**at, "color": colour, "order": parts.channel("level")}},
+            {
+                "mark": {"type": "point", "size": 80}, "encoding": {"x": x, "y": y, **parts.painted(colour), "tooltip": tips},
+                "params": [parts.zoom(["x", "y"])],
+            },
+            {"mark": {"type": "text", "dy": 14}, "encoding": {**at, "text": {"field": "name"}}},
+        ],
+    }  # fmt: skip
+
+
 def strips(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
     """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `low`, `high`, `verdict`, `run`."""
     tips = [parts.tip("series", "case"), *parts.tips_of_run(unit)]

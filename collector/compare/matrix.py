@@ -38,6 +38,7 @@ class RowKey(NamedTuple):
     scenario: str
     samples_per_query: int | None
     target_per_s: float | None
+    concurrency: int | None
     prompt_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
@@ -233,6 +234,7 @@ def row_name(matrix: Matrix, row: RowKey) -> str:
     parts: list[str | None] = [row.model, row.served_model, row.precision_class, row.scenario]
     parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []
     parts += [f"{row.target_per_s:g} per s"] if row.target_per_s else []
+    parts += [f"{row.concurrency} users"] if row.concurrency else []
     values = f"{row.input_values} values" if row.input_values else None
     parts += [f"{lengths} ({row.dataset_sha256[:6]})"] if lengths else [f"data {row.dataset_sha256[:6]}", row.text_form, values]
     return " · ".join(filter(None, [*parts, row.provenance if row.provenance != "measured" else None]))

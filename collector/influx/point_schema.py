@@ -73,8 +73,8 @@ WORKED_OUT = tuple(entry for entry in in_view("influx") if not entry.path)
 # The tags beside `TAGS`, so that no two cases on a device, and no two kinds of energies, are ever one series; and the fields of a case
 # in `variant`: what no tag of its own holds, but for what may change within a series of the trend.
 VARIANT = (
-    "backend", "threads", "batch", "input_values", "samples_per_query", "target_per_s", "power_mode", "provenance", "settings",
-    "served_model", "text_form",
+    "backend", "threads", "batch", "input_values", "samples_per_query", "target_per_s", "concurrency", "power_mode", "provenance",
+    "settings", "served_model", "text_form",
 )  # fmt: skip
 
 # Characters; a tag holds 200.

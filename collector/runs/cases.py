@@ -128,6 +128,7 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
     provenance: str
     settings: str
     target_per_s: float | None
+    concurrency: int | None
     input_values: int | None
     served_model: str | None
     prompt_tokens: int | None
@@ -138,9 +139,10 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         """Return the case in words."""
         threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
         batch = "" if self.batch == 1 else f", batch {self.batch}"
+        users = "" if self.concurrency is None else f" of {self.concurrency}"
         tokens = "" if self.output_tokens is None else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
         details = "".join(f", {text}" for text in (self.settings, self.served_model, self.text_form) if text)
-        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{tokens}{details}"
+        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
 
     def of_type(self) -> "SeriesKey":
         """Return the same case on all devices of the board type."""
@@ -148,7 +150,7 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
 
 
 # Stands where the series is known from elsewhere.
-NO_SERIES = SeriesKey("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", None, None, None, None, None, None)
+NO_SERIES = SeriesKey("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", None, None, None, None, None, None, None)
 
 
 def series_of(run: RunRecord) -> SeriesKey:

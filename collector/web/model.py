@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.charts.specs import strips
+from edgemeter.collector.charts.specs import frontier, strips
 from edgemeter.collector.compare.comparison import Comparison, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
@@ -26,6 +27,7 @@ FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtim
 # Raw samples are read again for as many cases; more make no chart that can be read.
 SAMPLED, BUDGETS = 12, 6
 RUNS_DRAWN = 120
+UNHELD = "Rates that a server did not hold are invalid runs, and not drawn."
 
 
 def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
@@ -72,6 +74,7 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
             chart_gallery(context.sheet, [comparison_charts.latency_distributions(comparison, styles, sampled_runs)]),
             note("Of the newest run of each case."),
         ),
+        *_users(context, every_case),
         section("energy", "Energy, term by term", _budgets(context, comparison)),
         section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(comparison, styles)])),
         verdict_section(every_case),
@@ -100,6 +103,30 @@ def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
             text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: suspect."
             charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
     return part("gallery", charts) if charts else note("No run has a p50.")
+
+
+def _users(context: ViewContext, comparison: Comparison) -> list[Markup]:
+    """Return the section of sweeps over users or rates, if there are any: their sentences, and what users get against what all get."""
+    of_loads = sweeps(run for row in comparison.rows for run in row.case.runs)
+    # Sweeps of one device, model and limits may differ in what the sentence leaves out.
+    lanes = [f"{sweep.device} · {sweep.model}, {sweep.settings}{f', {sweep.limits}' if sweep.limits else ''}" for sweep in of_loads]
+    rows: list[dict[str, Plain]] = [
+        {
+            "series": lane, "level": point.level, "name": point.name, "user": point.user_tokens_per_s, "total": point.output_tokens_per_s,
+            "requests_per_s": point.requests_per_s, "goodput_per_s": point.goodput_per_s, "ttft_p50_ms": point.ttft_p50_ms,
+            "ttft_p90_ms": point.ttft_p90_ms, "error_ratio": point.error_ratio,
+        }
+        for lane, sweep in zip(lanes, of_loads, strict=True)
+        for point in sweep.points
+        if point.user_tokens_per_s and point.output_tokens_per_s
+    ]  # fmt: skip
+    if not rows:
+        return []
+    legend = tuple((lane, numbered_style(index).paint, "circle") for index, lane in enumerate(dict.fromkeys(lanes)))
+    chart = Chart("Tokens a user against tokens in all", frontier(legend, rows), rows_table(rows), legend=legend)
+    # Invalid runs are not among these: of rates that are all held, the highest that was tried may be one of them.
+    texts = [f"{sweep.summary}." for sweep in of_loads if sweep.points[0].concurrency or not all(point.holds for point in sweep.points)]
+    return [section("users", "Users of a server", *map(note, texts or [UNHELD]), context.sheet.draw(chart))]
 
 
 def _dot(series: str, run: RunRecord) -> dict[str, Plain]:

@@ -44,6 +44,7 @@ PARTS = {
     "coco": Part("coco", 60),
     "vision": Part("vision", 40),
     "generation": Part("generation", 80),
+    "serving": Part("serving", 900, is_long=True),
     "delivery": Part("delivery", 110),
     "hostile": Part("hostile", 600, is_long=True),
     "shared-ledger": Part("scale", 500, is_long=True),

@@ -135,6 +135,14 @@ def at_least(name: str, unit: str, peer: str, paired: Paired, limit: float) -> C
     )
 
 
+def within(name: str, unit: str, peer: str, paired: Paired, share: float) -> Comparison:
+    """Return the comparison whose ratio should be 1 to within a share; whether that is sure is told by the interval."""
+    low, high = 1 - share, 1 + share
+    met = low <= paired.ratio <= high
+    is_sure = low <= paired.low and paired.high <= high if met else paired.high < low or high < paired.low
+    return _judged(name, unit, peer, paired, f"ratio within {share:.0%} of 1", met=met, is_sure=is_sure)
+
+
 def unjudged(name: str, unit: str, peer: str, paired: Paired) -> Comparison:
     """Return the comparison of which nothing is asked."""
     return _judged(name, unit, peer, paired, None, met=None, is_sure=True)

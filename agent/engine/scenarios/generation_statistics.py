@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.contract.record_figures import Latency
 from edgemeter.agent.contract.record_generation import Generation, TokenLengths
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
+from edgemeter.agent.engine.scenarios.timing import TimedQueries
 
 Times = NDArray[np.int64]
 
@@ -123,15 +124,15 @@ def unstreamed_reason(moments: TokenMoments, prompt_tokens: int | None) -> str |
 
 
 def with_times(
-    generation: Generation, moments: TokenMoments, prefilled: int | None, window_ns: int | None, unstreamed: str | None = None
+    generation: Generation, moments: TokenMoments, prefilled: int | None, timed: TimedQueries | None, unstreamed: str | None = None
 ) -> Generation:
     """Return the generation with all that follows from its moments; nothing of single tokens where these are no moments of tokens.
 
-    `prefilled` counts the prompt tokens that were processed, None if unknown. Where queries overlap `window_ns` is the timed part.
+    `prefilled` counts the prompt tokens that were processed, None if unknown. Where queries overlap, rates are over the timed part.
     `unstreamed` is why an answer had no moments.
     """
     reason = unstreamed or unstreamed_reason(moments, generation.prompt_tokens)
-    decoded = None if reason else decode_tokens_per_s(moments, window_ns)
+    decoded = None if reason else decode_tokens_per_s(moments, timed)
     weights_mb = generation.model.weights_mb
     return msgspec.structs.replace(
         generation,
@@ -142,8 +143,10 @@ def with_times(
         ttft=None if reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),
-        prefill_tokens_per_s=None if reason or prefilled is None else prefill_tokens_per_s(moments, prefilled, window_ns),
+        prefill_tokens_per_s=None if reason or prefilled is None else prefill_tokens_per_s(moments, prefilled, timed),
         decode_tokens_per_s=decoded,
+        output_tokens_per_s=output_tokens_per_s(moments, timed),
+        user_tokens_per_s=None if reason else user_tokens_per_s(moments),
         weight_bandwidth_mb_per_s=None if decoded is None or weights_mb is None else decoded * weights_mb,
     )
 
@@ -190,14 +193,43 @@ def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDAr
     return bounds
 
 
-def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, window_ns: int | None = None) -> float | None:
+def tokens_within(moments: TokenMoments, timed: TimedQueries, counted: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the first tokens of these queries, and all of theirs, that came before the rates of `timed` end."""
+    owner = np.repeat(np.arange(moments.output_tokens.size), moments.output_tokens)
+    came = (moments.token_ns + timed.arrived_ns[owner] <= timed.busy_end_ns) & counted[owner]
+    first = (moments.first_ns + timed.arrived_ns <= timed.busy_end_ns) & counted
+    return int(first.sum()), int(came.sum())
+
+
+def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None = None) -> float | None:
     """Return the prompt tokens that were processed in all queries, by the time to the first tokens; where queries overlap by the window."""
-    spent_ns = int(moments.first_ns.sum()) if window_ns is None else window_ns
-    return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
+    if timed is None or not timed.overlap:
+        spent_ns = int(moments.first_ns.sum())
+        return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
+    first, _ = tokens_within(moments, timed, np.ones(moments.first_ns.size, bool))
+    return processed_tokens * first / moments.first_ns.size * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
 
 
-def decode_tokens_per_s(moments: TokenMoments, window_ns: int | None = None) -> float | None:
+def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
     """Return the tokens after the first of each query by the time that they took; where queries overlap by the window."""
     spans_ns, later_tokens = moments.spans_ns()
-    spent_ns = int(spans_ns.sum()) if window_ns is None or not later_tokens.size else window_ns
+    if timed is not None and timed.overlap and later_tokens.size:
+        first, came = tokens_within(moments, timed, moments.later_tokens() > 0)
+        return (came - first) * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
+    spent_ns = int(spans_ns.sum())
     return int(later_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
+
+
+def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
+    """Return all tokens that were generated, the first ones too, by the time of the queries; where they overlap by the window."""
+    if timed is None or not timed.overlap:
+        spent_ns = int(moments.latency_ns.sum())
+        return int(moments.output_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
+    _, came = tokens_within(moments, timed, np.ones(moments.first_ns.size, bool))
+    return came * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
+
+
+def user_tokens_per_s(moments: TokenMoments) -> float | None:
+    """Return the tokens a second that a user sees once text comes: the mean over queries of 1 / TPOT; None without second tokens."""
+    spans_ns, later_tokens = moments.spans_ns()
+    return float(np.mean(later_tokens * 1e9 / spans_ns)) if later_tokens.size else None

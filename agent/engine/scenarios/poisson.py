@@ -134,8 +134,7 @@ def serve(offsets_ns: Iterable[int], answer: Callable[[int, int], T], limit: int
 
 def in_flight_max(timed: timing.TimedQueries) -> int:
     """Return how many queries were being answered at once at most; one that ends as another starts is over."""
-    arrivals_ns = timed.starts_ns if timed.arrivals_ns is None else timed.arrivals_ns
-    ends_ns = np.sort(arrivals_ns + timed.latency_ns)
+    ends_ns = np.sort(timed.arrived_ns + timed.latency_ns)
     starts_ns = np.sort(timed.starts_ns)
     return int((np.arange(1, starts_ns.size + 1) - np.searchsorted(ends_ns, starts_ns, side="right")).max())
 

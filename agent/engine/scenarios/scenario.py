@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine.scenarios import closed_loop, poisson
+from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_stage
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.runtimes import Array, TensorInfo
@@ -105,6 +105,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "multi_stream": Scenario(closed_loop.run_multi_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
     "offline": Scenario(closed_loop.run_offline, over_window=True, seconds=closed_loop.offline_seconds),
     "poisson": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
+    "concurrent": Scenario(concurrent.run, over_window=True, seconds=concurrent.seconds),
 }
 
 
@@ -114,7 +115,10 @@ def window(name: str, timed: TimedQueries) -> Window:
 
 
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
-    """Return the samples a second of what was timed, `samples` in all."""
+    """Return the samples a second of what was timed, `samples` in all; of several users those before the tail."""
+    if timed.users is not None:
+        shares = concurrent.shares_before_tail(timed)
+        return float(shares.mean()) * samples * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
     spent_ns = timed.end_ns - timed.begin_ns - timed.paused_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
     return samples * 1e9 / max(spent_ns, 1)
 
@@ -140,8 +144,10 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
         pauses=len(timed.pauses_ns),
         paused_ms=timed.paused_ns / 1e6,
     )
+    in_flight_max = poisson.in_flight_max(timed) if timed.overlap else None
     if timed.arrivals_ns is None:
-        return part
+        tail_ms = None if timed.users is None else (timed.end_ns - timed.busy_end_ns) / 1e6
+        return msgspec.structs.replace(part, concurrency=timed.users, tail_ms=tail_ms, in_flight_max=in_flight_max)
     queueing_ns = timed.starts_ns - timed.arrivals_ns
     busy = None if timed.overlap else poisson.utilisation_ratio(timed)
     keeps_up = not poisson.leaves_backlog(timed) if timed.overlap else busy is not None and busy < 1
@@ -152,7 +158,7 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
         utilisation_ratio=busy,
         is_sustained=keeps_up and timed.unserved == 0,
         unserved=timed.unserved,
-        in_flight_max=poisson.in_flight_max(timed) if timed.overlap else None,
+        in_flight_max=in_flight_max,
         queueing=summarise_stage(queueing_ns),
         service=summarise_stage(timed.latency_ns - queueing_ns),
     )

@@ -58,8 +58,8 @@ class TimingPlan:
     """The length of the timed part: until both `queries` and `seconds` are reached.
 
     A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and
-    spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals. With `pauses` a closed loop
-    makes random pauses between queries.
+    spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals. `users` are those of a closed
+    loop of several. With `pauses` a closed loop makes random pauses between queries.
     """
 
     queries: int
@@ -69,6 +69,7 @@ class TimingPlan:
     batch: int = 1
     calls: int = 1
     rate_per_s: float | None = None
+    users: int | None = None
     pauses: bool = False
 
     def drawn(self, inputs: int) -> list[int]:
@@ -86,8 +87,8 @@ class TimedQueries:
     """The timed queries: start and latency of each, monotonic ns, int64 [n]; `kept` holds the outputs of a few, by input index.
 
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
-    latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other. `pauses_ns` are
-    begin and end of each pause between queries, int64 [n, 2].
+    latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
+    loop those of so many `users`. `pauses_ns` are begin and end of each pause between queries, int64 [n, 2].
     """
 
     starts_ns: Times
@@ -98,7 +99,20 @@ class TimedQueries:
     arrivals_ns: Times | None = None
     unserved: int = 0
     overlap: bool = False
+    users: int | None = None
     pauses_ns: Times = field(default_factory=no_pauses)
+
+    @property
+    def arrived_ns(self) -> Times:
+        """Return the moments from which latencies count: the arrivals of an open loop, else the starts."""
+        return self.starts_ns if self.arrivals_ns is None else self.arrivals_ns
+
+    @property
+    def busy_end_ns(self) -> int:
+        """Return the moment until which rates are taken: when the first of several users had no query left, else the end."""
+        if self.users is None or self.users > self.latency_ns.size:
+            return self.end_ns
+        return int(np.sort(self.starts_ns + self.latency_ns)[-self.users])
 
     @property
     def paused_ns(self) -> int:

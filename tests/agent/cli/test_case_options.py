@@ -37,7 +37,9 @@ def test_a_value_is_of_the_type_that_its_key_has():
     """Numbers, choices, paths, and lists with commas between their parts."""
     for words, expected in [
         (("--threads", "4"), {"threads": 4}),
-        (("--rate", "2.5"), {"rate_per_s": 2.5}),
+        (("--rate", "2.5"), {"rate_per_s": [2.5]}),
+        (("--rate", "auto"), {"rate_per_s": "auto"}),
+        (("--concurrency", "1,2,4"), {"concurrency": [1, 2, 4]}),
         (("--start-below-c", "-5"), {"start_below_c": -5.0}),
         (("--scenario", "offline"), {"scenario": "offline"}),
         (("-d", "photos"), {"data": "photos"}),

@@ -41,6 +41,7 @@ CHANGES = {
     "scenario": {"scenario": "offline"},
     "samples_per_query": {"load": Load(samples_per_query=8, samples=80)},
     "target_per_s": {"load": Load(samples_per_query=1, samples=80, target_per_s=2.0)},
+    "concurrency": {"load": Load(samples_per_query=1, samples=80, concurrency=4)},
     "prompt_tokens": {"generation": make_generation(prompt_tokens=64)},
     "output_tokens": {"generation": make_generation(output_tokens=64)},
     "dataset_sha256": {"dataset": msgspec.structs.replace(make_record().dataset, sha256="0b" * 32)},

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.engine.scenarios.poisson`: users of a server, who wait for nobody here."""
+"""Facts about `edgemeter.agent.engine.scenarios.concurrent`: each user waits for an answer, and all are served at once."""
 
 import threading
 import time
@@ -6,98 +6,94 @@ import time
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.engine.scenarios import poisson
-from edgemeter.agent.engine.scenarios.scenario import load_of_timed
-from edgemeter.agent.engine.scenarios.timing import TimedQueries
-from tests.fixtures.rows import table_row
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.engine.scenarios import concurrent, scenario
+from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, decode_tokens_per_s, output_tokens_per_s
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 
 MS = 1_000_000
 
 
-def timed(arrivals_ms, latency_ms, unserved=0):
-    """Return queries that started when they arrived."""
-    arrivals, latency = np.array(arrivals_ms) * MS, np.array(latency_ms) * MS
-    return TimedQueries(arrivals, latency, {}, 0, int((arrivals + latency).max()), arrivals, unserved, overlap=True)
+def timed(starts_ms, latency_ms, users):
+    """Return queries of a closed loop that began at 0."""
+    starts, latency = np.array(starts_ms) * MS, np.array(latency_ms) * MS
+    return TimedQueries(starts, latency, {}, 0, int((starts + latency).max()), overlap=True, users=users)
 
 
-def test_each_user_is_served_beside_the_others():
-    """Three who wait for each other all get through, and none before its arrival; the answers are in the order of arrival."""
-    meeting = threading.Barrier(3, timeout=150)
+def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
+    """Nobody gets through before three are there at once, and no user has two."""
+    meeting, at_work, most = threading.Barrier(3, timeout=150), set(), []
 
-    def answer(index, arrival_ns):
-        started = time.monotonic_ns()
-        meeting.wait()
-        return index, started - arrival_ns
+    def answer(number, user):
+        assert user not in at_work
+        at_work.add(user)
+        most.append(len(at_work))
+        if number < 3:
+            meeting.wait()
+        time.sleep(0.001)
+        at_work.remove(user)
+        return number, user
 
-    _, answers = poisson.serve([0, MS, 2 * MS], answer)
-    assert [index for index, _ in answers] == [0, 1, 2]
-    assert min(late for _, late in answers) >= 0
-
-
-def test_who_finds_no_room_is_left_out_and_not_put_off():
-    """Two places, taken until all have arrived: the third and fourth are never asked."""
-    answered = []
-    last_came = threading.Event()
-
-    def answer(index, _):
-        answered.append(index)
-        last_came.wait(150)
-        return index
-
-    def arrivals():
-        yield from (0, 0, MS, 2 * MS)
-        last_came.set()
-
-    _, answers = poisson.serve(arrivals(), answer, limit=2)
-    assert answers == answered == [0, 1]
+    _, answers = concurrent.serve(3, 30, 0.0, answer)
+    assert [number for number, _ in answers] == list(range(30))
+    assert {user for _, user in answers} == {0, 1, 2}
+    assert max(most) == 3
 
 
-def test_the_first_failure_ends_the_schedule():
-    """Whoever arrives later is not asked any more."""
+def test_queries_go_on_until_both_the_number_and_the_time_are_reached():
+    """Two queries were enough by number; by time it takes more."""
+    _, answers = concurrent.serve(2, 2, 0.05, lambda number, _: time.sleep(0.005) or number)
+    assert len(answers) > 4
+
+
+def test_the_first_failure_ends_the_loop_of_every_user():
+    """No query begins after it but those under way."""
     answered = []
 
-    def answer(index, _):
-        answered.append(index)
+    def answer(number, _):
+        answered.append(number)
         raise MeasurementError("the server failed")
 
     with pytest.raises(MeasurementError, match="the server failed"):
-        poisson.serve([0, 50 * MS, 100 * MS], answer)
-    assert answered == [0]
+        concurrent.serve(2, 1000, 0.0, answer)
+    assert len(answered) <= 2
 
 
-def test_the_most_in_flight_are_counted():
-    """A query that ends when another starts is over."""
-    assert poisson.in_flight_max(timed([0, 10, 20], [10, 10, 10])) == 1
-    assert poisson.in_flight_max(timed([0, 5, 9, 30], [10, 10, 10, 1])) == 3
+def test_rates_end_when_the_first_user_has_nothing_left():
+    """Two users of 10 ms a query, the last of which takes 30: four and a third queries in 20 ms, and a tail of 20 ms."""
+    queries = timed([0, 0, 10, 10], [10, 10, 10, 30], 2)
+    assert queries.busy_end_ns == 20 * MS
+    load = scenario.load_of_timed(queries, 1, 1, None)
+    assert (load.concurrency, load.tail_ms, load.in_flight_max, load.target_per_s) == (2, 20.0, 2, None)
+    assert scenario.throughput_per_s("concurrent", queries, 4) == pytest.approx((3 + 1 / 3) / 0.020)
 
 
-def served(rate_ratio, places, queries=400):
-    """Return the queries of a server of `places` that takes 100 ms each, at `rate_ratio` of what it can serve."""
-    draw = np.random.default_rng(queries)
-    arrivals = np.cumsum(draw.exponential(100 / places / rate_ratio, queries))
-    free, ends = [0.0] * places, []
-    for arrival in arrivals:
-        free.sort()
-        free[0] = max(free[0], arrival) + 100
-        ends.append(free[0])
-    return timed(np.rint(arrivals).astype(int), np.rint(ends - arrivals).astype(int))
+def test_tokens_count_by_their_own_moments():
+    """Of the long query two of four tokens came before the tail, the first of them at 15 ms."""
+    queries = timed([0, 0, 10, 10], [10, 10, 10, 30], 2)
+    token_ns = np.array([5, 6, 8, 10] * 3 + [5, 9, 20, 30]) * MS
+    moments = TokenMoments(np.array([5, 5, 5, 5]) * MS, queries.latency_ns, np.array([4, 4, 4, 4]), token_ns)
+    assert output_tokens_per_s(moments, queries) == pytest.approx(14 / 0.020)
+    assert decode_tokens_per_s(moments, 4, queries) == pytest.approx(10 / 0.020)
 
 
-def test_a_rate_above_what_a_server_can_leaves_a_backlog():
-    """However many it serves at once, which nobody reports; at 80% of it there is none, although queries overlap all the time."""
-    for places in [1, 4, 16]:
-        with table_row(places):
-            assert not poisson.leaves_backlog(served(0.8, places))
-            assert poisson.leaves_backlog(served(1.3, places))
-            assert not poisson.leaves_backlog(served(0.8, places, queries=64))
+def test_the_rate_is_that_of_the_users_whatever_the_phase_in_which_it_ends():
+    """Eight users of 100 ms a query, who began one after the other: 80 a second, although the tail is cut in the middle of queries."""
+    for per_user in [8, 9, 11]:
+        starts = [user * 12 + 100 * number for number in range(per_user) for user in range(8)]
+        queries = timed(starts, [100] * len(starts), 8)
+        begun_late = sum(user * 12 for user in range(8)) / 100
+        expected = (8 * (queries.busy_end_ns / MS) / 100 - begun_late) / (queries.busy_end_ns / 1e9)
+        assert scenario.throughput_per_s("concurrent", queries, len(starts)) == pytest.approx(expected)
 
 
-def test_the_load_has_no_utilisation_and_counts_who_was_left_out():
-    """How much a server could do at once is unknown."""
-    load = load_of_timed(served(0.5, 4), 1, 1, 20.0)
-    assert (load.utilisation_ratio, load.is_sustained, load.target_per_s) == (None, True, 20.0)
-    assert load.in_flight_max is not None
-    assert load.in_flight_max > 1
-    assert load_of_timed(served(1.3, 4), 1, 1, 20.0).is_sustained is False
-    assert load_of_timed(timed([0, 5, 9, 30], [10, 10, 10, 1], unserved=1), 1, 1, 20.0).is_sustained is False
+def test_a_model_in_the_process_has_no_users():
+    """Whatever a suite states."""
+    with pytest.raises(ConfigError, match="measure a server"):
+        concurrent.run(None, TimingPlan(1, 0.0, 0, 0, users=4))
+
+
+def test_eight_queries_a_user_are_the_fewest():
+    """Of fewer the tail would be a large part."""
+    assert (concurrent.queries_in_all(11, 8), concurrent.queries_in_all(100, 8)) == (64, 100)
+    assert concurrent.seconds(TimingPlan(11, 1.0, 500 * MS, 0, users=8)) == pytest.approx(4.0)

@@ -1,0 +1,29 @@
+"""Limits of a request to a language model (service level objectives): `ttft=500ms,tpot=50ms`, in ms by the name of the metric."""
+
+from collections.abc import Mapping
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import plain_digits
+
+METRICS: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
+_UNITS_MS = {"ms": 1.0, "s": 1000.0}
+
+
+def parse_slo(text: str) -> dict[str, float]:
+    """Return the limits in ms; raises ConfigError where the text states none."""
+    limits_ms: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, amount = (piece.strip().lower() for piece in part.partition("="))
+        unit = next((unit for unit in _UNITS_MS if amount.endswith(unit)), "")
+        number = amount.removesuffix(unit).strip()
+        if name not in METRICS or name in limits_ms or not unit or not number.replace(".", "", 1).isdecimal() or float(number) <= 0:
+            raise ConfigError(
+                f"slo {part.strip()!r} is no limit: write ttft=500ms, tpot=50ms or latency=4s, each once, with commas between"
+            )
+        limits_ms[name] = float(number) * _UNITS_MS[unit]
+    return limits_ms
+
+
+def slo_text(limits_ms: Mapping[str, float]) -> str:
+    """Return the limits in words: `TTFT 500 ms, TPOT 50 ms`."""
+    return ", ".join(f"{METRICS.get(name, name)} {plain_digits(limit)} ms" for name, limit in limits_ms.items())

@@ -1,0 +1,45 @@
+"""The search for the highest rate that a server holds (`--rate auto`): doubled until one is not held, then the gap is halved, run by run.
+
+A rate is held where no requests are left in line and nine of ten meet the limits, if there are any. Steps have the same arrivals but for
+their scale. The first, of a few queries, shows how long one takes: the search begins at half of what one user after the other would get.
+"""
+
+import math
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.load_sweep import limit_of
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Case, seeks_rate
+
+FIRST_PER_S, FIRST_QUERIES = 1.0, 11
+# The search ends when the lowest rate that is not held is this much above the highest that is.
+RESOLUTION_RATIO = 1.1
+MOST_STEPS = 20
+
+
+def next_step(case: Case, outcomes: Sequence[RunRecord | EdgemeterError]) -> Case | None:
+    """Return what to measure after these outcomes of a case; None at the end: after one run where the rate is stated, or a failed one."""
+    if not seeks_rate(case):
+        return None if outcomes else case
+    if not outcomes:
+        return replace(case, rate_per_s=FIRST_PER_S, queries=min(case.queries, FIRST_QUERIES), seconds=0.0)
+    records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
+    if len(records) < len(outcomes) or len(outcomes) > MOST_STEPS:
+        return None
+    first, *others = records
+    held, failing = 0.0, math.inf
+    for run in others:
+        rate = run.load.target_per_s or 0.0 if run.load else 0.0
+        held, failing = (max(held, rate), failing) if limit_of(run) is None else (held, min(failing, rate))
+    if failing <= RESOLUTION_RATIO * held:
+        return None
+    if not others:
+        rate = 500 / first.latency.min_ms
+    elif failing < math.inf:
+        rate = math.sqrt(held * failing) if held else failing / 2
+    else:
+        rate = 2 * held
+    return replace(case, rate_per_s=float(f"{rate:.3g}"))

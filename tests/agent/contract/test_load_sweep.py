@@ -1,0 +1,102 @@
+"""Facts about `edgemeter.agent.contract.load_sweep`: levels of users or rates, and the highest that holds."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.contract.load_sweep import error_ratio, limit_of, sweeps
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_generation import Goodput
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
+from tests.fixtures.record_factory import make_generation, make_record
+
+
+def run_at(rate=None, users=None, good_ratio=None, is_sustained=None, failed=0, unserved=0, ttft_ms=100, **changes):
+    """Return a run of 64 requests at this rate, or of so many users: 10 tokens/s a user, 9 times the users in all."""
+    goodput = None
+    if good_ratio is not None:
+        missed = {"ttft": round(64 * (1 - good_ratio)), "tpot": 0}
+        goodput = Goodput(
+            limits_ms={"ttft": 500.0, "tpot": 50.0}, good=round(64 * good_ratio), good_ratio=good_ratio, requests_per_s=1.0, missed=missed
+        )
+    generation = make_generation(
+        goodput=goodput, failed=failed, user_tokens_per_s=10.0, output_tokens_per_s=9.0 * (users or rate),
+        ttft=summarise_latency(np.full(64, ttft_ms * 1_000_000)),
+    )  # fmt: skip
+    load = Load(samples_per_query=1, samples=64, target_per_s=rate, concurrency=users, is_sustained=is_sustained, unserved=unserved)
+    return make_record(scenario="poisson" if rate else "concurrent", load=load, generation=generation, **changes)
+
+
+def test_the_levels_of_one_server_are_a_sweep_from_the_lowest():
+    """Whatever the order of measuring; repeats of a level are one point, and another model is no level."""
+    runs = [run_at(users=4), run_at(users=1), run_at(users=2), run_at(users=2), run_at(users=8, device="pi-2")]
+    (sweep,) = sweeps(runs)
+    assert [(point.concurrency, point.runs) for point in sweep.points] == [(1, 1), (2, 2), (4, 1)]
+    assert [point.output_tokens_per_s for point in sweep.points] == [9.0, 18.0, 36.0]
+    assert [point.ttft_p90_ms for point in sweep.points] == [100.0, 100.0, 100.0]
+    assert sweep.summary.endswith("gives most with 4 users: 36 output tokens/s in all, 10 a user")
+
+
+def test_runs_of_one_level_or_one_after_the_other_are_none():
+    """A frontier needs two points."""
+    assert sweeps([run_at(users=2), run_at(users=2), make_record(generation=make_generation())]) == []
+
+
+def test_the_highest_rate_that_holds_is_one_sentence_with_its_limit():
+    """The lowest rate that is not held ends it, whatever a later one seems to hold by chance."""
+    runs = [
+        run_at(1.0, good_ratio=1.0, is_sustained=True), run_at(6.2, good_ratio=0.95, is_sustained=True),
+        run_at(7.1, good_ratio=0.8, is_sustained=True, ttft_ms=612), run_at(7.5, good_ratio=0.91, is_sustained=True),
+    ]  # fmt: skip
+    (sweep,) = sweeps(runs)
+    assert sweep.summary.endswith(
+        "holds 6.2 requests/s with TTFT 500 ms, TPOT 50 ms for 90% of requests (7.1 no longer, limited by TTFT p90 of 612 ms)"
+    )
+
+
+def test_without_limits_a_line_that_grows_is_the_limit():
+    """And where all or none hold, the sentence states that."""
+    (sweep,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0, is_sustained=False)])
+    assert sweep.summary.endswith("holds 1 requests/s (2 no longer, limited by requests that wait in line)")
+    (most,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0, is_sustained=True)])
+    assert most.summary.endswith("holds 2 requests/s, the most that was tried")
+    (least,) = sweeps([run_at(1.0, is_sustained=False), run_at(2.0, is_sustained=False)])
+    assert "does not hold 1 requests/s, the least that was tried" in least.summary
+
+
+def test_users_with_limits_have_a_highest_number():
+    """Goodput decides as it does of rates."""
+    (sweep,) = sweeps([run_at(users=1, good_ratio=1.0), run_at(users=2, good_ratio=0.99), run_at(users=4, good_ratio=0.1)])
+    assert "holds 2 users with" in sweep.summary
+
+
+def test_errors_are_what_failed_and_what_was_left_out():
+    """Above a hundredth of failed ones no load is held."""
+    run = run_at(5.0, is_sustained=True, failed=4, unserved=6)
+    assert error_ratio(run) == pytest.approx(10 / (run.latency.count + 10))
+    assert "without an answer" in limit_of(run)
+    assert limit_of(run_at(5.0, is_sustained=True)) is None
+
+
+def test_an_invalid_run_is_no_level_but_for_a_rate_that_was_not_held():
+    """A prompt from a cache says nothing of a load."""
+    cached, late = (Verdict(state="invalid", reasons=(f"{rule}: 5",)) for rule in ("cached-prompt", "rate-not-sustained"))
+    assert sweeps([run_at(users=1), run_at(users=2, verdict=cached)]) == []
+    (sweep,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0, is_sustained=False, verdict=late)])
+    assert len(sweep.points) == 2
+
+
+def test_runs_of_other_limits_are_another_sweep():
+    """A goodput under other limits is another figure."""
+    loose = [run_at(rate, good_ratio=1.0, is_sustained=True) for rate in (1.0, 2.0)]
+    strict = [
+        msgspec.structs.replace(
+            run,
+            generation=msgspec.structs.replace(
+                run.generation, goodput=msgspec.structs.replace(run.generation.goodput, limits_ms={"ttft": 1.0})
+            ),
+        )
+        for run in loose
+    ]
+    assert {sweep.limits for sweep in sweeps([*loose, *strict])} == {"TTFT 500 ms, TPOT 50 ms", "TTFT 1 ms"}

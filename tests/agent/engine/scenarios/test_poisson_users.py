@@ -1,0 +1,103 @@
+"""Facts about `edgemeter.agent.engine.scenarios.poisson`: users of a server, who wait for nobody here."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.engine.scenarios import poisson
+from edgemeter.agent.engine.scenarios.scenario import load_of_timed
+from edgemeter.agent.engine.scenarios.timing import TimedQueries
+from tests.fixtures.rows import table_row
+
+MS = 1_000_000
+
+
+def timed(arrivals_ms, latency_ms, unserved=0):
+    """Return queries that started when they arrived."""
+    arrivals, latency = np.array(arrivals_ms) * MS, np.array(latency_ms) * MS
+    return TimedQueries(arrivals, latency, {}, 0, int((arrivals + latency).max()), arrivals, unserved, overlap=True)
+
+
+def test_each_user_is_served_beside_the_others():
+    """Three who wait for each other all get through, and none before its arrival; the answers are in the order of arrival."""
+    meeting = threading.Barrier(3, timeout=150)
+
+    def answer(index, arrival_ns):
+        started = time.monotonic_ns()
+        meeting.wait()
+        return index, started - arrival_ns
+
+    _, answers = poisson.serve([0, MS, 2 * MS], answer)
+    assert [index for index, _ in answers] == [0, 1, 2]
+    assert min(late for _, late in answers) >= 0
+
+
+def test_who_finds_no_room_is_left_out_and_not_put_off():
+    """Two places, taken until all have arrived: the third and fourth are never asked."""
+    answered = []
+    last_came = threading.Event()
+
+    def answer(index, _):
+        answered.append(index)
+        last_came.wait(150)
+        return index
+
+    def arrivals():
+        yield from (0, 0, MS, 2 * MS)
+        last_came.set()
+
+    _, answers = poisson.serve(arrivals(), answer, limit=2)
+    assert answers == answered == [0, 1]
+
+
+def test_the_first_failure_ends_the_schedule():
+    """Whoever arrives later is not asked any more."""
+    answered = []
+
+    def answer(index, _):
+        answered.append(index)
+        raise MeasurementError("the server failed")
+
+    with pytest.raises(MeasurementError, match="the server failed"):
+        poisson.serve([0, 50 * MS, 100 * MS], answer)
+    assert answered == [0]
+
+
+def test_the_most_in_flight_are_counted():
+    """A query that ends when another starts is over."""
+    assert poisson.in_flight_max(timed([0, 10, 20], [10, 10, 10])) == 1
+    assert poisson.in_flight_max(timed([0, 5, 9, 30], [10, 10, 10, 1])) == 3
+
+
+def served(rate_ratio, places, queries=400):
+    """Return the queries of a server of `places` that takes 100 ms each, at `rate_ratio` of what it can serve."""
+    draw = np.random.default_rng(queries)
+    arrivals = np.cumsum(draw.exponential(100 / places / rate_ratio, queries))
+    free, ends = [0.0] * places, []
+    for arrival in arrivals:
+        free.sort()
+        free[0] = max(free[0], arrival) + 100
+        ends.append(free[0])
+    return timed(np.rint(arrivals).astype(int), np.rint(ends - arrivals).astype(int))
+
+
+def test_a_rate_above_what_a_server_can_leaves_a_backlog():
+    """However many it serves at once, which nobody reports; at 80% of it there is none, although queries overlap all the time."""
+    for places in [1, 4, 16]:
+        with table_row(places):
+            assert not poisson.leaves_backlog(served(0.8, places))
+            assert poisson.leaves_backlog(served(1.3, places))
+            assert not poisson.leaves_backlog(served(0.8, places, queries=64))
+
+
+def test_the_load_has_no_utilisation_and_counts_who_was_left_out():
+    """How much a server could do at once is unknown."""
+    load = load_of_timed(served(0.5, 4), 1, 1, 20.0)
+    assert (load.utilisation_ratio, load.is_sustained, load.target_per_s) == (None, True, 20.0)
+    assert load.in_flight_max is not None
+    assert load.in_flight_max > 1
+    assert load_of_timed(served(1.3, 4), 1, 1, 20.0).is_sustained is False
+    assert load_of_timed(timed([0, 5, 9, 30], [10, 10, 10, 1], unserved=1), 1, 1, 20.0).is_sustained is False

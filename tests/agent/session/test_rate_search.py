@@ -1,0 +1,76 @@
+"""Facts about `edgemeter.agent.session.rate_search`: the highest rate that a server holds, found run by run."""
+
+import pytest
+
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.suite import Suite
+from edgemeter.agent.session import rate_search, session
+from tests.fixtures.paced_server import paced_server
+from tests.fixtures.record_factory import make_generation, make_latency, make_record
+from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import one_case
+
+
+def case_of(**settings):
+    """Return a case whose rate is to be found."""
+    usual = {"model": "m.server", "mode": "rapid", "prompt_tokens": 8, "output_tokens": 4, "scenario": "poisson", "rate_per_s": "auto"}
+    return one_case(**usual | settings)
+
+
+def record_at(rate, is_sustained):
+    """Return a run at this rate."""
+    load = Load(samples_per_query=1, samples=64, target_per_s=rate, is_sustained=is_sustained)
+    return make_record(scenario="poisson", load=load, generation=make_generation(), latency=make_latency())
+
+
+def search(capacity):
+    """Return the steps of a search against a server that holds rates below `capacity`: the cases, and whether they were held."""
+    tried, records = [], []
+    while step := rate_search.next_step(case_of(), records):
+        tried.append((step, step.rate_per_s < capacity))
+        records.append(record_at(step.rate_per_s, step.rate_per_s < capacity))
+    return tried
+
+
+def test_the_search_brackets_the_capacity_to_a_tenth():
+    """Wherever it lies: the lowest rate that was not held is at most 1.1 times the highest that was."""
+    for capacity in [0.03, 0.9, 1.0, 6.6, 48.0, 700.0, 20_000.0]:
+        with table_row(capacity):
+            tried = search(capacity)[1:]
+            held = max(step.rate_per_s for step, holds in tried if holds)
+            failing = min(step.rate_per_s for step, holds in tried if not holds)
+            assert held < capacity <= failing <= 1.1 * held
+            assert len(tried) <= rate_search.MOST_STEPS
+
+
+def test_the_first_step_is_short_and_every_other_has_a_p90():
+    """It only shows how long a query takes; its rate is measured again if it matters."""
+    (first, _), *others = search(6.6)
+    assert (first.rate_per_s, first.queries, first.seconds) == (1.0, 11, 0.0)
+    assert {step.queries for step, _ in others} == {64}
+
+
+def test_a_failed_run_ends_the_search():
+    """No rate follows from an error."""
+    assert rate_search.next_step(case_of(), [MeasurementError("the server broke off")]) is None
+    assert rate_search.next_step(case_of(), [record_at(1.0, True), MeasurementError("the server broke off")]) is None
+
+
+def test_a_case_with_a_rate_is_one_run():
+    """Nothing is searched for."""
+    case = case_of(rate_per_s=2.0)
+    assert rate_search.next_step(case, []) is case
+    assert rate_search.next_step(case, [record_at(2.0, False)]) is None
+
+
+@pytest.mark.slow
+def test_a_session_finds_what_a_server_of_two_places_can(tmp_path):
+    """A request takes 60 ms: 33 a second at most, of which queues leave less; each step is a record."""
+    with paced_server(tmp_path, places=2, prefill_ms=30, step_ms=10) as server:
+        case = case_of(model=str(server.file), slo="ttft=150ms", queries=64)
+        records = list(session.measure(Suite("s", (case,)), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None))
+    rates = [record.load.target_per_s for record in records]
+    assert len(set(rates)) == len(rates) > 4
+    assert [record.order_place for record in records] == list(range(1, len(rates) + 1))
+    assert max(record.throughput_per_s for record in records) < 2 / 0.060

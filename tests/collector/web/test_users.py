@@ -1,0 +1,61 @@
+"""Facts about sweeps of a served model on the page of the model."""
+
+import numpy as np
+from msgspec.structs import replace
+
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
+from edgemeter.collector.web.site import show
+from edgemeter.collector.web.view import read_address
+from tests.fixtures.comparison_factory import day_by_day
+from tests.fixtures.record_factory import make_generation, make_record
+from tests.fixtures.served_page import view_context
+
+
+def swept():
+    """Return runs of one, two and four users of a server."""
+    runs = [
+        make_record(
+            scenario="concurrent",
+            load=Load(samples_per_query=1, samples=64, concurrency=users),
+            generation=make_generation(
+                is_local=False, output_tokens_per_s=90.0 * users**0.5, user_tokens_per_s=100.0 / users,
+                ttft=summarise_latency(np.full(64, 40_000_000 * users)),
+            ),
+        )
+        for users in (1, 2, 4)
+    ]  # fmt: skip
+    return [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(runs))]
+
+
+def test_the_page_of_a_model_shows_what_users_get_against_what_all_get():
+    """The sentence as in the terminal, and a mark for each number of users with the line between them."""
+    with view_context(swept()) as context:
+        body = show(context, read_address("model")).body
+        (chart,) = [chart for chart in context.sheet.charts if chart.title == "Tokens a user against tokens in all"]
+    assert "gives most with 4 users: 180 output tokens/s in all, 25 a user" in body
+    rows = chart.table.dicts()
+    assert [(row["name"], row["user"], row["total"]) for row in rows] == [
+        ("1 user", 100.0, 90.0),
+        ("2 users", 50.0, rows[1]["total"]),
+        ("4 users", 25.0, 180.0),
+    ]
+    assert [row["ttft_p90_ms"] for row in rows] == [40.0, 80.0, 160.0]
+
+
+def test_of_rates_that_all_hold_no_highest_is_stated():
+    """Those that did not are invalid runs, which the page does not have."""
+    rates = [
+        replace(run, scenario="poisson", load=Load(samples_per_query=1, samples=64, target_per_s=rate, is_sustained=True))
+        for run, rate in zip(swept(), (1.0, 2.0, 4.0), strict=True)
+    ]
+    with view_context(rates) as context:
+        body = show(context, read_address("model")).body
+    assert "did not hold are invalid runs" in body
+    assert "the most that was tried" not in body
+
+
+def test_without_a_sweep_there_is_no_such_section():
+    """One number of users is none."""
+    with view_context(swept()[:1]) as context:
+        assert 'id="users"' not in show(context, read_address("model")).body
