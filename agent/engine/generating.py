@@ -242,7 +242,7 @@ def _generation(
     return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, limits_ms, unanswered, without_metric(described)))
 
 
-def _drafts(answers: Sequence[Generated]) -> dict[str, float | None]:
+def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:
     """Return what speculation drafted, what of that was accepted, and the tokens of a step; None where it is off or not all is stated."""
     drafted = [answer.drafted_tokens for answer in answers if answer.drafted_tokens is not None]
     accepted = [answer.accepted_tokens for answer in answers if answer.accepted_tokens is not None]
