@@ -155,7 +155,11 @@ def _repeat(subject: generation_queries.GenerationSubject, generation: generatio
     """
     queries = generation.queries
     repeated = [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED]]
-    pairs = [(query.answer, again.answer) for query in repeated if isinstance(again := subject.attempt_next(query.number), TimedRequest)]
+    pairs = [
+        (query.answer, repeated_query.answer)
+        for query in repeated
+        if isinstance(repeated_query := subject.attempt_next(query.number), TimedRequest)
+    ]
     same = [(answer.tokens, answer.text) == (repetition.tokens, repetition.text) for answer, repetition in pairs]
     alike = (
         [(answer.tokens[:1], answer.text[:1]) == (repetition.tokens[:1], repetition.text[:1]) for answer, repetition in pairs]
