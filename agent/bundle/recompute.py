@@ -242,29 +242,29 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     generation = facts.record.generation
     if generation is None:
         return
-    moments, output_tokens = generation_statistics.TokenMoments.of_series(facts.raw), generation.output_tokens
+    moments, output_tokens = generation_statistics.TokenMoments.of_series(facts.raw, generation), generation.output_tokens
     if moments is None:
         yield NotRecomputed("generation", NO_SAMPLES)
         return
     window_ns = facts.timed.end_ns - facts.timed.begin_ns if facts.timed and facts.timed.overlap else None
     decoded = generation_statistics.decode_tokens_per_s(moments, output_tokens, window_ns)
-    read = None if decoded is None or generation.model.weights_mb is None else decoded * generation.model.weights_mb
     recomputed = msgspec.structs.replace(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
         ended_early=int((~moments.complete(output_tokens)).sum()),
-        ttft=summarise_latency(moments.first_ns),
+        ttft=None if generation.ttft_reason else summarise_latency(moments.first_ns),
         tpot=generation_statistics.summarise_tpot(moments, output_tokens),
         itl=generation_statistics.summarise_gaps(moments, output_tokens),
         decode_tokens_per_s=decoded,
-        weight_bandwidth_mb_per_s=read,
     )
+    read, read_with_cache = generation_statistics.bandwidths_mb_per_s(recomputed, overlap=window_ns is not None)
+    recomputed = msgspec.structs.replace(recomputed, weight_bandwidth_mb_per_s=read, read_bandwidth_mb_per_s=read_with_cache)
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
         run = facts.energy_run(facts.record.windows)
         energy, why = generation_energy(facts.record.energy, facts.traces(), windows, run)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
-    if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens is not None:
+    if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens and generation.ttft_reason is None:
         rate = generation_statistics.prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, window_ns)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
     is_other = generation.ttft is not None and not generation.ttft.effective

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+import msgspec
+
 from edgemeter.agent.base.figures import ABSENT, plain_digits, span
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
@@ -96,9 +98,21 @@ def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:
     return [MeasuredCase(tuple(of_case)) for of_case in cases.values()]
 
 
-def model_text(run: RunRecord) -> str:
+def depth_curves(cases: Iterable[MeasuredCase]) -> list[list[MeasuredCase]]:
+    """Return the cases that differ in the depth of their context alone, by depth; two or more make a curve."""
+    curves: dict[object, list[MeasuredCase]] = {}
+    for case in cases:
+        key = key_of(case.runs[0])
+        if key.depth_tokens is not None:
+            # The data names the depth too.
+            curves.setdefault(msgspec.structs.replace(key, depth_tokens=None, dataset_sha256=""), []).append(case)
+    by_depth = [sorted(curve, key=lambda case: key_of(case.runs[0]).depth_tokens or 0) for curve in curves.values()]
+    return [curve for curve in by_depth if len(curve) > 1]
+
+
+def model_text(run: RunRecord, *, lengths: bool = True) -> str:
     """Return the model's name, of a language model with the lengths of prompt and output."""
-    return f"{run.model.name} {run.generation.prompt_tokens or '?'}+{run.generation.output_tokens}" if run.generation else run.model.name
+    return f"{run.model.name} {run.generation.lengths}" if run.generation and lengths else run.model.name
 
 
 def setting_text(run: RunRecord) -> str:

@@ -53,6 +53,7 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     samples_per_query: int
     target_per_s: float | None
     prompt_tokens: int | None
+    depth_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
     precision: str
@@ -223,6 +224,11 @@ FIELDS: tuple[IdentityField, ...] = (
         "prompt_tokens", lambda key: "prompt unknown" if key.prompt_tokens is None else count(key.prompt_tokens, "prompt token"),
         ("generation.prompt_tokens", "generation.counts"), _prompt_tokens,
         Likeness("prompt tokens", "with as many prompt tokens", "a longer prompt takes longer; language models, as the engine counts"),
+    ),
+    IdentityField(
+        "depth_tokens", lambda key: "depth of the prompt" if key.depth_tokens is None else f"depth {key.depth_tokens}",
+        ("generation.depth_tokens",), lambda run: run.generation.depth_tokens if run.generation else None,
+        Likeness("depth", "at the same depth", "each token reads what is in the cache; language models without a prompt"),
     ),
     IdentityField(
         "output_tokens", lambda key: "no text" if key.output_tokens is None else count(key.output_tokens, "output token"),

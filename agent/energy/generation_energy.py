@@ -2,7 +2,7 @@
 
 A window from a query's start to its first token is prefill, from there to its last token decode. A part is given where its windows are
 ten times as long as the sensor's values are apart, and three times as long as the sensor is late. Where they are not, measure prefill by
-itself, with one token of output: that whole run is prefill.
+itself, with one token of output: that whole run is prefill; and decoding at a depth: that whole run is decoding.
 """
 
 import math
@@ -34,7 +34,7 @@ class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has.
 
     `mean_output_tokens` is that of all queries, those that ended early too: the energy of the run is theirs.
-    `overlap`: they were answered beside each other (an open loop).
+    `overlap`: they were answered beside each other (an open loop). `decodes_from_start`: all of a query is decoding.
     """
 
     starts_ns: Times
@@ -44,6 +44,7 @@ class GenerationWindows:
     output_tokens: int
     mean_output_tokens: float
     overlap: bool = False
+    decodes_from_start: bool = False
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
@@ -61,6 +62,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         generation.output_tokens,
         float(raw["output_tokens"].mean()),
         overlap="arrival" in raw,
+        decodes_from_start=generation.decodes_from_start,
     )
 
 
@@ -118,15 +120,23 @@ class _Split:
         tokens, windows = self.windows.prompt_tokens, self.windows
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
+        if tokens == 0:
+            return None, "queries at a depth have no prompt"
         if windows.output_tokens > 1:
             before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
             return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), before, tokens)
+        return self._all(tokens), None
+
+    def _all(self, tokens: float) -> TokenEnergy:
+        """Return the energy of a query by its tokens."""
         energy = self.energy
-        return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj), None
+        return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj)
 
     def decode(self) -> tuple[TokenEnergy | None, str | None]:
-        """Return the energy per token after the first."""
+        """Return the energy per token after the first; of queries that only decode all of it by all tokens."""
         windows = self.windows
+        if windows.decodes_from_start:
+            return self._all(windows.mean_output_tokens), None
         if windows.output_tokens < 2:
             return None, "queries of one token decode nothing"
         prefill = Stretches(windows.starts_ns, windows.first_ns)
@@ -172,7 +182,7 @@ class _Split:
         return net_mj, self._expanded_mj(result, net_mj, idle_u_w)
 
 
-def _per_token(tokens: int, gross_mj: float, gross_u_mj: float | None, net_mj: float | None, net_u_mj: float | None) -> TokenEnergy:
+def _per_token(tokens: float, gross_mj: float, gross_u_mj: float | None, net_mj: float | None, net_u_mj: float | None) -> TokenEnergy:
     return TokenEnergy(
         gross_mj=gross_mj / tokens,
         gross_u_mj=None if gross_u_mj is None else gross_u_mj / tokens,

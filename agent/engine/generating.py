@@ -6,6 +6,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generation_queries, job, process_usage
+from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
@@ -45,6 +47,7 @@ SENTENCE = "The board on the bench answers each query, and the meter beside it c
 ENCODINGS = 5
 # At the end of a file's name: all quantisations of a model share the rest.
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
+AT_DEPTH = "queries begin behind a context that was filled before: none of them has a prompt"
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
@@ -71,11 +74,16 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
 
 def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.GenerationSubject:
     emit(job.Phase(name="load"))
-    prompt_tokens, output_tokens = case.prompt_tokens or 0, case.output_tokens or 0
+    limits, depth = Limits(case.output_tokens or 0, ignore_end=True), case.depth_tokens
     options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
-    loaded = generator.load(Path(case.model), options, prompt_tokens + output_tokens)
-    synthetic = generation_queries.SyntheticPrompts(loaded, prompt_tokens, case.seed)
-    return generation_queries.GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
+    # At a depth one token more is the input of the first step.
+    before_tokens = case.prompt_tokens or 0 if depth is None else depth + 1
+    loaded = generator.load(Path(case.model), options, before_tokens + limits.output_tokens)
+    if depth is None:
+        prompts = generation_queries.SyntheticPrompts(loaded, before_tokens, case.seed)
+        return generation_queries.GenerationSubject(generator, loaded, prompts, limits)
+    steps = FirstSteps(loaded, depth, case.seed)
+    return generation_queries.GenerationSubject(FilledGenerator(generator, loaded, steps), loaded, steps, limits)
 
 
 def _time(
@@ -160,7 +168,8 @@ def _measured(
     case, loaded = work.case, subject.loaded
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
-    prompt_tokens = queries[0].answer.prompt_tokens
+    moments = replace(moments, decodes_from_start=case.depth_tokens is not None and loaded.abilities.is_local)
+    prompt_tokens = queries[0].answer.prompt_tokens if case.depth_tokens is None else 1
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
@@ -168,14 +177,14 @@ def _measured(
         precision=case.precision or loaded.precision or "unknown",
         inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
-        dataset=generation_queries.prompts_dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
+        dataset=generation_queries.prompts_dataset(loaded, case.token_lengths, case.seed),
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         accuracy_reason=NOTHING_TO_SCORE,
         samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
-        generation=_generation(subject, queries, moments, timed),
+        generation=_generation(subject, queries, moments, timed, case.depth_tokens),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
         **surroundings,
     )
@@ -186,6 +195,7 @@ def _generation(
     queries: Sequence[generation_queries.TimedRequest],
     moments: generation_statistics.TokenMoments,
     timed: TimedQueries,
+    depth_tokens: int | None,
 ) -> Generation:
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
     answers = [query.answer for query in queries]
@@ -195,9 +205,10 @@ def _generation(
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
     prompt_counts = [answer.prompt_tokens - (answer.cached_tokens or 0) for answer in answers if answer.prompt_tokens is not None]
-    prefilled = sum(prompt_counts) if len(prompt_counts) == len(answers) else None
-    return Generation(
-        prompt_tokens=_most(answer.prompt_tokens for answer in answers),
+    has_prefill = depth_tokens is None and len(prompt_counts) == len(answers)
+    generation = Generation(
+        prompt_tokens=_most(answer.prompt_tokens for answer in answers) if depth_tokens is None else 0,
+        depth_tokens=depth_tokens,
         output_tokens=output_tokens,
         context_tokens=loaded.context_tokens,
         prompts="synthetic",
@@ -209,12 +220,12 @@ def _generation(
         cached_tokens=_most(answer.cached_tokens for answer in answers),
         ended_early=int((~moments.complete(output_tokens)).sum()),
         speculative=loaded.speculative,
-        ttft=summarise_latency(moments.first_ns),
+        ttft=summarise_latency(moments.first_ns) if depth_tokens is None else None,
+        ttft_reason=None if depth_tokens is None else AT_DEPTH,
         tpot=generation_statistics.summarise_tpot(moments, output_tokens),
         itl=generation_statistics.summarise_gaps(moments, output_tokens),
-        prefill_tokens_per_s=None if prefilled is None else generation_statistics.prefill_tokens_per_s(moments, prefilled, window_ns),
+        prefill_tokens_per_s=(generation_statistics.prefill_tokens_per_s(moments, sum(prompt_counts), window_ns) if has_prefill else None),
         decode_tokens_per_s=decoded,
-        weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
         own_prefill_tokens_per_s=own_prefill,
         own_decode_tokens_per_s=own_decode,
         encode_ms=encode_ms,
@@ -222,6 +233,8 @@ def _generation(
         network_round_trip_ms=loaded.network_round_trip_ms,
         model=_language_model(loaded),
     )
+    read, read_with_cache = generation_statistics.bandwidths_mb_per_s(generation, overlap=timed.overlap)
+    return msgspec.structs.replace(generation, weight_bandwidth_mb_per_s=read, read_bandwidth_mb_per_s=read_with_cache)
 
 
 def _most(counts: Iterable[int | None]) -> int | None:

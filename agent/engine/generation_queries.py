@@ -28,11 +28,11 @@ WORDS = (
 )  # fmt: skip
 
 
-def prompts_dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, seed: int) -> DatasetInfo:
+def prompts_dataset(loaded: LoadedGenerator, lengths: str, seed: int) -> DatasetInfo:
     """Return how such prompts are named in a record: all that must be equal for two runs to have done the same work.
 
-    These are the lengths and the seed, and where they are not the usual ones the type of the cache, speculation, the end of a query,
-    and that a server answered.
+    These are the lengths (`512+128 tokens`) and the seed, and where they are not the usual ones the type of the cache, speculation, the
+    end of a query, and that a server answered.
     """
     able = loaded.abilities
     unusual = [
@@ -41,7 +41,7 @@ def prompts_dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: 
         "" if able.ignores_end else "to the end of text",
         "" if able.is_local else "served",
     ]
-    name = ", ".join([f"synthetic {prompt_tokens}+{output_tokens} tokens", *filter(None, unusual)])
+    name = ", ".join([f"synthetic {lengths}", *filter(None, unusual)])
     return DatasetInfo(name=name, sha256=hashlib.sha256(f"{name} {seed}".encode()).hexdigest(), images=0, annotated=False)
 
 

@@ -49,7 +49,7 @@ def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Seq
         _point(series["latency"][places == number], measured.timed.start_ns, (number * interval_s, interval_s), conditions, power)
         for number in range(max(1, round(length_s / interval_s)))
     )
-    if measured.generation is not None and (moments := TokenMoments.of_series(series)):
+    if measured.generation is not None and (moments := TokenMoments.of_series(series, measured.generation)):
         points = _with_tpot(points, places, moments, measured.generation.output_tokens)
     return judged(points, interval_s)
 
@@ -73,7 +73,7 @@ def _point(
 
 
 def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments, tokens: int) -> tuple[CurvePoint, ...]:
-    is_counted = moments.complete(tokens) & (moments.output_tokens > 1)
+    is_counted = moments.complete(tokens) & ((moments.output_tokens > 1) | moments.decodes_from_start)
     each_ms, where = tpot_ns(moments, tokens) / 1e6, places[is_counted]
     medians = [float(np.median(each_ms[where == number])) if np.any(where == number) else None for number in range(len(points))]
     return tuple(msgspec.structs.replace(point, tpot_ms=median) for point, median in zip(points, medians, strict=True))

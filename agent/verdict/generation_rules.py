@@ -41,12 +41,12 @@ _RULES = Rules()
 
 
 @_RULES.invalid(
-    "of each prompt at most one token (the begin of text) comes from a cache",
+    "of each prompt at most one token (the begin of text) comes from a cache, unless a depth was asked for",
     "a cached prompt is not processed: its time to first token is that of a lookup",
     "switch the engine's prompt cache off",
 )
 def _cached_prompt(_: RunFacts, generation: Generation) -> str | None:
-    if generation.cached_tokens is None or generation.cached_tokens <= MOST_CACHED:
+    if generation.cached_tokens is None or generation.cached_tokens <= MOST_CACHED or generation.depth_tokens is not None:
         return None
     return f"{generation.cached_tokens} of {generation.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
 
@@ -140,10 +140,10 @@ def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
     "nobody gets fast by stopping early; such queries are left out of TPOT",
     "raise the context, or lower `--output-tokens`",
 )
-def _short_output(_: RunFacts, generation: Generation) -> str | None:
+def _short_output(facts: RunFacts, generation: Generation) -> str | None:
     if not generation.ended_early:
         return None
-    queries = f"{generation.ended_early} of {generation.ttft.count} queries"
+    queries = f"{generation.ended_early} of {facts.measured.latency.count} queries"
     return f"{queries} ended before {generation.output_tokens} tokens: let the engine ignore the end of text"
 
 
@@ -163,11 +163,11 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
-    if (moments := TokenMoments.of_series(series)) is None:
+    if (moments := TokenMoments.of_series(series, generation)) is None:
         return None
     each = tpot_ns(moments, generation.output_tokens)
     thirds = np.array_split(each, 3)
-    if thirds[-1].size < FEWEST_IN_THIRD or generation.output_tokens < 2:
+    if thirds[-1].size < FEWEST_IN_THIRD:
         return None
     first, last = (float(np.median(third)) / 1e6 for third in (thirds[0], thirds[-1]))
     if last <= (1 + SLOWED_RATIO) * first:
@@ -220,7 +220,7 @@ def _served(facts: RunFacts, generation: Generation) -> str | None:
     "use an engine that reports it",
 )
 def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
-    if generation.cached_tokens is not None:
+    if generation.cached_tokens is not None or generation.depth_tokens is not None:
         return None
     return "the server does not state how many prompt tokens came from a cache: the prefill rate takes it that none did"
 

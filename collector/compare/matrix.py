@@ -39,6 +39,7 @@ class RowKey(NamedTuple):
     samples_per_query: int | None
     target_per_s: float | None
     prompt_tokens: int | None
+    depth_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
     text_form: str | None

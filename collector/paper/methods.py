@@ -80,7 +80,7 @@ def _generation(runs: Sequence[RunRecord]) -> list[str]:
     generations = [run.generation for run in runs if run.generation]
     if not generations:
         return []
-    lengths = listed(distinct(f"{generation.prompt_tokens or '?'} + {generation.output_tokens}" for generation in generations), MOST)
+    lengths = listed(distinct(generation.lengths for generation in generations), MOST)
     by_whom = {"exact": "by the engine, token by token", "usage": "by the server, request by request", "estimated": "from chunks of text"}
     counted = listed(distinct(by_whom[generation.counts] for generation in generations), MOST)
     prompts, sampling = (

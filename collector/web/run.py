@@ -194,9 +194,8 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
     times = {"Time to first token, p50": ttft, "Time per output token, p50": tpot, "Inter-token latency, p50": itl}
     rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
-    prompt = "unknown" if generation.prompt_tokens is None else f"{generation.prompt_tokens:,}"
     return {
-        "Tokens": f"{prompt} of the prompt, {generation.output_tokens:,} generated",
+        "Tokens": f"{generation.lengths} ({'generated' if generation.depth_tokens is not None else 'prompt + generated'})",
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
         **{name: f"{figures.significant(rate)} tokens/s" for name, rate in rates.items() if rate is not None},
     }

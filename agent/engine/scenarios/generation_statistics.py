@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 
 Times = NDArray[np.int64]
@@ -28,22 +29,32 @@ class TokenMoments:
     """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
     All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
-    moment.
+    moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too.
     """
 
     first_ns: Times
     latency_ns: Times
     output_tokens: Times
     token_ns: Times
+    decodes_from_start: bool = False
 
     @classmethod
-    def of_series(cls, series: Mapping[str, Times]) -> "TokenMoments | None":
+    def of_series(cls, series: Mapping[str, Times], generation: Generation) -> "TokenMoments | None":
         """Return the moments by the names of the record's samples; None where one of the series is missing."""
-        return cls(**{field: series[name] for name, field in MOMENTS.items()}) if set(MOMENTS) <= set(series) else None
+        if not set(MOMENTS) <= set(series):
+            return None
+        return cls(**{field: series[name] for name, field in MOMENTS.items()}, decodes_from_start=generation.decodes_from_start)
 
     def complete(self, asked_tokens: int) -> NDArray[np.bool_]:
         """Return which queries have all the tokens that were asked for, bool [queries]."""
         return self.output_tokens >= asked_tokens
+
+    def decoding(self, asked_tokens: int) -> tuple[Times, Times]:
+        """Return the time that complete queries decoded, and their tokens in it, int64 [queries with such tokens] each."""
+        tokens = self.output_tokens if self.decodes_from_start else self.output_tokens - 1
+        spent_ns = self.latency_ns if self.decodes_from_start else self.latency_ns - self.first_ns
+        counted = self.complete(asked_tokens) & (tokens > 0)
+        return spent_ns[counted], tokens[counted]
 
     def gaps_ns(self, asked_tokens: int) -> tuple[Times, Times]:
         """Return the gaps between the tokens of complete queries, and the query (0, 1, ...) of each."""
@@ -62,10 +73,9 @@ class TokenMoments:
 
 
 def tpot_ns(moments: TokenMoments, asked_tokens: int) -> Times:
-    """Return the time per output token of each complete query, whole ns: (last - first) / (n - 1); empty for queries of one token."""
-    counted = moments.complete(asked_tokens) & (moments.output_tokens > 1)
-    spent = (moments.latency_ns - moments.first_ns)[counted]
-    return np.rint(spent / (moments.output_tokens[counted] - 1)).astype(np.int64)
+    """Return the time per output token of each complete query, whole ns, by `TokenMoments.decoding`; empty if they decode nothing."""
+    spent_ns, tokens = moments.decoding(asked_tokens)
+    return np.rint(spent_ns / tokens).astype(np.int64)
 
 
 def summarise_tpot(moments: TokenMoments, asked_tokens: int) -> Latency | None:
@@ -123,7 +133,22 @@ def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, window_ns
 
 
 def decode_tokens_per_s(moments: TokenMoments, asked_tokens: int, window_ns: int | None = None) -> float | None:
-    """Return the tokens after the first of complete queries, by the time that they took; where queries overlap by the window."""
-    counted = moments.complete(asked_tokens) & (moments.output_tokens > 1)
-    spent_ns = int((moments.latency_ns - moments.first_ns)[counted].sum()) if window_ns is None or not counted.any() else window_ns
-    return int((moments.output_tokens[counted] - 1).sum()) * 1e9 / spent_ns if spent_ns > 0 else None
+    """Return the tokens that complete queries decoded, by the time that they took; where queries overlap by the window."""
+    spent_ns, tokens = moments.decoding(asked_tokens)
+    total_ns = int(spent_ns.sum()) if window_ns is None or not tokens.size else window_ns
+    return int(tokens.sum()) * 1e9 / total_ns if total_ns > 0 else None
+
+
+def bandwidths_mb_per_s(generation: Generation, *, overlap: bool) -> tuple[float | None, float | None]:
+    """Return the weights read per second of decoding, and with them the cache at its mean depth, MB/s; None where it is not known.
+
+    Where queries overlap or tokens are guessed, one reading of the weights serves several tokens: of how many is not known here.
+    """
+    rate, model = generation.decode_tokens_per_s, generation.model
+    if rate is None or model.weights_mb is None or overlap or generation.speculative:
+        return None, None
+    before = generation.depth_tokens if generation.depth_tokens is not None else generation.prompt_tokens
+    if before is None or model.kv_token_bytes is None:
+        return rate * model.weights_mb, None
+    cache_mb = (before + generation.output_tokens / 2) * model.kv_token_bytes / 1e6
+    return rate * model.weights_mb, rate * (model.weights_mb + cache_mb)
