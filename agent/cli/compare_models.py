@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from edgemeter.agent.session.in_turn import MeasuredInTurn
     from edgemeter.agent.session.pairs import PairJudgement
 
-_TOKENS = {"type": click.IntRange(1, 1 << 20)}  # One length for a side: a sweep would be several cases.
+# One length for a side: a sweep would be several cases.
+_TOKENS, _DEPTH = {"type": click.IntRange(1, 1 << 20)}, {"type": click.IntRange(0, 1 << 20)}
 MOST_MODELS = 26  # They are called A to Z.
 
 
@@ -41,7 +42,7 @@ MOST_MODELS = 26  # They are called A to Z.
     help="Most runs of each; a clear result ends earlier.",
 )  # fmt: skip
 @matters_option
-@case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, prompt_tokens=_TOKENS, output_tokens=_TOKENS)
+@case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, prompt_tokens=_TOKENS, depth_tokens=_DEPTH, output_tokens=_TOKENS)
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
 @power_option
 @save_option

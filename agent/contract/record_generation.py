@@ -92,8 +92,8 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     decode_tokens_per_s: float | None = None
     """Tokens by the time that they took, those of `tpot`, as a ratio of sums; where queries overlap, by the whole timed part."""
     weight_bandwidth_mb_per_s: float | None = None
-    """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`. Null where one reading of the weights
-    serves several tokens: where queries overlap, or several tokens a step are guessed."""
+    """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`. Null where one reading serves several
+    tokens: where queries overlap, or tokens are guessed."""
     read_bandwidth_mb_per_s: float | None = None
     """Weights and cache read per second of decoding, in MB/s: what lies in the cache at the mean depth is added to the weights."""
     own_prefill_tokens_per_s: float | None = None
