@@ -1,9 +1,8 @@
 """Measures the bounds of this machine: how fast memory is read, and how fast its cores multiply in float32 and int8.
 
-Takes about 3 s, in a process of its own: a runtime that ends its process must not end the doctor.
+Run as a program it prints them as JSON, after some 3 s.
 """
 
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,30 +13,16 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError, one_line
+from edgemeter.agent.base.errors import EdgemeterError, one_line
 from edgemeter.agent.contract.record_conditions import Environment, MachineBounds
 from edgemeter.agent.machine import fingerprint, roof
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.runtimes import Options
 
-LONGEST_S = 120.0
 # Element types of ONNX tensors. Source: onnx.proto, TensorProto.DataType.
 _UINT8, _INT8, _INT32 = 2, 3, 6
 ONNX_IR, ONNX_OPSET = 8, 13
-
-
-def measure_in_child() -> MachineBounds:
-    """Return the bounds, measured in a child process.
-
-    Raises:
-        UnavailableError: the process ended without them.
-    """
-    try:
-        child = subprocess.run([sys.executable, "-m", __name__], capture_output=True, check=True, timeout=LONGEST_S)
-        return msgspec.json.decode(child.stdout, type=MachineBounds)
-    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
-        raise UnavailableError(f"the bounds of this machine could not be measured ({one_line(error)}): try again") from error
 
 
 def measure(environment: Environment, available_mb: float | None) -> MachineBounds:

@@ -171,7 +171,7 @@ def test_a_build_with_other_structs_is_refused():
 def test_a_recurrent_memory_is_put_back_from_its_saved_state(tmp_path):
     """It cannot forget a part: removing what was decoded is refused by the engine, restoring the state is not."""
     pytest.importorskip("gguf")
-    from tests.fixtures.generators.make_mamba import write
+    from tests.fixtures.generators.make_mamba import write  # noqa: PLC0415 - needs gguf
 
     write(tmp_path / "mamba.gguf")
     generator = LlamaCpp()
