@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-import msgspec
-
 from edgemeter.agent.base.figures import ABSENT, plain_digits, span
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
-from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.case_identity import key_of, of_depth_curve
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
@@ -104,8 +102,7 @@ def depth_curves(cases: Iterable[MeasuredCase]) -> list[list[MeasuredCase]]:
     for case in cases:
         key = key_of(case.runs[0])
         if key.depth_tokens is not None:
-            # The data names the depth too.
-            curves.setdefault(msgspec.structs.replace(key, depth_tokens=None, dataset_sha256=""), []).append(case)
+            curves.setdefault(of_depth_curve(key), []).append(case)
     by_depth = [sorted(curve, key=lambda case: key_of(case.runs[0]).depth_tokens or 0) for curve in curves.values()]
     return [curve for curve in by_depth if len(curve) > 1]
 

@@ -282,6 +282,11 @@ def key_of(run: RunRecord) -> CaseKey:
     return CaseKey(*[read(run) for read in _READ])
 
 
+def of_depth_curve(key: CaseKey) -> CaseKey:
+    """Return what the cases of one curve over the depth share: all but the depth, which the name of the data holds too."""
+    return msgspec.structs.replace(key, depth_tokens=None, dataset_sha256="")
+
+
 def case_hash(key: CaseKey) -> str:
     """Return a hash of the case wherever it runs, without device and fleet: 12 hexadecimal digits, the same on every machine.
 
