@@ -148,7 +148,7 @@ def _decode_j(generation: Generation) -> float | None:
 # A curve: how decoding slows with what is in the cache, and what each token reads of the memory for it.
 DEPTH_COLUMNS = (
     _Column("depth", "right", always=True, text=_of_generation(lambda generation: generation.depth_tokens, digits=7)),
-    _Column("TPOT ms", "right", always=True, text=_of_generation(lambda generation: generation.tpot and generation.tpot.p50_ms)),
+    _Column("TPOT ms", "right", always=True, text=_of_generation(lambda generation: generation.tpot.p50_ms if generation.tpot else None)),
     _Column("tokens/s", "right", always=True, text=_of_generation(lambda generation: generation.decode_tokens_per_s)),
     _Column("J/token", "right", always=False, text=_of_generation(_decode_j)),
     _Column(

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.engine.scenarios import poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
-from edgemeter.agent.generators import ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
+from edgemeter.agent.generators import ChatMessage, ConcurrentGenerator, Generated, Limits, LoadedGenerator, Query
 
 # Words for generators that take texts only; each is about one token to most tokenisers.
 WORDS = (
@@ -108,6 +109,16 @@ class TimedRequest:
         return (self.token_ns[-1] - self.token_ns[0]) / steps if steps else float(self.token_ns[0])
 
 
+class QuerySource(Protocol):
+    """What answers the queries: a generator, or one behind a context that was filled before; see `Generator`."""
+
+    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
+        """Return the tokens of a text or a chat."""
+
+    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+        """Return the bare query."""
+
+
 @dataclass(slots=True)
 class GenerationSubject:
     """A loaded generator with the prompts and limits of a case.
@@ -115,7 +126,7 @@ class GenerationSubject:
     Timed queries are numbered from 0 and those before them from -1 down, so that the timed prompts of a case are the same in every run.
     """
 
-    generator: Generator
+    generator: QuerySource
     loaded: LoadedGenerator
     prompts: SyntheticPrompts
     limits: Limits

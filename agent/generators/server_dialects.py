@@ -72,6 +72,7 @@ class Dialect(Protocol):
     def behind(self, request: Request) -> Request | None:
         """Return a query that may use what is kept of the last prompt; None: no server of this kind says how much that was."""
         del request
+        return None
 
     def tokenise(self, text: str, *, special: bool) -> Request | None:
         """Return the request whose answer holds the tokens of `text`, begun as the model wants if `special`; None: it has none."""

@@ -130,10 +130,7 @@ def _most_mb_per_s(facts: RunFacts) -> tuple[float, str] | None:
         return known, f"the memory of {board} gives at most"
     measured_gbyte_per_s = environment.bounds.memory_gbyte_per_s if environment and environment.bounds else None
     if measured_gbyte_per_s and is_cpu:
-        return (
-            MEASURED_TIMES * environment.bounds.memory_gbyte_per_s * 1000,
-            f"{MEASURED_TIMES:g} times what `edgemeter doctor` measured here is",
-        )
+        return MEASURED_TIMES * measured_gbyte_per_s * 1000, f"{MEASURED_TIMES:g} times what `edgemeter doctor` measured here is"
     return (ANY_MB_PER_S, "no processor's memory gives more than") if is_cpu else None
 
 
