@@ -94,6 +94,8 @@ def _generation(runs: Sequence[RunRecord]) -> list[str]:
         "Its latency is from handing the prompt over to the last token, time to first token (TTFT) to the first; time per output token "
         "(TPOT) of a request is the time after its first token by the tokens after it; rates are ratios of sums."
     )
+    if any(generation.decodes_from_start for generation in generations):
+        definitions += " At a depth a request begins behind a context that was filled before, and TPOT is its time by all of its tokens."
     return [how, definitions]
 
 
