@@ -2,7 +2,7 @@
 
 llama-bench's method is repeated through the same C API: random tokens through `llama_decode`, no tokeniser, no sampling, an empty context
 for the prompt (pp512), and for decoding an empty one (tg128) or one that was filled before (tg64 -d). Ours chooses the likeliest token
-after each step, and stamps it. `llama_bench.py` runs the program itself, which has to be built first. The model is untrained, of 20 million
+after each step, and stamps it. `llama_bench.py` runs the program itself. The model is untrained, of 20 million
 weights in Q8_0, so that a token takes milliseconds; what we add to a token is a difference of microseconds, and is told for the shipped
 model too, whose token takes a third of one.
 """
