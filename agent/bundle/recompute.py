@@ -250,7 +250,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     generation = facts.record.generation
     if generation is None:
         return
-    moments = generation_statistics.TokenMoments.of_series(facts.raw)
+    moments = generation_statistics.TokenMoments.of_series(facts.raw, generation)
     if moments is None:
         yield NotRecomputed("generation", NO_SAMPLES)
         return

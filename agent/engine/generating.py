@@ -6,7 +6,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generation_queries, job, process_usage
+from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.generation_queries import TimedRequest
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
@@ -49,6 +50,7 @@ SENTENCE = "The board on the bench answers each query, and the meter beside it c
 ENCODINGS = 5
 # At the end of a file's name: all quantisations of a model share the rest.
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
+AT_DEPTH = "queries begin behind a context that was filled before: none of them has a prompt"
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
@@ -75,11 +77,16 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
 
 def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.GenerationSubject:
     emit(job.Phase(name="load"))
-    prompt_tokens, output_tokens = case.prompt_tokens or 0, case.output_tokens or 0
+    limits, depth = Limits(case.output_tokens or 0, ignore_end=True), case.depth_tokens
     options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
-    loaded = generator.load(Path(case.model), options, prompt_tokens + output_tokens)
-    synthetic = generation_queries.SyntheticPrompts(loaded, prompt_tokens, case.seed)
-    return generation_queries.GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
+    # At a depth one token more is the input of the first step.
+    before_tokens = case.prompt_tokens or 0 if depth is None else depth + 1
+    loaded = generator.load(Path(case.model), options, before_tokens + limits.output_tokens)
+    if depth is None:
+        prompts = generation_queries.SyntheticPrompts(loaded, before_tokens, case.seed)
+        return generation_queries.GenerationSubject(generator, loaded, prompts, limits)
+    steps = FirstSteps(loaded, depth, case.seed)
+    return generation_queries.GenerationSubject(FilledGenerator(generator, loaded, steps), loaded, steps, limits)
 
 
 def _time(
@@ -175,7 +182,8 @@ def _measured(
     case, loaded = work.case, subject.loaded
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
-    prompt_tokens = queries[0].answer.prompt_tokens
+    moments = replace(moments, decodes_from_start=case.depth_tokens is not None and loaded.abilities.is_local)
+    prompt_tokens = queries[0].answer.prompt_tokens if case.depth_tokens is None else 1
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
@@ -183,14 +191,14 @@ def _measured(
         precision=case.precision or loaded.precision or "unknown",
         inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
-        dataset=generation_queries.prompts_dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
+        dataset=generation_queries.prompts_dataset(loaded, case.token_lengths, case.seed),
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         accuracy_reason=NOTHING_TO_SCORE,
         samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
-        generation=_generation(subject, generation, moments, timed, case.slo),
+        generation=_generation(subject, generation, moments, timed, case),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
         **surroundings,
     )
@@ -201,7 +209,7 @@ def _generation(
     generation: generation_queries.TimedGeneration,
     moments: generation_statistics.TokenMoments,
     timed: TimedQueries,
-    limits_ms: Mapping[str, float],
+    case: Case,
 ) -> Generation:
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
     answers = [query.answer for query in generation.queries]
@@ -209,12 +217,14 @@ def _generation(
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
     prompt_counts = [answer.prompt_tokens - (answer.cached_tokens or 0) for answer in answers if answer.prompt_tokens is not None]
-    prefilled = sum(prompt_counts) if len(prompt_counts) == len(answers) else None
+    depth = case.depth_tokens
+    prefilled = sum(prompt_counts) if depth is None and len(prompt_counts) == len(answers) else None
     unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
     kinds = Counter(failure.kind for failure in generation.failures)
     described = generation_statistics.with_times(
         Generation(
-            prompt_tokens=_most(answer.prompt_tokens for answer in answers),
+            prompt_tokens=_most(answer.prompt_tokens for answer in answers) if depth is None else 0,
+            depth_tokens=depth,
             output_tokens=output_tokens,
             context_tokens=loaded.context_tokens,
             prompts="synthetic",
@@ -229,6 +239,7 @@ def _generation(
             failed_queries=kinds.total(),
             failures=dict(kinds),
             speculative=loaded.speculative,
+            ttft_reason=None if depth is None else AT_DEPTH,
             **_drafts(answers),
             own_prefill_tokens_per_s=own_prefill,
             own_decode_tokens_per_s=own_decode,
@@ -243,7 +254,7 @@ def _generation(
         unstreamed,
     )
     unanswered = timed.unserved + len(generation.failures)
-    return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, limits_ms, unanswered, without_metric(described)))
+    return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, case.slo, unanswered, without_metric(described)))
 
 
 def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:

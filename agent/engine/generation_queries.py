@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
-from edgemeter.agent.generators import AnswerError, ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
+from edgemeter.agent.generators import AnswerError, ChatMessage, ConcurrentGenerator, Generated, Limits, LoadedGenerator, Query
 
 # Words for generators that take texts only; each is about one token to most tokenisers.
 WORDS = (
@@ -38,11 +38,11 @@ WARM_ATTEMPTS = 5
 GIVE_UP_FAILURES = 10
 
 
-def prompts_dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, seed: int) -> DatasetInfo:
+def prompts_dataset(loaded: LoadedGenerator, lengths: str, seed: int) -> DatasetInfo:
     """Return how such prompts are named in a record: all that must be equal for two runs to have done the same work.
 
-    These are the lengths and the seed, and where they are not the usual ones the type of the cache, speculation, the end of a query,
-    and that a server answered.
+    These are the lengths (`512+128 tokens`) and the seed, and where they are not the usual ones the type of the cache, speculation, the
+    end of a query, and that a server answered.
     """
     able = loaded.abilities
     unusual = [
@@ -51,7 +51,7 @@ def prompts_dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: 
         "" if able.ignores_end else "to the end of text",
         "" if able.is_local else "served",
     ]
-    name = ", ".join([f"synthetic {prompt_tokens}+{output_tokens} tokens", *filter(None, unusual)])
+    name = ", ".join([f"synthetic {lengths}", *filter(None, unusual)])
     return DatasetInfo(name=name, sha256=hashlib.sha256(f"{name} {seed}".encode()).hexdigest(), images=0, annotated=False)
 
 
@@ -137,6 +137,16 @@ class FailedRequest:
         return self.error.kind
 
 
+class QuerySource(Protocol):
+    """A source of answers: a generator, or one behind a context that was filled before; see `Generator`."""
+
+    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
+        """Return the tokens of a text or a chat."""
+
+    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+        """Return the bare query."""
+
+
 @dataclass(slots=True)
 class GenerationSubject:
     """A loaded generator with the prompts and limits of a case.
@@ -144,7 +154,7 @@ class GenerationSubject:
     Timed queries are numbered from 0 and those before them from -1 down, so that the timed prompts of a case are the same in every run.
     """
 
-    generator: Generator
+    generator: QuerySource
     loaded: LoadedGenerator
     prompts: SyntheticPrompts
     limits: Limits

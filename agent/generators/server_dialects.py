@@ -73,6 +73,11 @@ class Dialect(Protocol):
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query, greedy."""
 
+    def behind(self, request: Request) -> Request | None:
+        """Return a query that may use what is kept of the last prompt; None: no server of this kind says how much that was."""
+        del request
+        return None
+
     def tokenise(self, text: str, *, special: bool) -> Request | None:
         """Return the request whose answer holds the tokens of `text`, begun as the model wants if `special`; None: it has none."""
         del text, special
@@ -125,6 +130,10 @@ class LlamaServer(Dialect):
         greedy = {"temperature": 0, "samplers": ["temperature"]}
         answer = {"stream": True, "return_tokens": True, "cache_prompt": False}
         return Request("/completion", {"prompt": prompt if isinstance(prompt, str) else list(prompt), **lengths, **answer, **greedy})
+
+    def behind(self, request: Request) -> Request:
+        """Return the query with the prompt cache on: the slot keeps what both prompts begin with."""
+        return Request(request.path, {**request.content, "cache_prompt": True})
 
     def tokenise(self, text: str, *, special: bool) -> Request:
         """Return the request for tokens."""

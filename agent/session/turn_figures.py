@@ -86,6 +86,8 @@ class TurnFigure:
                 return side.energy_reason
             if generation is not None and self.name == "energy" and generation.energy_reason:
                 return generation.energy_reason
+            if generation is not None and self.choice == TTFT and generation.ttft_reason:
+                return generation.ttft_reason
             if self.choice == TPOT and generation is not None and generation.tpot is None:
                 return generation.streaming_reason or f"{side.name} generated a single token"
             if self.choice == TTFT and generation is not None and generation.streaming_reason:
@@ -166,7 +168,7 @@ def score_texts(cases: Sequence[Case], text: str | None) -> list[Perplexity | st
     """
     if text is None:
         return [NO_TEXT] * len(cases)
-    longest = min((case.prompt_tokens or 0) + (case.output_tokens or 0) for case in cases)
+    longest = min((case.prompt_tokens or case.depth_tokens or 0) + (case.output_tokens or 0) for case in cases)
     scores = [_scored(case, text, DEFAULT_CONTEXT_TOKENS) for case in cases]
     if longest < DEFAULT_CONTEXT_TOKENS and any(isinstance(score, ConfigError) for score in scores):
         scores = [_scored(case, text, longest) for case in cases]

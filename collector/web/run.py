@@ -194,9 +194,9 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
     times = {"Time to first token, p50": ttft, "Time per output token, p50": tpot, "Inter-token latency, p50": itl}
     rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
-    prompt = "unknown" if generation.prompt_tokens is None else f"{generation.prompt_tokens:,}"
+    meaning = "generated" if generation.depth_tokens is not None else "prompt + generated"
     return {
-        "Tokens": f"{prompt} of the prompt, {generation.output_tokens:,} generated{_shorter(generation)}",
+        "Tokens": f"{generation.lengths} ({meaning}){_shorter(generation)}",
         "No times of tokens": generation.streaming_reason,
         "Failed queries": ", ".join(f"{count:,} {kind}" for kind, count in generation.failures.items()) or None,
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
