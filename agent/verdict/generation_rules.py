@@ -9,7 +9,6 @@ import numpy as np
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
-from edgemeter.agent.generators import EMPTY_ANSWER
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
@@ -220,9 +219,8 @@ def _some_failed(facts: RunFacts, generation: Generation) -> str | None:
 
 
 def _failed_too_often(facts: RunFacts, generation: Generation) -> bool:
-    """Return whether more than the share that is allowed failed; an answer without a token is one, of a model that has nothing to say."""
-    failed = generation.failed_queries - generation.failures.get(EMPTY_ANSWER, 0)
-    return failed > MOST_FAILED_RATIO * (generation.failed_queries + facts.measured.latency.count)
+    """Return whether more than the share that is allowed failed."""
+    return generation.failed_queries > MOST_FAILED_RATIO * (generation.failed_queries + facts.measured.latency.count)
 
 
 def _failures(facts: RunFacts, generation: Generation) -> str:
@@ -255,7 +253,7 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
-    if (moments := TokenMoments.of_series(series, generation)) is None:
+    if generation.streaming_reason or (moments := TokenMoments.of_series(series, generation)) is None:
         return None
     each = tpot_ns(moments)
     thirds = np.array_split(each, 3)
@@ -281,8 +279,7 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
         return None
     if generation.prompt_tokens is None:
         return None
-    output_tokens = generation.output_lengths.mean_tokens if generation.output_lengths else generation.output_tokens
-    parts = ((energy.prefill_token, generation.prompt_tokens), (energy.decode_token, output_tokens - 1))
+    parts = ((energy.prefill_token, generation.prompt_tokens), (energy.decode_token, generation.mean_output_tokens - 1))
     both_mj = math.fsum(part.gross_mj * tokens for part, tokens in parts)
     u_mj = [None if part.gross_u_mj is None else part.gross_u_mj * tokens for part, tokens in parts] + [spent.gross_u_mj]
     known_mj = [u for u in u_mj if u is not None]
