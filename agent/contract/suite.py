@@ -55,6 +55,7 @@ FORMATS = {
 GENERATORS = frozenset({"genai", "llama", "server"})
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128
+TURNS = 4
 # A query of a language model is many steps and takes seconds: a mode asks for fewer (a median needs 11 queries, p90 64).
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
 
@@ -76,15 +77,20 @@ COOL_DOWN_LIMIT_S = 300.0
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
-PATHS = ("data", "annotations")  # Keys that name a file or folder: relative to the suite's own.
+# Settings of what a language model is asked.
+OF_PROMPTS = ("prompts", "template", "ends_at", "turns", "prefix_cache", "trace", "trace_speed")
+PATHS = ("data", "annotations", "prompts", "trace")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of one scenario or mode only: with another they have no effect.
-BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
+BELONGS = {
+    "samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained", "turns": "conversation",
+    "prefix_cache": "conversation", "trace": "trace", "trace_speed": "trace",
+}  # fmt: skip
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
-Scenario = Literal["single_stream", "multi_stream", "offline", "poisson"]
+Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "conversation", "trace"]
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 
 # What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
@@ -136,7 +142,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
     corrupt: list[str] | None = None
     """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
-    scenario: Scenario | None = None  # How queries arrive: one after the other, several samples each, in batches, or at a rate.
+    scenario: Scenario | None = None
+    """How queries arrive: one after the other, several samples each, in batches, at a rate, as turns, or as a trace says."""
     samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
     rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None  # poisson: queries per second.
@@ -146,6 +153,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
+    prompts: str | None = None
+    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions.
+    output_tokens is then the most. Default: synthetic."""
+    template: Literal["model", "none"] | None = None
+    """prompts: the model's chat template or none. Default: the model's, where it has one."""
+    ends_at: Literal["length", "end_of_text"] | None = None
+    """Language models: whether an answer ends with the model's end of text. Default: length; end_of_text with prompts."""
+    turns: Annotated[int, msgspec.Meta(ge=2, le=1000)] | None = None
+    """conversation: turns of each; a turn's prompt is all before it. Default: 4."""
+    prefix_cache: Literal["on", "off"] | None = None  # conversation: whether a turn reuses what is cached of its own. Default: off.
+    trace: str | None = None
+    """trace: file of requests with time and lengths, of a server (JSON Lines or CSV: Mooncake, Azure, BurstGPT)."""
+    trace_speed: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None  # trace: times as fast as recorded. Default: 1.
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
     queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
@@ -219,6 +239,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     # Of a language model: exact lengths of prompt and output. None for a model of one call.
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    prompts: str | None = None
+    template: Literal["model", "none"] | None = None
+    ends_at: Literal["length", "end_of_text"] = "length"
+    turns: int | None = None
+    prefix_cache: Literal["on", "off"] = "off"
+    trace: str | None = None
+    trace_speed: float = 1.0
 
     @property
     def label(self) -> str:
@@ -226,7 +253,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         path = Path(self.model)
         # In a folder that is one model, the folder has its name.
         name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
-        tokens = "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
+        asked = Path(self.prompts or self.trace or "").name or self.prompt_tokens
+        tokens = "" if self.output_tokens is None else f"{asked}+{self.output_tokens} tokens"
+        tokens += f" {self.turns} turns, prefix cache {self.prefix_cache}" if self.turns else ""
         role = "(reference)" if self.role == "reference" else ""
         return " ".join(filter(None, (name, self.runtime, self.backend, f"{self.threads} thread{'s' * (self.threads > 1)}", tokens, role)))
 
@@ -269,6 +298,8 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
         set_values = set_keys(case) | set_keys(instead)
         merged = msgspec.structs.replace(written.defaults, **set_values)
         where = f"suite {written.name!r}: case[{number}]"
+        if merged.scenario is None and (scenario := next((BELONGS[key] for key in ("turns", "trace") if getattr(merged, key)), None)):
+            merged = msgspec.structs.replace(merged, scenario=scenario)
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
         _refuse_idle_keys(merged, where)
@@ -309,6 +340,10 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
             )
     if merged.scenario == "poisson" and merged.rate_per_s is None:
         raise ConfigError(f"{where}: poisson needs a rate: add rate_per_s = NUMBER (--rate NUMBER)")
+    if merged.scenario == "trace" and (merged.trace is None or merged.prompts or merged.prompt_tokens or merged.output_tokens):
+        raise ConfigError(f"{where}: scenario trace takes prompts and lengths from a trace alone: give trace = FILE, and leave the others out")
+    if merged.template is not None and merged.prompts is None:
+        raise ConfigError(f"{where}: template is for prompts: add prompts = FILE (--prompts FILE), or leave it out")
     if merged.annotations is not None and merged.data is None:
         raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
 
@@ -319,9 +354,11 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
-    if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"]:
+    if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"] or merged.prompts or merged.turns:
         merged = _generating(merged, set_values, runtime, axes, where)
         by_mode["queries"] = GENERATION_QUERIES[mode]
+    elif useless := [key for key in OF_PROMPTS if getattr(merged, key) is not None]:
+        raise ConfigError(f"{where}: {useless[0]} is for language models, {runtime} runs one call: leave it out")
     if merged.minutes is not None:
         merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
     values = set_keys(merged) | {axis: value for axis, value in axes.items() if value is not None}
@@ -340,16 +377,24 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
     """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
     if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
         raise ConfigError(f"{where}: prompt_tokens and output_tokens are for language models, {runtime} runs one call: leave them out")
-    if merged.scenario == "poisson" and runtime != "server":
-        raise ConfigError(f"{where}: {runtime} answers one query after the other: leave poisson out, or measure a server (NAME.server)")
-    if merged.scenario not in (None, "single_stream", "poisson"):
+    if merged.scenario in ("poisson", "trace") and runtime != "server":
+        raise ConfigError(f"{where}: {runtime} answers one query after the other: leave {merged.scenario} out, or measure a server (NAME.server)")
+    if merged.scenario in ("multi_stream", "offline"):
         raise ConfigError(
-            f"{where}: a language model runs in single_stream, behind a server also in poisson, not {merged.scenario}: leave it out"
+            f"{where}: a language model runs in single_stream or conversation, behind a server also in poisson and trace, not "
+            f"{merged.scenario}: leave it out"
         )
-    if useless := [key for key in OF_IMAGES if key in set_values]:
-        raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")
-    lengths = {"prompt_tokens": axes["prompt_tokens"] or PROMPT_TOKENS, "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS}
-    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | lengths | {"agreement": "never"}))
+    if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
+        raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are no data of images: give prompts, or leave it out")
+    settings = {
+        "prompt_tokens": axes["prompt_tokens"] or (None if merged.prompts else PROMPT_TOKENS),
+        "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
+        "subset": merged.subset if merged.prompts else None,
+        "turns": merged.turns or (TURNS if merged.scenario == "conversation" else None),
+        "ends_at": merged.ends_at or ("end_of_text" if merged.prompts else "length"),
+        "agreement": "never",
+    }
+    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | settings))
 
 
 def checked_settings(values: Mapping[str, Any]) -> Settings:

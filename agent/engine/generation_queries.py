@@ -1,9 +1,8 @@
 """Timed queries of a language model: one after the other, or as users arrive; their prompts, and the moments of their tokens.
 
-Prompts are synthetic: seeded random tokens of exact length, another for each query, so that no cache of prefixes can help.
+What is asked is in `edgemeter.agent.engine.prompts`.
 """
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,62 +11,12 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record import Series
-from edgemeter.agent.contract.record_conditions import DatasetInfo
+from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.scenarios import poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
 from edgemeter.agent.generators import ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
-
-# Words for generators that take texts only; each is about one token to most tokenisers.
-WORDS = (
-    "time", "water", "light", "house", "river", "paper", "stone", "green", "north", "field", "night", "music", "table", "glass", "cloud",
-    "bread", "metal", "round", "small", "early", "power", "board", "model", "query", "price", "garden", "summer", "window", "street",
-    "market", "letter", "number", "simple", "quiet", "heavy", "bright",
-)  # fmt: skip
-
-
-def prompts_dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, seed: int) -> DatasetInfo:
-    """Return how such prompts are named in a record: all that must be equal for two runs to have done the same work.
-
-    These are the lengths and the seed, and where they are not the usual ones the type of the cache, speculation, the end of a query,
-    and that a server answered.
-    """
-    able = loaded.abilities
-    unusual = [
-        f"kv {loaded.kv_type}" if loaded.kv_type not in (None, USUAL_KV_TYPE) else "",
-        f"speculative {loaded.speculative}" if loaded.speculative else "",
-        "" if able.ignores_end else "to the end of text",
-        "" if able.is_local else "served",
-    ]
-    name = ", ".join([f"synthetic {prompt_tokens}+{output_tokens} tokens", *filter(None, unusual)])
-    return DatasetInfo(name=name, sha256=hashlib.sha256(f"{name} {seed}".encode()).hexdigest(), images=0, annotated=False)
-
-
-class SyntheticPrompts:
-    """Makes the prompt of each query by its number."""
-
-    def __init__(self, loaded: LoadedGenerator, prompt_tokens: int, seed: int) -> None:
-        self._loaded, self._tokens, self._seed = loaded, prompt_tokens, seed
-        fixed = len(loaded.first_tokens)
-        if loaded.text_tokens.size and prompt_tokens <= fixed:
-            raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
-
-    def of(self, number: int) -> list[int] | str:
-        """Return the prompt of query `number` (0, 1, ... or -1, -2, ...): tokens, or a text where the generator takes no tokens.
-
-        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
-        """
-        draw = np.random.default_rng((self._seed, abs(number), number < 0))
-        text_tokens = self._loaded.text_tokens
-        if not text_tokens.size:
-            return " ".join([f"{number}:", *(WORDS[index] for index in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
-        fixed = list(self._loaded.first_tokens)
-        begin = int(text_tokens[(self._seed * 7919 + number) % text_tokens.size])
-        following = text_tokens[draw.integers(0, text_tokens.size, self._tokens - len(fixed) - 1)]
-        return [*fixed, begin, *map(int, following)]
-
 
 class Stamps:
     """The moments of one query's stamps, in lists that were made before it; they grow if an engine gives more than it was asked for."""
@@ -117,7 +66,7 @@ class GenerationSubject:
 
     generator: Generator
     loaded: LoadedGenerator
-    prompts: SyntheticPrompts
+    prompts: Prompts
     limits: Limits
     warmed: int = 0
 
@@ -128,7 +77,11 @@ class GenerationSubject:
 
     def query(self, number: int) -> TimedRequest:
         """Run a query; raises MeasurementError if it gave no token."""
-        return self.answer(number, self.generator.bind(self.prompts.of(number), self.limits))
+        return self.answer(number, self.generator.bind(self.prompts.of(number), self.limits_of(number)))
+
+    def limits_of(self, number: int) -> Limits:
+        """Return when a query ends."""
+        return self.prompts.limits(number, self.limits)
 
     def answer(self, number: int, call: Query, arrival_ns: int | None = None) -> TimedRequest:
         """Run a bare query, which arrived at `arrival_ns` or arrives now; see `query`."""
@@ -137,6 +90,7 @@ class GenerationSubject:
         answer = call(stamps)
         if not stamps.taken:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")
+        self.prompts.answered(number, answer)
         arrival = start if arrival_ns is None else arrival_ns
         moments = [moment - arrival for index, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(stamps.tokens[index])]
         return TimedRequest(number, start, arrival, tuple(moments), answer)
@@ -181,8 +135,8 @@ def run_queries(subject: GenerationSubject, count: int, seconds: float) -> Timed
     return TimedGeneration(requests, requests[0].start_ns)
 
 
-def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGeneration:
-    """Run queries at their scheduled arrivals, beside each other; their moments count from the arrival.
+def run_open_loop(subject: GenerationSubject, offsets_ns: Sequence[int]) -> TimedGeneration:
+    """Run queries at these moments after the beginning, beside each other; their moments count from the arrival.
 
     Raises:
         ConfigError: the generator answers one query after the other.
@@ -190,9 +144,8 @@ def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGenerati
     """
     generator = subject.generator
     if not isinstance(generator, ConcurrentGenerator):
-        raise ConfigError(f"{subject.loaded.package} answers one query after the other: leave scenario poisson out, or measure a server")
-    offsets_ns = poisson.schedule_ns(plan).tolist()
-    calls = [generator.bind_concurrent(subject.prompts.of(number), subject.limits) for number in range(len(offsets_ns))]
+        raise ConfigError(f"{subject.loaded.package} answers one query after the other: use scenario single_stream, or measure a server")
+    calls = [generator.bind_concurrent(subject.prompts.of(number), subject.limits_of(number)) for number in range(len(offsets_ns))]
     begin_ns, requests = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.answer(number, calls[number], arrival_ns))
     return TimedGeneration(requests, begin_ns, unserved=len(offsets_ns) - len(requests), overlap=True)
 

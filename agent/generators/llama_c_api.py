@@ -68,6 +68,7 @@ _SIGNATURES: Sequence[tuple[Any, Sequence[Any], str]] = (
     (c_bool, (), "llama_supports_gpu_offload"),
     (c_bool, (c_void_p,), "llama_model_has_encoder llama_model_is_diffusion llama_vocab_get_add_bos"),
     (c_bool, (c_void_p, c_int32), "llama_vocab_is_eog"),
+    (c_bool, (c_void_p, c_int32, c_int32, c_int32), "llama_memory_seq_rm"),
     (c_uint32, (c_void_p,), "llama_n_ctx llama_n_batch llama_n_ubatch"),
     (c_int32, (c_void_p,), "llama_model_n_layer llama_vocab_n_tokens llama_vocab_bos"),
     (c_int32, (c_void_p, LlamaBatch), "llama_decode"),

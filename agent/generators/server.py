@@ -32,7 +32,18 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Transient
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import ChatMessage, Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
+from edgemeter.agent.generators import (
+    Chat,
+    ChatMessage,
+    Ended,
+    Generated,
+    GeneratorAbilities,
+    Limits,
+    LoadedGenerator,
+    Prompt,
+    Query,
+    Stamp,
+)
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_dialects import DONE, Dialect, Part
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
@@ -99,20 +110,32 @@ class ServerGenerator:
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens that the server makes of a text; see `Generator.encode`."""
         self._loaded()
-        if not isinstance(prompt, str):
-            raise UnavailableError("a server applies its chat template itself: bind the text, with endpoint chat in the server's file")
-        tokens = self._tokens(prompt, special=True)
+        text = prompt if isinstance(prompt, str) else self._render(prompt)
+        tokens = self._tokens(text, special=True)
         if tokens is None:
             raise UnavailableError(f"{self._opened()[1].package} does not tell the tokens of a text: give the text itself")
         return tokens
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def _render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the messages as the server's chat template writes them; raises UnavailableError if it does not tell."""
+        connection, dialect = self._opened()
+        request = dialect.render(messages)
+        if request is None:
+            raise UnavailableError(f"{dialect.package} applies its chat template itself: set endpoint to chat in the server's file")
+        answer = connection.ask(request.path, request.content)
+        rendered = answer.document.get("prompt")
+        if not isinstance(rendered, str):
+            reason = error_message(answer.document) or f"status {answer.status}"
+            raise UnavailableError(f"{dialect.package} does not apply its chat template ({reason}): give a text")
+        return rendered
+
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
         loaded, (_, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
         # Opens the connection again if the server has closed it, which a query must not pay for.
         self._ping()
-        if dialect.evicts:
+        if dialect.evicts and limits.prefix_cache is None:
             self._stream(_EVICTION, _SHORT, loaded.context_tokens, lambda _: None)
             self._ping()
 
@@ -121,7 +144,7 @@ class ServerGenerator:
 
         return query
 
-    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def bind_concurrent(self, prompt: Prompt, limits: Limits) -> Query:
         """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
         loaded, (connection, _) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
@@ -142,8 +165,11 @@ class ServerGenerator:
             self._open[0].close()
         self._open = self._found = None
 
-    def _check_prompt(self, prompt: Sequence[int] | str, limits: Limits, loaded: LoadedGenerator) -> None:
-        if not isinstance(prompt, str):
+    def _check_prompt(self, prompt: Prompt, limits: Limits, loaded: LoadedGenerator) -> None:
+        if isinstance(prompt, Chat):
+            if self._opened()[1].chats == "none":
+                raise ConfigError(f"{loaded.package} takes no messages here: set endpoint to chat in the server's file, or give a text")
+        elif not isinstance(prompt, str):
             if not self._opened()[1].takes_tokens:
                 raise ConfigError(f"{loaded.package} takes a prompt as text: give the text itself")
             check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
@@ -151,7 +177,7 @@ class ServerGenerator:
             raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(prompt)} characters: give 1 or more of each")
 
     def _stream(
-        self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp, own_connection: ServerConnection | None = None
+        self, prompt: Prompt, limits: Limits, context_tokens: int, stamp: Stamp, own_connection: ServerConnection | None = None
     ) -> "_ReceivedAnswer":
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
         shared, dialect = self._opened()
@@ -295,7 +321,8 @@ def _loaded(facts: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens
         trained_context_tokens=facts.trained_context_tokens,
         chat_template=facts.chat_template,
         abilities=GeneratorAbilities(
-            counts="estimated" if probe.output_tokens is None else "usage", ignores_end=facts.dialect.ignores_end, is_local=False
+            counts="estimated" if probe.output_tokens is None else "usage", ignores_end=facts.dialect.ignores_end, is_local=False,
+            chats=facts.dialect.chats, keeps_prefix=True,
         ),
         facts={"server_url": url, **facts.facts},
     )
