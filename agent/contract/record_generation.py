@@ -80,10 +80,14 @@ class Goodput(RecordPart, frozen=True, kw_only=True):
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
-    prompt_tokens: Count | None  # Tokens of each prompt: the depth at which decoding begins; null where a server does not state them.
+    prompt_tokens: Count | None
+    """Tokens of the longest prompt: the depth at which decoding begins; null where a server does not state them."""
     output_tokens: Count  # Tokens asked of each query, at most.
     context_tokens: Count  # Allocated context in tokens.
-    prompts: str  # Where the prompts come from: `synthetic` are seeded random tokens, another for each query.
+    prompts: str  # Where the prompts come from: a file's name; `synthetic` are seeded random tokens, another for each query.
+    prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null of synthetic ones.
+    chat_template: bool | None = None  # Whether the model's chat template was applied to the prompts of the file.
+    prompt_lengths: TokenLengths | None = None  # Tokens of the prompts where they differ; null where all have `prompt_tokens`, or unknown.
     sampling: str  # How the next token is chosen: `greedy` is the likeliest.
     ends_at: Literal["length", "end_of_text"]  # The end of a query: its length, or the model's end of text too.
     counts: TokenCounts

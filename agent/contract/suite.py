@@ -80,7 +80,7 @@ COOL_DOWN_LIMIT_S = 300.0
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
-PATHS = ("data", "annotations")  # Keys that name a file or folder: relative to the suite's own.
+PATHS = ("data", "annotations", "prompts")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {
@@ -161,6 +161,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
+    prompts: str | None = None
+    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions.
+    output_tokens is then the most. Default: synthetic."""
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
     queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
@@ -236,6 +239,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     # Of a language model: exact lengths of prompt and output. None for a model of one call.
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    prompts: str | None = None
 
     @property
     def label(self) -> str:
@@ -243,7 +247,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         path = Path(self.model)
         # In a folder that is one model, the folder has its name.
         name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
-        tokens = "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
+        asked = Path(self.prompts).name if self.prompts else self.prompt_tokens
+        tokens = "" if self.output_tokens is None else f"{asked}+{self.output_tokens} tokens"
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
         role = "(reference)" if self.role == "reference" else ""
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
@@ -348,12 +353,12 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
-    if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"]:
+    if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"] or merged.prompts:
         merged = _generating(merged, set_values, runtime, axes, where)
         by_mode["queries"] = GENERATION_QUERIES[mode]
         if axes["rate_per_s"] == "auto":
             by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
-    elif useless := next((key for key in ("slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
+    elif useless := next((key for key in ("prompts", "slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
         raise ConfigError(f"{where}: {useless} is for language models, {runtime} runs one call: leave it out")
     elif axes["rate_per_s"] == "auto":
         raise ConfigError(f"{where}: the rate of {runtime} is not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
@@ -385,10 +390,17 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
             f"{where}: a language model runs in single_stream, behind a server also in {' and '.join(OVERLAPPING)}, "
             f"not {merged.scenario}: leave it out"
         )
-    if useless := [key for key in OF_IMAGES if key in set_values]:
-        raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")
-    lengths = {"prompt_tokens": axes["prompt_tokens"] or PROMPT_TOKENS, "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS}
-    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | lengths | {"agreement": "never"}))
+    if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
+        raise ConfigError(
+            f"{where}: {useless[0]} is not for language models, whose prompts are no data of images: give prompts, or leave it out"
+        )
+    settings = {
+        "prompt_tokens": axes["prompt_tokens"] or (None if merged.prompts else PROMPT_TOKENS),
+        "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
+        "subset": merged.subset if merged.prompts else None,
+        "agreement": "never",
+    }
+    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | settings))
 
 
 def checked_settings(values: Mapping[str, Any]) -> Settings:

@@ -6,7 +6,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import msgspec
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
-from edgemeter.agent.contract.record_accuracy import OutputCheck
+from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
 from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
@@ -27,13 +27,16 @@ from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
-from edgemeter.agent.engine.scenarios import generation_statistics, scenario
+from edgemeter.agent.engine.prompts import case_prompts
+from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
+from edgemeter.agent.engine.prompts.file_prompts import score
+from edgemeter.agent.engine.scenarios import generation_statistics, poisson, scenario
 from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.engine.warm_up import looks_settled
-from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
+from edgemeter.agent.generators import EMPTY_ANSWER, Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 
@@ -61,33 +64,34 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
     generator = generators.create(work.case.runtime)
     try:
         before_mb = resident_mb()
-        subject = _load(work.case, generator, emit)
+        prompts, subject = _load(work.case, generator, emit)
         loaded_mb = resident_mb()
         first_ns = subject.warm().token_ns[-1]
         cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
-        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9)
+        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9, prompts.queries)
         check = _repeat(subject, generation)
         memory = Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
-        return _measured(work, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
+        return _measured(work, prompts, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
     finally:
         generator.close()
 
 
-def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.GenerationSubject:
+def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, generation_queries.GenerationSubject]:
     emit(job.Phase(name="load"))
-    prompt_tokens, output_tokens = case.prompt_tokens or 0, case.output_tokens or 0
     options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
-    loaded = generator.load(Path(case.model), options, prompt_tokens + output_tokens)
-    synthetic = generation_queries.SyntheticPrompts(loaded, prompt_tokens, case.seed)
-    return generation_queries.GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
+    prompts = case_prompts.prepare(case, options)
+    loaded = generator.load(Path(case.model), options, prompts.context_tokens)
+    loaded = replace(loaded, import_ns=max(loaded.import_ns, prompts.import_ns))
+    limits = Limits(case.output_tokens or 0, ignore_end=prompts.file is None)
+    return prompts, generation_queries.GenerationSubject(generator, loaded, prompts.of(loaded), limits)
 
 
 def _time(
-    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float
+    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float, queries: int
 ) -> tuple[generation_queries.TimedGeneration, float, dict[str, Any]]:
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
-    plan = TimingPlan(case.queries, case.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency)
+    plan = TimingPlan(queries, case.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency)
     if plan.users is not None:
         subject.concurrent()
 
@@ -112,7 +116,7 @@ def _run(subject: generation_queries.GenerationSubject, plan: TimingPlan) -> gen
     if plan.users is not None:
         return generation_queries.run_users(subject, plan.users, plan.queries, plan.seconds)
     if plan.rate_per_s is not None:
-        return generation_queries.run_open_loop(subject, plan)
+        return generation_queries.run_open_loop(subject, poisson.schedule_ns(plan).tolist())
     return generation_queries.run_queries(subject, plan.queries, plan.seconds)
 
 
@@ -166,11 +170,17 @@ def _repeat(subject: generation_queries.GenerationSubject, generation: generatio
 
 
 def _measured(
-    work: job.RunJob, subject: generation_queries.GenerationSubject, generation: generation_queries.TimedGeneration, **surroundings: Any
+    work: job.RunJob,
+    prompts: CasePrompts,
+    subject: generation_queries.GenerationSubject,
+    generation: generation_queries.TimedGeneration,
+    **surroundings: Any,
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
+    dataset = prompts.dataset(loaded)
+    accuracy, no_accuracy = _score(prompts, generation, dataset.sha256)
     prompt_tokens = queries[0].answer.prompt_tokens
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
@@ -179,25 +189,36 @@ def _measured(
         precision=case.precision or loaded.precision or "unknown",
         inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
-        dataset=generation_queries.prompts_dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
+        dataset=dataset,
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
-        accuracy_reason=NOTHING_TO_SCORE,
+        accuracy=accuracy,
+        accuracy_reason=no_accuracy,
         samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
-        generation=_generation(subject, generation, moments, timed, case.slo),
+        generation=_generation(prompts, subject, generation, moments, timed),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
         **surroundings,
     )
 
 
+def _score(prompts: CasePrompts, generation: generation_queries.TimedGeneration, dataset_sha256: str) -> tuple[Accuracy | None, str | None]:
+    """Return the score of the answers to the questions of a file; else None and why."""
+    if prompts.file is None:
+        return None, NOTHING_TO_SCORE
+    answers = [(query.number, query.answer.text) for query in generation.queries]
+    # A model that ends its text at once has answered nothing.
+    answers += [(failure.number, "") for failure in generation.failures if failure.kind == EMPTY_ANSWER]
+    return score(prompts.file, prompts.case.seed, sorted(answers), dataset_sha256)
+
+
 def _generation(
+    prompts: CasePrompts,
     subject: generation_queries.GenerationSubject,
     generation: generation_queries.TimedGeneration,
     moments: generation_statistics.TokenMoments,
     timed: TimedQueries,
-    limits_ms: Mapping[str, float],
 ) -> Generation:
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
     answers = [query.answer for query in generation.queries]
@@ -213,9 +234,9 @@ def _generation(
             prompt_tokens=_most(answer.prompt_tokens for answer in answers),
             output_tokens=output_tokens,
             context_tokens=loaded.context_tokens,
-            prompts="synthetic",
+            **prompts.described(),
             sampling="greedy",
-            ends_at="length" if loaded.abilities.ignores_end else "end_of_text",
+            ends_at="length" if loaded.abilities.ignores_end and subject.limits.ignore_end else "end_of_text",
             counts=loaded.abilities.counts,
             is_local=loaded.abilities.is_local,
             stamped_tokens_max=moments.stamped_tokens_max(),
@@ -239,7 +260,7 @@ def _generation(
         unstreamed,
     )
     unanswered = timed.unserved + len(generation.failures)
-    return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, limits_ms, unanswered, without_metric(described)))
+    return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, prompts.case.slo, unanswered, without_metric(described)))
 
 
 def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ Tested with xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU.
 """
 
 import ctypes
+import itertools
 import os
 import re
 import time
@@ -35,6 +36,7 @@ from edgemeter.agent.generators import (
     GeneratorAbilities,
     Limits,
     LoadedGenerator,
+    Prompt,
     Query,
     Stamp,
     gguf_file,
@@ -77,6 +79,8 @@ class LlamaCpp:
         self._logits: dict[int, NDArray[np.float32]] = {}
         self._draft: LlamaCpp | None = None
         self._draft_tokens = 0
+        # The conversation in the cache: its name and tokens.
+        self._kept: tuple[str | None, Sequence[int]] = None, []
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if the header or a setting is wrong, or the file is not whole; see `Checks.check`."""
@@ -178,7 +182,7 @@ class LlamaCpp:
             kv_type=settings.kv_type,
             chat_template=template if isinstance(template, str) else None,
             tokenizer_sha256=header.tokenizer_sha256,
-            abilities=GeneratorAbilities(likelihoods=True),
+            abilities=GeneratorAbilities(likelihoods=True, keeps_prefix=True),
             facts=self._facts(settings, backend),
         )
 
@@ -227,13 +231,14 @@ class LlamaCpp:
             raise UnavailableError("llama.cpp's own templates do not include this model's chat template: give a text")
         return rendered.raw[:size]
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Clear the cache, lay the prompt's batches out; see `Generator.bind`."""
         loaded = self._open_model()
         tokens = check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
+        cached_tokens = self._keep(tokens, None if self._draft else limits.prefix_cache)
         array = (ctypes.c_int32 * len(tokens))(*tokens)
-        parts = [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in range(0, len(tokens), self._batch)]
-        self._clear()
+        starts = range(cached_tokens, len(tokens), self._batch)
+        parts = [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in starts]
         if self._draft is not None:
             return self._speculative_query(self._draft, self._draft.prepare(tokens), array, parts, limits)
         answer: list[int] = []
@@ -242,7 +247,9 @@ class LlamaCpp:
             for part in parts:
                 self._decode(part)
             ended = self._generate(answer, limits, stamp)
-            return self._generated(answer, ended, len(array))
+            # The last token was not read.
+            self._kept = limits.prefix_cache, [*tokens, *answer[:-1]]
+            return self._generated(answer, ended, len(array), cached_tokens)
 
         return query
 
@@ -277,7 +284,7 @@ class LlamaCpp:
             answer.append(int(self._logits_of(-1).argmax()))
             stamp(1)
             ended = speculation.generate(answer, limits, stamp)
-            generated = self._generated(answer, ended, len(array))
+            generated = self._generated(answer, ended, len(array), cached_tokens=0)
             # The engine's own timings are of steps, and of one of the two models.
             return replace(generated, own=None, drafted_tokens=speculation.drafted, accepted_tokens=speculation.accepted)
 
@@ -304,6 +311,21 @@ class LlamaCpp:
             return "stop"
         return "length" if len(answer) == limits.output_tokens else None
 
+    def _keep(self, tokens: Sequence[int], name: str | None) -> int:
+        """Drop what is cached but the beginning that a prompt shares with the conversation of this name; return its tokens."""
+        kept_name, kept_tokens = self._kept
+        if name is None or name != kept_name:
+            self._clear()
+            return 0
+        pairs = zip(kept_tokens, tokens[:-1], strict=False)
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        # Memory that cannot be cut, as of recurrent models, is cleared.
+        if not self._api.llama_memory_seq_rm(self._api.llama_get_memory(self._context), 0, shared, -1):
+            self._clear()
+            return 0
+        self._api.llama_perf_context_reset(self._context)
+        return shared
+
     def _generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
         decode, logits_of, vocab, is_end = self._decode, self._logits_of, self._vocab, self._api.llama_vocab_is_eog
         last = (ctypes.c_int32 * 1)()
@@ -323,7 +345,7 @@ class LlamaCpp:
             last[0] = token
             decode(step)
 
-    def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int) -> Generated:
+    def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int, cached_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
         # A prompt of one token is one of the decode steps to the engine.
         engine_timings = EngineTimings(timings.t_p_eval_ms, timings.n_p_eval, timings.t_eval_ms, timings.n_eval)
@@ -332,9 +354,9 @@ class LlamaCpp:
             text=self._text(answer).decode(errors="replace"),
             ended=ended,
             prompt_tokens=prompt_tokens,
-            cached_tokens=0,
+            cached_tokens=cached_tokens,
             output_tokens=len(answer),
-            own=engine_timings if prompt_tokens > 1 else None,
+            own=engine_timings if prompt_tokens - cached_tokens > 1 else None,
         )
 
     def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
@@ -386,6 +408,7 @@ class LlamaCpp:
             room = -size
 
     def _clear(self) -> None:
+        self._kept = None, []
         self._api.llama_memory_clear(self._api.llama_get_memory(self._context), True)
         self._api.llama_perf_context_reset(self._context)
 

@@ -38,7 +38,18 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Transient
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import AnswerError, ChatMessage, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
+from edgemeter.agent.generators import (
+    AnswerError,
+    Chat,
+    ChatMessage,
+    Generated,
+    GeneratorAbilities,
+    Limits,
+    LoadedGenerator,
+    Prompt,
+    Query,
+    Stamp,
+)
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
 from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part
@@ -127,14 +138,26 @@ class ServerGenerator:
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens that the server makes of a text; see `Generator.encode`."""
         self._loaded()
-        if not isinstance(prompt, str):
-            raise UnavailableError("a server applies its chat template itself: bind the text, with endpoint chat in the server's file")
-        tokens = self._tokens(prompt, special=True)
+        text = prompt if isinstance(prompt, str) else self._render(prompt)
+        tokens = self._tokens(text, special=True)
         if tokens is None:
             raise UnavailableError(f"{self._opened()[1].package} does not tell the tokens of a text: give the text itself")
         return tokens
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def _render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the messages as the server's chat template writes them; raises UnavailableError if it does not tell."""
+        connection, dialect = self._opened()
+        request = dialect.render(messages)
+        if request is None:
+            raise UnavailableError(f"{dialect.package} applies its chat template itself: set endpoint to chat in the server's file")
+        answer = connection.ask(request.path, request.content)
+        rendered = answer.document.get("prompt")
+        if not isinstance(rendered, str):
+            reason = error_message(answer.document) or f"status {answer.status}"
+            raise UnavailableError(f"{dialect.package} does not apply its chat template ({reason}): give a text")
+        return rendered
+
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
         loaded, (_, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
@@ -142,7 +165,7 @@ class ServerGenerator:
         # Opens the connection again if the server has closed it, which a query must not pay for.
         try:
             self._ping()
-            if dialect.evicts:
+            if dialect.evicts and limits.prefix_cache is None:
                 self._stream(_EVICTION, _SHORT, loaded.context_tokens, lambda _: None)
                 self._ping()
         except TransientError as error:
@@ -153,7 +176,7 @@ class ServerGenerator:
 
         return query
 
-    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits, user: int | None = None) -> Query:
+    def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
         """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
         loaded, (connection, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
@@ -183,8 +206,11 @@ class ServerGenerator:
         while self._users:
             self._users.popitem()[1].close()
 
-    def _check_prompt(self, prompt: Sequence[int] | str, limits: Limits, loaded: LoadedGenerator) -> None:
-        if not isinstance(prompt, str):
+    def _check_prompt(self, prompt: Prompt, limits: Limits, loaded: LoadedGenerator) -> None:
+        if isinstance(prompt, Chat):
+            if not self._opened()[1].chats:
+                raise ConfigError(f"{loaded.package} takes no messages here: set endpoint to chat in the server's file, or give a text")
+        elif not isinstance(prompt, str):
             if not self._opened()[1].takes_tokens:
                 raise ConfigError(f"{loaded.package} takes a prompt as text: give the text itself")
             check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
@@ -192,7 +218,7 @@ class ServerGenerator:
             raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(prompt)} characters: give 1 or more of each")
 
     def _stream(
-        self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp, own_connection: ServerConnection | None = None
+        self, prompt: Prompt, limits: Limits, context_tokens: int, stamp: Stamp, own_connection: ServerConnection | None = None
     ) -> ReceivedAnswer:
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
         shared, dialect = self._opened()
@@ -288,6 +314,8 @@ def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context
             counts="estimated" if probe.output_tokens is None else "usage",
             ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),
             is_local=False,
+            chats=facts.dialect.chats,
+            keeps_prefix=True,
         ),
         facts={"server_url": file.url, **({"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}), **facts.facts},
     )

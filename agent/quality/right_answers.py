@@ -1,0 +1,78 @@
+"""Whether a generated answer is right: exact match of a short text, of a number, or of the letter of a choice.
+
+| right | what is compared |
+|---|---|
+| the letter of a choice | the first letter of a choice that stands by itself, after the last "answer" if there is one |
+| a number | the last number of the answer; commas between thousands are dropped |
+| a text | the first line of the answer, by SQuAD's normalisation (`short_answers`) |
+
+What a reasoning model thinks, up to `</think>`, is no part of its answer.
+"""
+
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from edgemeter.agent.base.statistics import wilson_interval
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.quality.short_answers import best_scores
+
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?|[-+]?\.\d+")
+_WHOLE_NUMBER = re.compile(rf"\s*(?:{_NUMBER.pattern})\s*")
+# Not the article: "A clock" is no choice.
+_LETTER = re.compile(r"(?<![\w'])([A-Z])(?![\w'])(?! [a-z])")
+Rule = Literal["letter", "number", "squad"]
+
+
+@dataclass(frozen=True, slots=True)
+class RightAnswer:
+    """What is right: any of `answers`, none that an empty answer is; of a choice among `choices` its letter."""
+
+    answers: tuple[str, ...]
+    choices: int = 0
+
+    @property
+    def rule(self) -> Rule:
+        """How an answer is compared."""
+        if self.choices:
+            return "letter"
+        return "number" if self.answers and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers) else "squad"
+
+    def accepts(self, answer: str) -> bool:
+        """Return whether a generated answer is right."""
+        text = answer.rpartition("</think>")[2].strip()
+        if self.rule == "letter":
+            return _letter(text, self.choices) in self.answers
+        if self.rule == "number":
+            number = _last_number(text)
+            return number is not None and number in [_last_number(right) for right in self.answers]
+        return best_scores(text.partition("\n")[0], self.answers)[0] == 1.0
+
+
+def _letter(text: str, choices: int) -> str | None:
+    behind = re.split(r"(?i)\banswer\b", text)[-1]
+    letters = [letter for part in (behind, text) for letter in _LETTER.findall(part) if letter in string.ascii_uppercase[:choices]]
+    return letters[0] if letters else None
+
+
+def _last_number(text: str) -> float | None:
+    numbers = _NUMBER.findall(text)
+    return float(numbers[-1].replace(",", "")) if numbers else None
+
+
+def exact_match(rights: Sequence[RightAnswer], answers: Sequence[str], dataset_sha256: str) -> Accuracy:
+    """Return the share of right answers, at least one, with its bounds."""
+    correct, count = sum(right.accepts(answer) for right, answer in zip(rights, answers, strict=True)), len(answers)
+    low, high = wilson_interval(correct, count)
+    return Accuracy(
+        metric="exact_match",
+        value=correct / count,
+        images=count,
+        dataset_sha256=dataset_sha256,
+        low=low,
+        high=high,
+        interval="95%, Wilson; questions taken as independent",
+        normalisation=", ".join(sorted({right.rule for right in rights})),
+    )
