@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import (
     ChatMessage,
     Ended,

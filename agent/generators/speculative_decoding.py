@@ -1,6 +1,6 @@
-"""Speculative decoding, greedy: a draft model guesses a few tokens, the model checks all of them in one step and keeps those that it would
-have chosen itself.
+"""Speculative decoding, greedy: a draft model guesses a few tokens, and the model keeps those that it would have chosen itself.
 
+The model checks all guesses in one step.
 The tokens are those of the model without a draft, as long as it computes a batch as it does single tokens.
 Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding; of its sampling the greedy case.
 """

@@ -21,7 +21,7 @@ def run_at(rate=None, users=None, good_ratio=None, is_sustained=None, failed=0, 
             limits_ms={"ttft": 500.0, "tpot": 50.0}, good=round(64 * good_ratio), good_ratio=good_ratio, requests_per_s=1.0, missed=missed
         )
     generation = make_generation(
-        goodput=goodput, failed=failed, user_tokens_per_s=10.0, output_tokens_per_s=9.0 * (users or rate),
+        goodput=goodput, failed_queries=failed, user_tokens_per_s=10.0, output_tokens_per_s=9.0 * (users or rate),
         ttft=summarise_latency(np.full(64, ttft_ms * 1_000_000)),
     )  # fmt: skip
     load = Load(samples_per_query=1, samples=64, target_per_s=rate, concurrency=users, is_sustained=is_sustained, unserved=unserved)

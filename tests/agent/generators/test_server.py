@@ -1,5 +1,6 @@
 """The generator that asks a server, against written streams of each kind and against llama.cpp's own server."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -385,8 +386,7 @@ def test_a_server_that_dies_is_one_line(llama_cpp):
 @pytest.mark.needs(module="xllamacpp")
 def test_a_server_states_what_its_draft_model_guessed_and_what_of_that_was_right(tmp_path):
     """A model that drafts for itself is always right, one of other weights hardly ever; the tokens are those without a draft."""
-    from tests.fixtures.generators import make_llama
-
+    make_llama = importlib.import_module("tests.fixtures.generators.make_llama")
     answers = {}
     make_llama.write(tmp_path / "model.gguf", seed=20)
     make_llama.write(tmp_path / "same.gguf", seed=20)

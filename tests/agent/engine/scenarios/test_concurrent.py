@@ -74,7 +74,7 @@ def test_tokens_count_by_their_own_moments():
     token_ns = np.array([5, 6, 8, 10] * 3 + [5, 9, 20, 30]) * MS
     moments = TokenMoments(np.array([5, 5, 5, 5]) * MS, queries.latency_ns, np.array([4, 4, 4, 4]), token_ns)
     assert output_tokens_per_s(moments, queries) == pytest.approx(14 / 0.020)
-    assert decode_tokens_per_s(moments, 4, queries) == pytest.approx(10 / 0.020)
+    assert decode_tokens_per_s(moments, queries) == pytest.approx(10 / 0.020)
 
 
 def test_the_rate_is_that_of_the_users_whatever_the_phase_in_which_it_ends():
