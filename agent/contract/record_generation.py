@@ -9,6 +9,8 @@ from edgemeter.agent.contract.record_conditions import RecordPart
 from edgemeter.agent.contract.record_figures import Latency, Scope
 
 TokenCounts = Literal["exact", "usage", "estimated"]
+# Where the prompts come from that are of no file.
+SYNTHETIC = "synthetic"
 
 
 class Quantisation(RecordPart, frozen=True, kw_only=True):
@@ -135,3 +137,13 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     model: LanguageModel  # The language model.
     energy: GenerationEnergy | None = None  # Energy per token.
     energy_reason: str | None = None  # Why there is no energy per token.
+
+    @property
+    def mean_prompt_tokens(self) -> float | None:
+        """Return the mean tokens of a prompt; None where a server does not state them."""
+        return self.prompt_lengths.mean_tokens if self.prompt_lengths else self.prompt_tokens
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """Return the mean tokens of an answer; of older records those asked for."""
+        return self.output_lengths.mean_tokens if self.output_lengths else self.output_tokens

@@ -33,13 +33,14 @@ THIS_HOST = ("localhost", "127.0.0.1", "::1")
 class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has, [n].
 
+    `prompt_tokens` is the mean of the prompts.
     `overlap`: they were answered beside each other.
     """
 
     starts_ns: Times
     first_ns: Times
     last_ns: Times
-    prompt_tokens: int | None
+    prompt_tokens: float | None
     output_tokens: Times
     overlap: bool = False
 
@@ -54,7 +55,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         starts_ns,
         starts_ns + raw["first_token"],
         starts_ns + raw["latency"],
-        generation.prompt_tokens,
+        generation.mean_prompt_tokens,
         raw["output_tokens"],
         overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import UnavailableError
@@ -31,6 +32,7 @@ from edgemeter.agent.engine.prompts import case_prompts
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.file_prompts import score
 from edgemeter.agent.engine.scenarios import generation_statistics, poisson, scenario
+from edgemeter.agent.engine.scenarios.generation_statistics import lengths_of
 from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
@@ -181,7 +183,8 @@ def _measured(
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
     dataset = prompts.dataset(loaded)
     accuracy, no_accuracy = _score(prompts, generation, dataset.sha256)
-    prompt_tokens = queries[0].answer.prompt_tokens
+    # Those of a file have no length in common.
+    prompt_tokens = queries[0].answer.prompt_tokens if prompts.file is None else None
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
@@ -225,13 +228,15 @@ def _generation(
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
-    prompt_counts = [answer.prompt_tokens - (answer.cached_tokens or 0) for answer in answers if answer.prompt_tokens is not None]
-    prefilled = sum(prompt_counts) if len(prompt_counts) == len(answers) else None
+    prompt_counts = np.array([answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None])
+    states_prompts = prompt_counts.size == len(answers)
+    prefilled = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers) if states_prompts else None
     unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
     kinds = Counter(failure.kind for failure in generation.failures)
     described = generation_statistics.with_times(
         Generation(
             prompt_tokens=_most(answer.prompt_tokens for answer in answers),
+            prompt_lengths=lengths_of(prompt_counts) if states_prompts and np.ptp(prompt_counts) else None,
             output_tokens=output_tokens,
             context_tokens=loaded.context_tokens,
             **prompts.described(),

@@ -314,7 +314,7 @@ class Vllm(OpenAi):
         return replace(plain, total_tokens=plain.output_tokens)
 
 
-class _OllamaMessage(msgspec.Struct):
+class _OllamaMessage(msgspec.Struct, frozen=True):
     content: str = ""
     thinking: str = ""
 

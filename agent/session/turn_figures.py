@@ -138,11 +138,11 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
 
 
 def _why_other_work(choice: str, first: Generation, other: Generation) -> str:
-    prompts = first.prompt_tokens, other.prompt_tokens
+    prompts = first.mean_prompt_tokens, other.mean_prompt_tokens
     if None in prompts and prompts != (None, None):
         return "one of the servers does not state the tokens of its prompts"
     if prompts[0] is not None and prompts[1] is not None and abs(prompts[1] - prompts[0]) > MATTERS_RATIO * prompts[0]:
-        return f"prompts of {prompts[1]} against {prompts[0]} tokens are other work"
+        return f"prompts of {prompts[1]:.4g} against {prompts[0]:.4g} tokens are other work"
     return "" if choice == TTFT else _why_other_output(choice, first, other)
 
 
@@ -151,9 +151,7 @@ def _why_other_output(choice: str, first: Generation, other: Generation) -> str:
         return f"outputs of {other.output_tokens} against {first.output_tokens} tokens are other work"
     if "estimated" in (first.counts, other.counts):
         return "a server does not state how many tokens it generated"
-    lengths = [
-        generation.output_lengths.mean_tokens if generation.output_lengths else generation.output_tokens for generation in (first, other)
-    ]
+    lengths = first.mean_output_tokens, other.mean_output_tokens
     if choice != TPOT and abs(lengths[1] - lengths[0]) > MATTERS_RATIO * lengths[0]:
         return f"answers of {lengths[1]:.4g} against {lengths[0]:.4g} tokens on average are other work"
     return ""

@@ -11,6 +11,7 @@ from edgemeter.agent import generators
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record_conditions import DatasetInfo
+from edgemeter.agent.contract.record_generation import SYNTHETIC
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.file_prompts import FilePrompts, PromptEncoder
@@ -52,7 +53,7 @@ class CasePrompts:
         """Return the fields of a record that say where the prompts come from."""
         file = self.file
         if file is None:
-            return {"prompts": "synthetic"}
+            return {"prompts": SYNTHETIC}
         return {"prompts": file.name, "prompts_sha256": file.file_sha256, "chat_template": self.has_template}
 
     def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:

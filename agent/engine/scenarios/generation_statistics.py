@@ -54,13 +54,7 @@ class TokenMoments:
 
     def lengths(self) -> TokenLengths:
         """Return how many tokens the queries have."""
-        tokens = self.output_tokens
-        return TokenLengths(
-            min_tokens=int(tokens.min()),
-            p50_tokens=float(np.median(tokens)),
-            mean_tokens=float(tokens.mean()),
-            max_tokens=int(tokens.max()),
-        )
+        return lengths_of(self.output_tokens)
 
     def gaps_ns(self) -> tuple[Times, Times]:
         """Return the gaps between the tokens of each query, and the query (0, 1, ...) of each."""
@@ -88,6 +82,16 @@ class TokenMoments:
         begins[1:] = (np.diff(self.token_ns) != 0) | (np.diff(owner) != 0)
         lengths = np.diff(np.append(np.flatnonzero(begins), self.token_ns.size))
         return int(lengths.max(initial=1))
+
+
+def lengths_of(tokens: Times) -> TokenLengths:
+    """Return the distribution of these counts, at least one."""
+    return TokenLengths(
+        min_tokens=int(tokens.min()),
+        p50_tokens=float(np.median(tokens)),
+        mean_tokens=float(tokens.mean()),
+        max_tokens=int(tokens.max()),
+    )
 
 
 def tpot_ns(moments: TokenMoments) -> Times:
@@ -131,7 +135,9 @@ def with_times(
     `prefilled` counts the prompt tokens that were processed, None if unknown. Where queries overlap, rates are over the timed part.
     `unstreamed` is why an answer had no moments.
     """
-    reason = unstreamed or unstreamed_reason(moments, generation.prompt_tokens)
+    # The shortest time to a first token is that of the shortest prompt.
+    shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
+    reason = unstreamed or unstreamed_reason(moments, shortest)
     decoded = None if reason else decode_tokens_per_s(moments, timed)
     weights_mb = generation.model.weights_mb
     return msgspec.structs.replace(
