@@ -87,6 +87,8 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     output_tokens: Count  # Tokens asked of each query, at most.
     context_tokens: Count  # Allocated context in tokens.
     prompts: str  # Where the prompts come from: a file's name; `synthetic` are seeded random tokens, another for each query.
+    prompts_salt: str | None = None
+    """Word with which synthetic texts begin, another in each run, so that no cache has them; null where prompts are tokens."""
     prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null of synthetic ones.
     chat_template: bool | None = None  # Whether the model's chat template was applied to the prompts of the file.
     prompt_lengths: TokenLengths | None = None  # Tokens of the prompts where they differ; null where all have `prompt_tokens`, or unknown.

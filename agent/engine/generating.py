@@ -181,8 +181,7 @@ def _measured(
     case, loaded = work.case, subject.loaded
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
-    dataset = prompts.dataset(loaded)
-    accuracy, no_accuracy = _score(prompts, generation, dataset.sha256)
+    accuracy, no_accuracy = _score(prompts, generation)
     # Those of a file have no length in common.
     prompt_tokens = queries[0].answer.prompt_tokens if prompts.file is None else None
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
@@ -192,7 +191,7 @@ def _measured(
         precision=case.precision or loaded.precision or "unknown",
         inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
-        dataset=dataset,
+        dataset=prompts.dataset(loaded),
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         accuracy=accuracy,
@@ -206,14 +205,14 @@ def _measured(
     )
 
 
-def _score(prompts: CasePrompts, generation: generation_queries.TimedGeneration, dataset_sha256: str) -> tuple[Accuracy | None, str | None]:
+def _score(prompts: CasePrompts, generation: generation_queries.TimedGeneration) -> tuple[Accuracy | None, str | None]:
     """Return the score of the answers to the questions of a file; else None and why."""
     if prompts.file is None:
         return None, NOTHING_TO_SCORE
     answers = [(query.number, query.answer.text) for query in generation.queries]
     # A model that ends its text at once has answered nothing.
     answers += [(failure.number, "") for failure in generation.failures if failure.kind == EMPTY_ANSWER]
-    return score(prompts.file, prompts.case.seed, sorted(answers), dataset_sha256)
+    return score(prompts.file, prompts.case.seed, sorted(answers))
 
 
 def _generation(
@@ -239,7 +238,7 @@ def _generation(
             prompt_lengths=lengths_of(prompt_counts) if states_prompts and np.ptp(prompt_counts) else None,
             output_tokens=output_tokens,
             context_tokens=loaded.context_tokens,
-            **prompts.described(),
+            **prompts.described(loaded),
             sampling="greedy",
             ends_at="length" if loaded.abilities.ignores_end and subject.limits.ignore_end else "end_of_text",
             counts=loaded.abilities.counts,

@@ -18,7 +18,7 @@ from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity
@@ -82,8 +82,10 @@ class TurnFigure:
         """Return why no round has it on both sides."""
         for side, run in zip(sides, runs, strict=True):
             generation = run.generation
-            if self.name == "energy" and side.energy_reason:
+            if self.name in ("energy", CORRECT_ANSWER) and side.energy_reason:
                 return side.energy_reason
+            if self.name == CORRECT_ANSWER and side.accuracy_value == 0:
+                return f"no answer of {side.name} was right"
             if generation is not None and self.name == "energy" and generation.energy_reason:
                 return generation.energy_reason
             if self.choice == TPOT and generation is not None and generation.tpot is None:
@@ -139,6 +141,9 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
 
 def _why_other_work(choice: str, first: Generation, other: Generation) -> str:
     prompts = first.mean_prompt_tokens, other.mean_prompt_tokens
+    if first.prompts_sha256 is not None and first.prompts_sha256 == other.prompts_sha256:
+        # The same questions, whatever tokens each model cuts them into.
+        prompts = None, None
     if None in prompts and prompts != (None, None):
         return "one of the servers does not state the tokens of its prompts"
     if prompts[0] is not None and prompts[1] is not None and abs(prompts[1] - prompts[0]) > MATTERS_RATIO * prompts[0]:
@@ -225,7 +230,8 @@ def text_doubts(pairs: Sequence[Pair], names: tuple[str, str], scores: tuple[Per
             times = f": a token of {names[1]} is {scores[0].text_tokens / scores[1].text_tokens:.3g} times the text of one of {names[0]}"
         doubts.append(f"their tokenizers differ{times}")
     for side, name in enumerate(names):
-        generations = [(run.generation, run.latency.count) for run in (pair[side] for pair in pairs) if run.generation]
+        runs = [pair[side] for pair in pairs]
+        generations = [(run.generation, run.latency.count) for run in runs if run.generation and run.generation.prompts == SYNTHETIC]
         if early := sum(generation.ended_early for generation, _ in generations):
             queries = sum(count for _, count in generations)
             doubts.append(f"{early} of {queries} queries of {name} ended early")

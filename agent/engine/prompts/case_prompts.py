@@ -1,9 +1,10 @@
 """The prompts of a case: made ready before the load that is measured, because it needs their lengths, and named for the record."""
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class CasePrompts:
     """The prompts of a case with the context that they need; `file` is None of synthetic ones.
 
     `has_template`: the model's chat template was applied. `import_ns` is what the import of the library took that counted their tokens.
+    `salt` begins synthetic texts, so that no server has them from an earlier run.
     """
 
     case: Case
@@ -37,6 +39,7 @@ class CasePrompts:
     texts: Sequence[Prompt] = ()
     has_template: bool = False
     import_ns: int = 0
+    salt: str = field(default_factory=lambda: secrets.token_hex(2))
 
     @property
     def queries(self) -> int:
@@ -45,15 +48,14 @@ class CasePrompts:
 
     def of(self, loaded: LoadedGenerator) -> Prompts:
         """Return the prompts of each query; raises ConfigError if synthetic ones have no room."""
-        return (
-            FilePrompts(self.texts, self.case.seed) if self.file else SyntheticPrompts(loaded, self.case.prompt_tokens or 0, self.case.seed)
-        )
+        case = self.case
+        return FilePrompts(self.texts, case.seed) if self.file else SyntheticPrompts(loaded, case.prompt_tokens or 0, case.seed, self.salt)
 
-    def described(self) -> dict[str, Any]:
-        """Return the fields of a record that say where the prompts come from."""
+    def described(self, loaded: LoadedGenerator) -> dict[str, Any]:
+        """Return the fields of a record that state where the prompts come from."""
         file = self.file
         if file is None:
-            return {"prompts": SYNTHETIC}
+            return {"prompts": SYNTHETIC, "prompts_salt": None if loaded.text_tokens.size else self.salt}
         return {"prompts": file.name, "prompts_sha256": file.file_sha256, "chat_template": self.has_template}
 
     def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:
@@ -68,6 +70,7 @@ class CasePrompts:
             template = "chat template" if self.has_template else "no template"
             name = f"{len(file.items)} prompts of {file.name}, {template}, {case.output_tokens} tokens"
         unusual = [
+            "" if loaded.text_tokens.size or file else "salted",
             f"kv {loaded.kv_type}" if loaded.kv_type not in (None, USUAL_KV_TYPE) else "",
             f"speculative {loaded.speculative}" if loaded.speculative else "",
             "" if able.ignores_end and not file else "to the end of text",

@@ -8,7 +8,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.prompt_file import PromptFile
 from edgemeter.agent.generators import Chat, ChatMessage, Generator, LoadedGenerator, Prompt
-from edgemeter.agent.quality.right_answers import exact_match
+from edgemeter.agent.tasks.parts import Share, Units
 
 
 class PromptEncoder:
@@ -51,7 +51,7 @@ def file_order(count: int, seed: int) -> Sequence[int]:
     return random.Random(seed).sample(range(count), count)  # noqa: S311 - a repeatable order is wanted
 
 
-def score(file: PromptFile, seed: int, answers: Iterable[tuple[int, str]], dataset_sha256: str) -> tuple[Accuracy | None, str | None]:
+def score(file: PromptFile, seed: int, answers: Iterable[tuple[int, str]]) -> tuple[Accuracy | None, str | None]:
     """Return the share of questions that were answered right, each by its first answer; else None and why.
 
     `answers` are texts with the number of their query.
@@ -63,5 +63,19 @@ def score(file: PromptFile, seed: int, answers: Iterable[tuple[int, str]], datas
         first.setdefault(order[number % len(order)], text)
     if len(first) < len(file.items):
         return None, f"{len(file.items) - len(first)} of {len(file.items)} questions were not answered"
-    rights = [item.right for item in file.items if item.right is not None]
-    return exact_match(rights, [first[index] for index in range(len(rights))], dataset_sha256), None
+    keys = {index: item.key for index, item in enumerate(file.items) if item.key is not None}
+    figure = Share({index: key.accepts(first[index]) for index, key in keys.items()})
+    bounds = figure.bounded([*keys], Units("questions"))
+    accuracy = Accuracy(
+        metric="exact_match",
+        value=figure.value([*keys]),
+        images=len(keys),
+        dataset_sha256=file.sha256,
+        low=bounds.low,
+        high=bounds.high,
+        interval=bounds.interval,
+        interval_reason=bounds.reason,
+        without_parts=bounds.without_parts,
+        normalisation=", ".join(sorted({key.rule for key in keys.values()})),
+    )
+    return accuracy, None

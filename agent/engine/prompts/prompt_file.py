@@ -27,7 +27,7 @@ from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.datasets.items import read_bytes
 from edgemeter.agent.datasets.texts import RightAnswers, Squad
 from edgemeter.agent.generators import ChatMessage
-from edgemeter.agent.quality.right_answers import RightAnswer
+from edgemeter.agent.quality.answer_key import AnswerKey
 
 _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = {
     "human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant",
@@ -67,7 +67,7 @@ class PromptItem:
     name: str
     messages: tuple[ChatMessage, ...]
     turns: tuple[str, ...]
-    right: RightAnswer | None = None
+    key: AnswerKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class PromptFile:
     @property
     def has_answers(self) -> bool:
         """Whether every prompt states what is right."""
-        return all(item.right is not None for item in self.items)
+        return all(item.key is not None for item in self.items)
 
 
 def path_of(prompts: str) -> Path:
@@ -141,9 +141,9 @@ def _item(path: Path, number: int, entry: _Entry) -> PromptItem:
     if not users:
         raise ConfigError(f"{where} holds no text of a user: give prompt, messages or conversations")
     last = users[0] if entry.conversations else users[-1]
-    right, listed = _right(entry, where)
+    key, listed = _key(entry, where)
     request = (*messages[:last], ChatMessage("user", messages[last].text + listed))
-    return PromptItem(name, request, tuple(messages[index].text for index in users), right)
+    return PromptItem(name, request, tuple(messages[index].text for index in users), key)
 
 
 def _messages(entry: _Entry, where: str) -> list[ChatMessage]:
@@ -155,17 +155,17 @@ def _messages(entry: _Entry, where: str) -> list[ChatMessage]:
     return [ChatMessage(_ROLES[role], text) for role, text in written]
 
 
-def _right(entry: _Entry, where: str) -> tuple[RightAnswer | None, str]:
+def _key(entry: _Entry, where: str) -> tuple[AnswerKey | None, str]:
     """Return what is right, and the choices as they are added to the prompt."""
     if not entry.choices:
         answers = entry.answers if entry.answer is None else (str(entry.answer),)
-        return None if answers is None else RightAnswer(answers), ""
+        return None if answers is None else AnswerKey(answers), ""
     letters = string.ascii_uppercase[: len(entry.choices)]
     index = letters.find(entry.answer) if isinstance(entry.answer, str) and entry.answer else entry.answer
     if not isinstance(index, int) or not 0 <= index < len(letters):
         raise ConfigError(f"{where} has no choice {entry.answer!r}: give the letter of one of at most 26 choices, or its number from 0")
     lines = [f"{letter}. {choice}" for letter, choice in zip(letters, entry.choices, strict=False)]
-    return RightAnswer((letters[index],), len(letters)), "\n\n" + "\n".join(lines) + "\n\nAnswer with the letter of the right choice."
+    return AnswerKey((letters[index],), len(letters)), "\n\n" + "\n".join(lines) + "\n\nAnswer with the letter of the right choice."
 
 
 def _squad_items(path: Path) -> list[PromptItem]:
@@ -175,5 +175,5 @@ def _squad_items(path: Path) -> list[PromptItem]:
         text = f"{item.context}\n\nQuestion: {item.text}\nAnswer:"
         right = truth.targets.values[item.name]
         answers = right.texts if isinstance(right, RightAnswers) else ()
-        items.append(PromptItem(item.name, (ChatMessage("user", text),), (text,), RightAnswer(answers)))
+        items.append(PromptItem(item.name, (ChatMessage("user", text),), (text,), AnswerKey(answers)))
     return items

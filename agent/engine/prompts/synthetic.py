@@ -1,7 +1,5 @@
 """Synthetic prompts: seeded random tokens of exact length, another for each query, so that no cache of prefixes can help."""
 
-import secrets
-
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
@@ -17,12 +15,10 @@ WORDS = (
 
 
 class SyntheticPrompts(Prompts):
-    """Makes the prompt of each query by its number."""
+    """Makes the prompt of each query by its number; a text begins with the `salt` of its run, as none in an earlier run did."""
 
-    def __init__(self, loaded: LoadedGenerator, prompt_tokens: int, seed: int) -> None:
-        self._loaded, self._tokens, self._seed = loaded, prompt_tokens, seed
-        # A server may keep the prompts of earlier runs.
-        self._salt = secrets.token_hex(2)
+    def __init__(self, loaded: LoadedGenerator, prompt_tokens: int, seed: int, salt: str = "") -> None:
+        self._loaded, self._tokens, self._seed, self._salt = loaded, prompt_tokens, seed, salt
         fixed = len(loaded.first_tokens)
         if loaded.text_tokens.size and prompt_tokens <= fixed:
             raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
@@ -30,8 +26,7 @@ class SyntheticPrompts(Prompts):
     def of(self, number: int, prompt_tokens: int | None = None) -> list[int] | str:
         """Return the prompt of query `number`, of another length if one is given; see `Prompts.of`.
 
-        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up; a text begins as none in
-        an earlier run did.
+        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
         """
         draw = np.random.default_rng((self._seed, abs(number), number < 0))
         text_tokens, length = self._loaded.text_tokens, prompt_tokens or self._tokens

@@ -11,12 +11,9 @@ What a reasoning model thinks, up to `</think>`, is no part of its answer.
 
 import re
 import string
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base.statistics import wilson_interval
-from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.quality.short_answers import best_scores
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?|[-+]?\.\d+")
@@ -27,7 +24,7 @@ Rule = Literal["letter", "number", "squad"]
 
 
 @dataclass(frozen=True, slots=True)
-class RightAnswer:
+class AnswerKey:
     """What is right: any of `answers`, none that an empty answer is; of a choice among `choices` its letter."""
 
     answers: tuple[str, ...]
@@ -60,19 +57,3 @@ def _letter(text: str, choices: int) -> str | None:
 def _last_number(text: str) -> float | None:
     numbers = _NUMBER.findall(text)
     return float(numbers[-1].replace(",", "")) if numbers else None
-
-
-def exact_match(rights: Sequence[RightAnswer], answers: Sequence[str], dataset_sha256: str) -> Accuracy:
-    """Return the share of right answers, at least one, with its bounds."""
-    correct, count = sum(right.accepts(answer) for right, answer in zip(rights, answers, strict=True)), len(answers)
-    low, high = wilson_interval(correct, count)
-    return Accuracy(
-        metric="exact_match",
-        value=correct / count,
-        images=count,
-        dataset_sha256=dataset_sha256,
-        low=low,
-        high=high,
-        interval="95%, Wilson; questions taken as independent",
-        normalisation=", ".join(sorted({right.rule for right in rights})),
-    )
