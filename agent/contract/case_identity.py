@@ -229,7 +229,7 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "prompt_tokens", lambda key: "prompt unknown" if key.prompt_tokens is None else count(key.prompt_tokens, "prompt token"),
-        ("generation.prompt_tokens", "generation.counts"), _prompt_tokens,
+        ("generation.prompt_tokens", "generation.counts", "generation.prompts"), _prompt_tokens,
         Likeness("prompt tokens", "with as many prompt tokens", "a longer prompt takes longer; language models, as the engine counts"),
     ),
     IdentityField(

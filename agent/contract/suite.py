@@ -162,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
     prompts: str | None = None
-    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions.
+    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions;
     output_tokens is then the most. Default: synthetic."""
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
@@ -247,8 +247,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         path = Path(self.model)
         # In a folder that is one model, the folder has its name.
         name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
-        asked = Path(self.prompts).name if self.prompts else self.prompt_tokens
-        tokens = "" if self.output_tokens is None else f"{asked}+{self.output_tokens} tokens"
+        tokens = "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
+        tokens = f"{Path(self.prompts).name}, at most {self.output_tokens} tokens," if self.prompts else tokens
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
         role = "(reference)" if self.role == "reference" else ""
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
@@ -356,6 +356,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"] or merged.prompts:
         merged = _generating(merged, set_values, runtime, axes, where)
         by_mode["queries"] = GENERATION_QUERIES[mode]
+        axes["prompt_tokens"] = merged.prompt_tokens
         if axes["rate_per_s"] == "auto":
             by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
     elif useless := next((key for key in ("prompts", "slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
@@ -391,11 +392,11 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
             f"not {merged.scenario}: leave it out"
         )
     if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
-        raise ConfigError(
-            f"{where}: {useless[0]} is not for language models, whose prompts are no data of images: give prompts, or leave it out"
-        )
+        raise ConfigError(f"{where}: {useless[0]} is not for language models: leave it out")
+    if merged.prompts and "prompt_tokens" in set_values:
+        raise ConfigError(f"{where}: prompts of a file have lengths of their own: leave prompt_tokens or prompts out")
     settings = {
-        "prompt_tokens": axes["prompt_tokens"] or (None if merged.prompts else PROMPT_TOKENS),
+        "prompt_tokens": None if merged.prompts else axes["prompt_tokens"] or PROMPT_TOKENS,
         "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
         "subset": merged.subset if merged.prompts else None,
         "agreement": "never",

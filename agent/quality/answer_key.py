@@ -2,7 +2,7 @@
 
 | right | what is compared |
 |---|---|
-| the letter of a choice | the first letter of a choice that stands by itself, after the last "answer" if there is one |
+| the letter of a choice | the letter after the last "answer" or "answer is", else the first that stands by itself |
 | a number | the last number of the answer; commas between thousands are dropped |
 | a text | the first line of the answer, by SQuAD's normalisation (`short_answers`) |
 
@@ -18,8 +18,9 @@ from edgemeter.agent.quality.short_answers import best_scores
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?|[-+]?\.\d+")
 _WHOLE_NUMBER = re.compile(rf"\s*(?:{_NUMBER.pattern})\s*")
-# Not the article: "A clock" is no choice.
-_LETTER = re.compile(r"(?<![\w'])([A-Z])(?![\w'])(?! [a-z])")
+_STATED = re.compile(r"\b[Aa]nswer(?: is)?[\W_]*([A-Z])(?![\w'])")
+# A and I are words too: "A clock" is no choice.
+_LETTER = re.compile(r"(?<![\w'])([B-HJ-Z]|[AI](?! [a-z]))(?![\w'])")
 Rule = Literal["letter", "number", "squad"]
 
 
@@ -49,9 +50,8 @@ class AnswerKey:
 
 
 def _letter(text: str, choices: int) -> str | None:
-    behind = re.split(r"(?i)\banswer\b", text)[-1]
-    letters = [letter for part in (behind, text) for letter in _LETTER.findall(part) if letter in string.ascii_uppercase[:choices]]
-    return letters[0] if letters else None
+    letters = [*reversed(_STATED.findall(text)), *_LETTER.findall(text)]
+    return next((letter for letter in letters if letter in string.ascii_uppercase[:choices]), None)
 
 
 def _last_number(text: str) -> float | None:
