@@ -40,6 +40,7 @@ from edgemeter.agent.generators import (
     Prompt,
     Query,
     Stamp,
+    chat_template,
     gguf_file,
 )
 from edgemeter.agent.generators import llama_c_api as api
@@ -74,7 +75,7 @@ class LlamaCpp:
         self._vocab: int | None = None
         self._log = _Log()
         self._found: LoadedGenerator | None = None
-        self._template: bytes | None = None
+        self._template: str | None = None
         self._vocabulary = 0
         self._batch = 0
         self._logits: dict[int, NDArray[np.float32]] = {}
@@ -160,7 +161,7 @@ class LlamaCpp:
         self, library: RuntimeLibrary, header: GgufModel, settings: "_Settings", context_tokens: int, backend: str, load_ns: int
     ) -> LoadedGenerator:
         quantisation, template = header.quantisation(), header.values.get("tokenizer.chat_template")
-        self._template = template.encode() if isinstance(template, str) else None
+        self._template = template if isinstance(template, str) else None
         text_tokens = header.text_tokens()
         return LoadedGenerator(
             package=library.package,
@@ -181,7 +182,7 @@ class LlamaCpp:
             weights_mb=header.weights_mb(),
             kv_cache_mb=header.kv_cache_mb(self._api.llama_n_ctx(self._context), settings.kv_bytes),
             kv_type=settings.kv_type,
-            chat_template=template if isinstance(template, str) else None,
+            chat_template=self._template,
             tokenizer_sha256=header.tokenizer_sha256,
             abilities=GeneratorAbilities(likelihoods=True, keeps_prefix=True),
             facts=self._facts(settings, backend),
@@ -209,9 +210,8 @@ class LlamaCpp:
         self._open_model()
         if isinstance(prompt, str):
             return self._tokens(prompt.encode(), special=True, parse=False)
-        rendered = self._chat(prompt)
-        bos = self._api.llama_vocab_get_text(self._vocab, self._api.llama_vocab_bos(self._vocab)) or b""
-        return self._tokens(rendered, special=not (bos and rendered.startswith(bos)), parse=True)
+        rendered, bos = self._chat(prompt), self._word("llama_vocab_bos")
+        return self._tokens(rendered.encode(), special=not (bos and rendered.startswith(bos)), parse=True)
 
     def _tokens(self, text: bytes, *, special: bool, parse: bool) -> list[int]:
         room = len(text) + 8
@@ -221,16 +221,14 @@ class LlamaCpp:
             raise MeasurementError(f"llama.cpp cannot tokenise a text of {len(text)} bytes: it answers {count}")
         return list(tokens[:count])
 
-    def _chat(self, messages: Sequence[ChatMessage]) -> bytes:
+    def _chat(self, messages: Sequence[ChatMessage]) -> str:
         if self._template is None:
             raise UnavailableError("the model has no chat template: give a text, or use an instruction-tuned model")
-        chat = (api.LlamaMessage * len(messages))(*(api.LlamaMessage(message.role.encode(), message.text.encode()) for message in messages))
-        room = 1024 + 4 * sum(len(message.text.encode()) for message in messages)
-        rendered = ctypes.create_string_buffer(room)
-        size = self._api.llama_chat_apply_template(self._template, chat, len(messages), True, rendered, room)
-        if not 0 <= size <= room:
-            raise UnavailableError("llama.cpp's own templates do not include this model's chat template: give a text")
-        return rendered.raw[:size]
+        return chat_template.render(self._template, messages, bos=self._word("llama_vocab_bos"), eos=self._word("llama_vocab_eos"))
+
+    def _word(self, function: str) -> str:
+        token = getattr(self._api, function)(self._vocab)
+        return (self._api.llama_vocab_get_text(self._vocab, token) or b"").decode(errors="replace") if token >= 0 else ""
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Clear the cache, lay the prompt's batches out; see `Generator.bind`."""
@@ -352,7 +350,8 @@ class LlamaCpp:
         engine_timings = EngineTimings(timings.t_p_eval_ms, timings.n_p_eval, timings.t_eval_ms, timings.n_eval)
         return Generated(
             tokens=tuple(answer),
-            text=self._text(answer).decode(errors="replace"),
+            # The end of text is a token, and no text.
+            text=self._text(answer[:-1] if ended == "end_of_text" else answer).decode(errors="replace"),
             ended=ended,
             prompt_tokens=prompt_tokens,
             cached_tokens=cached_tokens,
