@@ -109,8 +109,9 @@ class ServerGenerator:
         self._open = connection, facts.dialect
         # A server that does not tell refuses an id that it does not have.
         self._vocabulary = facts.vocabulary or 1 << 31
-        first = self._tokens("", special=True) or []
-        words = self._tokens(_WORDS, special=False) or []
+        takes_tokens = facts.dialect.takes_tokens
+        first = self._tokens("", special=True) or [] if takes_tokens else []
+        words = self._tokens(_WORDS, special=False) or [] if takes_tokens else []
         probe = self._probe(context_tokens)
         # Some servers end a connection behind an answer: opens it again.
         self._ping()

@@ -127,7 +127,19 @@ class _LlamaLine(msgspec.Struct):
     error: Any = None
 
 
-class LlamaServer(Dialect):
+class _LlamaTexts:
+    """How llama.cpp's own server counts the tokens of texts and messages."""
+
+    def tokenise(self, text: str, *, special: bool) -> Request:
+        """Return the request for tokens."""
+        return Request("/tokenize", {"content": text, "add_special": special})
+
+    def render(self, messages: Sequence[ChatMessage]) -> Request:
+        """Return the request for the text of messages."""
+        return Request("/apply-template", {"messages": _messages(messages)})
+
+
+class LlamaServer(_LlamaTexts, Dialect):
     """llama.cpp's own server, by its native endpoint."""
 
     package, ping_path = "llama-server", "/health"
@@ -141,14 +153,6 @@ class LlamaServer(Dialect):
         greedy = {"temperature": 0, "samplers": ["temperature"]}
         answer = {"stream": True, "return_tokens": True, "cache_prompt": limits.prefix_cache is not None}
         return Request("/completion", {"prompt": _plain(prompt), **lengths, **answer, **greedy})
-
-    def tokenise(self, text: str, *, special: bool) -> Request:
-        """Return the request for tokens."""
-        return Request("/tokenize", {"content": text, "add_special": special})
-
-    def render(self, messages: Sequence[ChatMessage]) -> Request:
-        """Return the request for the text of messages."""
-        return Request("/apply-template", {"messages": _messages(messages)})
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the last one has no text, but all counters."""
@@ -268,7 +272,7 @@ class OpenAi(Dialect):
         )
 
 
-class LlamaChat(OpenAi):
+class LlamaChat(_LlamaTexts, OpenAi):
     """llama.cpp's own server by OpenAI's interface for chats: its cache off, and lengths exact."""
 
     package, ping_path = "llama-server", "/health"
