@@ -54,8 +54,8 @@ def workload_of(case: CaseSummary) -> TokenWorkload | None:
         return None
     counted = {run.generation.counts for run in case.runs if run.generation}
     return TokenWorkload(
-        prompt_tokens=generation.prompt_tokens,
-        output_tokens=round(generation.output_lengths.mean_tokens) if generation.output_lengths else generation.output_tokens,
+        prompt_tokens=None if generation.mean_prompt_tokens is None else round(generation.mean_prompt_tokens),
+        output_tokens=round(generation.mean_output_tokens),
         precision=case.key.precision,
         concurrency=max((run.load.in_flight_max or 1 for run in case.runs if run.load), default=1),
         counts="estimated" if "estimated" in counted else generation.counts,
