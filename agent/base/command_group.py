@@ -72,9 +72,9 @@ def typed() -> str:
             or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE
         ):
             continue
-        given = context.params[name]
-        values = [f"{key}={value}" for key, value in given.items()] if isinstance(given, dict) else given
-        for value in values if param.multiple or param.nargs == -1 else [given]:
+        value_of_option = context.params[name]
+        values = [f"{key}={value}" for key, value in value_of_option.items()] if isinstance(value_of_option, dict) else value_of_option
+        for value in values if param.multiple or param.nargs == -1 else [value_of_option]:
             text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             option = [] if isinstance(param, click.Argument) else [max(param.opts, key=len)]
             words += option if getattr(param, "is_flag", False) else [*option, text]

@@ -20,14 +20,16 @@ IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)
 MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
 # For commands that measure many runs in turn.
 SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
-_NAMES = {"data": ("-d", "--data"), "annotations": ("-a", "--annotations"), "rate_per_s": ("--rate",), "options": ("--option",)}
+_NAMES = {
+    "data": ("-d", "--data"),
+    "annotations": ("-a", "--annotations"),
+    "rate_per_s": ("--rate",),
+    "depth_tokens": ("--depth",),
+    "options": ("--option",),
+}
 _FORMER = {"data": ("--images", "-i")}
-_SWEPT = (
-    "prompt_tokens",
-    "output_tokens",
-    "concurrency",
-    "rate_per_s",
-)  # Options that take several values where their key takes a list of them.
+# Options that take several values where their key takes a list of them.
+_SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "concurrency", "rate_per_s")
 
 
 def power_option(command: _Command) -> _Command:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 # One value for a side: a sweep would be several cases.
 _TOKENS = {"type": click.IntRange(1, 1 << 20)}
 _SINGLE: dict[str, Mapping[str, Any]] = {
-    "prompt_tokens": _TOKENS, "output_tokens": _TOKENS, "concurrency": {"type": click.IntRange(1, 256)},
-    "rate_per_s": {"type": FiniteRange(0, 1_000_000, min_open=True)},
+    "prompt_tokens": _TOKENS, "output_tokens": _TOKENS, "depth_tokens": {"type": click.IntRange(0, 1 << 20)},
+    "concurrency": {"type": click.IntRange(1, 256)}, "rate_per_s": {"type": FiniteRange(0, 1_000_000, min_open=True)},
 }  # fmt: skip
 MOST_MODELS = 26  # They are called A to Z.
 

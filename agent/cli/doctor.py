@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def doctor(context: click.Context, /, broker: str | None, share_folder: Path | None, *, form: Format | None, **options: Any) -> None:
     """Check this device (board, runtimes, sensors, clock, broker), and show how to fix what is wrong.
 
-    The exit status is 1 if a finding is BAD: nothing can be measured or delivered so.
+    The exit status is 1 if a finding is BAD: nothing can be measured or delivered so. How fast memory is read and cores multiply is
+    measured once, in some 3 s, and again when kernel, processor or power mode have changed.
 
     With --share, write a bundle of the newest run of each set-up that this device measured, and print its row of docs/boards.md.
 
@@ -45,7 +46,7 @@ def doctor(context: click.Context, /, broker: str | None, share_folder: Path | N
         _share(share_folder)
         return
     settings = config.from_options(options)
-    findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings)
+    findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings, measures=True)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings))
     if any(finding.state == "bad" for finding in findings):

@@ -8,7 +8,7 @@ from statistics import median
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits, span
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
-from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.case_identity import key_of, of_depth_curve
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
@@ -96,9 +96,20 @@ def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:
     return [MeasuredCase(tuple(of_case)) for of_case in cases.values()]
 
 
-def model_text(run: RunRecord) -> str:
+def depth_curves(cases: Iterable[MeasuredCase]) -> list[list[MeasuredCase]]:
+    """Return the cases that differ in the depth of their context alone, by depth; two or more make a curve."""
+    curves: dict[object, list[MeasuredCase]] = {}
+    for case in cases:
+        key = key_of(case.runs[0])
+        if key.depth_tokens is not None:
+            curves.setdefault(of_depth_curve(key), []).append(case)
+    by_depth = [sorted(curve, key=lambda case: key_of(case.runs[0]).depth_tokens or 0) for curve in curves.values()]
+    return [curve for curve in by_depth if len(curve) > 1]
+
+
+def model_text(run: RunRecord, *, lengths: bool = True) -> str:
     """Return the model's name, of a language model with the lengths of prompt and output."""
-    return f"{run.model.name} {run.generation.prompt_tokens or '?'}+{run.generation.output_tokens}" if run.generation else run.model.name
+    return f"{run.model.name} {run.generation.lengths}" if run.generation and lengths else run.model.name
 
 
 def setting_text(run: RunRecord) -> str:

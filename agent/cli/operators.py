@@ -43,6 +43,7 @@ def measure_operators(
         EdgemeterError: the model cannot be cut, a folder not be written, or nothing could be measured.
     """
     from edgemeter.agent.cli import run_session
+    from edgemeter.agent.machine.roof import copy_gbyte_per_s
     from edgemeter.agent.profile import operator_report
 
     with ExitStack() as stack:
@@ -60,10 +61,10 @@ def measure_operators(
             note(f"the operators and their suite: {suite_file.resolve()}; deliver with `edgemeter run {suite_file} --broker HOST`")
         threads = settings.get("threads")
         count = threads if isinstance(threads, int) else 1
-        before = operator_report.copy_gbyte_per_s(count)
+        before = copy_gbyte_per_s(count)
         outcome = run_session.run_session(suites.read(suite_file, suites.Settings()), {**_NOT_DELIVERED, **session_options}, note)
     if outcome.records:
-        copies = (before, operator_report.copy_gbyte_per_s(count))
+        copies = (before, copy_gbyte_per_s(count))
         profile = operator_report.measured_operators(operators, outcome.records, copies, left_out)
         if not print_data(form, profile, rows="operators"):
             operator_report.show_operators(profile, console_for(form))

@@ -3,6 +3,7 @@
 Below it stands which rules the runs violated and what is missing; with `why` the evidence too.
 """
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,16 @@ from rich.console import Console
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.cli.measured_case import MeasuredCase, accuracy_text, cases_of, energy_text, gross_text, model_text, setting_text
+from edgemeter.agent.cli.measured_case import (
+    MeasuredCase,
+    accuracy_text,
+    cases_of,
+    depth_curves,
+    energy_text,
+    gross_text,
+    model_text,
+    setting_text,
+)
 from edgemeter.agent.cli.sweep_table import print_sweeps
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, figure, in_view
@@ -21,6 +31,7 @@ from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load, Sustained
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.ledger.run_history import short_id
 
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -49,6 +60,9 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     columns = COLUMNS if len(cases) > 1 else COLUMNS[NAMES:]
     ids = [TableColumn("id", [short_id(run.id) for run in runs], "left")] if why and len(runs) > 1 else []
     console.print(fitted_table([*ids, *(column.of(rows) for column in columns)], console.width, STYLE))
+    for curve in depth_curves(cases):
+        print_text(console, f"decoding over depth: {model_text(curve[0].runs[0], lengths=False)} {setting_text(curve[0].runs[0])}")
+        console.print(fitted_table([column.of(curve) for column in DEPTH_COLUMNS], console.width, STYLE))
     of_loads = sweeps(runs)
     print_sweeps(of_loads, console)
     # A sweep says which of its rates were sustained.
@@ -120,6 +134,34 @@ COLUMNS = (
     *(column for entry in in_view("run") for column in _of_figure(entry)),
     _Column("verdict", "left", always=True, text=lambda case: case.state),
 )
+
+
+def _of_generation(value: Callable[[Generation], float | None], digits: int = 4) -> Callable[[MeasuredCase], str]:
+    """Return what shows the median of a value over the runs of a case that count."""
+
+    def text_of(case: MeasuredCase) -> str:
+        values = [number for run in case.counted if run.generation and (number := value(run.generation)) is not None]
+        return plain_digits(statistics.median(values), digits) if values else ABSENT
+
+    return text_of
+
+
+def _decode_j(generation: Generation) -> float | None:
+    spent = generation.energy.decode_token if generation.energy else None
+    return spent.gross_mj / 1000 if spent else None
+
+
+# A curve: how decoding slows with what is in the cache, and what each token reads of the memory for it.
+DEPTH_COLUMNS = (
+    _Column("depth", "right", always=True, text=_of_generation(lambda generation: generation.depth_tokens, digits=7)),
+    _Column("TPOT ms", "right", always=True, text=_of_generation(lambda generation: generation.tpot.p50_ms if generation.tpot else None)),
+    _Column("tokens/s", "right", always=True, text=_of_generation(lambda generation: generation.decode_tokens_per_s)),
+    _Column("J/token", "right", always=False, text=_of_generation(_decode_j)),
+    _Column(
+        "read GB/s", "right", always=False,
+        text=_of_generation(lambda generation: generation.read_bandwidth_mb_per_s and generation.read_bandwidth_mb_per_s / 1000),
+    ),
+)  # fmt: skip
 
 
 def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:

@@ -54,6 +54,7 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     target_per_s: float | None
     concurrency: int | None
     prompt_tokens: int | None
+    depth_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
     precision: str
@@ -233,6 +234,11 @@ FIELDS: tuple[IdentityField, ...] = (
         Likeness("prompt tokens", "with as many prompt tokens", "a longer prompt takes longer; language models, as the engine counts"),
     ),
     IdentityField(
+        "depth_tokens", lambda key: "depth of the prompt" if key.depth_tokens is None else f"depth {key.depth_tokens}",
+        ("generation.depth_tokens",), lambda run: run.generation.depth_tokens if run.generation else None,
+        Likeness("depth", "at the same depth", "each token reads what is in the cache; language models without a prompt"),
+    ),
+    IdentityField(
         "output_tokens", lambda key: "no text" if key.output_tokens is None else count(key.output_tokens, "output token"),
         ("generation.output_tokens",), lambda run: run.generation.output_tokens if run.generation else None,
         Likeness("output tokens", "with as many output tokens", "more tokens take longer; language models"),
@@ -282,6 +288,11 @@ _READ = tuple(field.read or attrgetter(field.paths[0]) for field in FIELDS)
 def key_of(run: RunRecord) -> CaseKey:
     """Return the case that `run` belongs to."""
     return CaseKey(*[read(run) for read in _READ])
+
+
+def of_depth_curve(key: CaseKey) -> CaseKey:
+    """Return what the cases of one curve over the depth share: all but the depth, which the name of the data holds too."""
+    return msgspec.structs.replace(key, depth_tokens=None, dataset_sha256="")
 
 
 def case_hash(key: CaseKey) -> str:

@@ -153,9 +153,9 @@ def _summary(model: str, device: str, limits: str, points: Sequence[SweepPoint])
     holding, failing = bracket(points)
     begin = f"{model} on {device}"
     if points[0].concurrency is not None and not limits:
-        most = max(points, key=lambda point: point.output_tokens_per_s or 0.0)
-        rates = f"{plain_digits(most.output_tokens_per_s)} output tokens/s in all, {plain_digits(most.user_tokens_per_s)} a user"
-        return f"{begin} gives most with {most.name}: {rates}"
+        richest = max(points, key=lambda point: point.output_tokens_per_s or 0.0)
+        rates = f"{plain_digits(richest.output_tokens_per_s)} output tokens/s in all, {plain_digits(richest.user_tokens_per_s)} a user"
+        return f"{begin} gives most with {richest.name}: {rates}"
     within = f" with {limits} for {GOOD_RATIO:.0%} of requests" if limits else ""
     if failing is None:
         return f"{begin} holds {points[-1].name}{within}, the most that was tried"

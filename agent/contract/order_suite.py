@@ -19,7 +19,7 @@ from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.orders import FileName
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import AccuracyWhen, Case, ModeName, Rate, Scenario, Settings, Suite, SuiteFile, Threads, Tokens
+from edgemeter.agent.contract.suite import AccuracyWhen, Case, Depth, ModeName, Rate, Scenario, Settings, Suite, SuiteFile, Threads, Tokens
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
@@ -45,6 +45,7 @@ class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     precision: Word | None = None
     threads: Threads | list[Threads] | None = None
     prompt_tokens: Tokens | list[Tokens] | None = None
+    depth_tokens: Depth | list[Depth] | None = None
     output_tokens: Tokens | list[Tokens] | None = None
     scenario: Scenario | None = None
     samples_per_query: int | None = None

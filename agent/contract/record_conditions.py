@@ -104,6 +104,17 @@ class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     text: TextForm | None = None  # How texts became inputs; null if the items are none.
 
 
+class MachineBounds(RecordPart, frozen=True, kw_only=True):
+    """The most that this machine did when `edgemeter doctor` measured it: the fastest of several passes. Null where it was disturbed."""
+
+    memory_gbyte_per_s: float | None = None  # Reading of memory by all cores, in GB/s.
+    float32_gop_per_s: float | None = None  # Products of float32 matrices, in 10^9 operations/s; a multiplication and an addition are two.
+    int8_gop_per_s: float | None = None  # Products of int8 matrices, in 10^9 operations/s.
+    reasons: tuple[str, ...] = ()  # Why one of them is missing.
+    measured_at_ns: int  # When they were measured, UTC in ns since 1970.
+    took_s: float  # How long that took, in s.
+
+
 class Environment(RecordPart, frozen=True, kw_only=True):
     """The machine and its software; null where the machine does not report a value."""
 
@@ -117,6 +128,7 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     firmware: str | None  # Firmware or BIOS version.
     governor: str | None  # CPU frequency governor at the start of the session.
     power_mode: str | None  # Power mode at the start of the session, e.g. nvpmodel's on a Jetson.
+    cache_mb: float | None = None  # Last level of the processor's caches, all of it, in MB.
     memory_mb: float | None  # Total memory in MB.
     swap_used_mb: float | None  # Swap in use at the start of the session, in MB.
     python: str  # Python version.
@@ -126,6 +138,7 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     attached: tuple[str, ...] = ()  # Accelerators, NVMe drives and HATs attached to the machine.
     virtualisation: str | None = None
     """Container or hypervisor, innermost first: `docker`, `kvm`, `docker in kvm`; null if none is visible."""
+    bounds: MachineBounds | None = None  # The most that this machine was measured to do; null if it never was, as it is now.
 
 
 class OtherProcess(RecordPart, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
     """Number of weights that one token passes: of a mixture of experts those of the experts used; without the table of the inputs."""
     trained_context_tokens: Count | None = None  # Context that the model was made for, in tokens.
     weights_mb: float | None = None  # Weights that decoding one token reads, in MB.
+    kv_token_bytes: float | None = None  # What a step reads of the cache for each token before it, computed, in bytes.
     kv_cache_mb: float | None = None  # Size of the cache for keys and values, computed for the allocated context, in MB.
     kv_type: str | None = None  # Type of the values in the cache, e.g. f16.
     quantisation: Quantisation | None = None  # How the weights are stored.
@@ -83,7 +84,9 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
     prompt_tokens: Count | None
-    """Tokens of the longest prompt: the depth at which decoding begins; null where a server does not state them."""
+    """Tokens of the longest prompt, behind which decoding begins; 0 at `depth_tokens`; null where a server states none."""
+    depth_tokens: Count | None = None
+    """Tokens of the context behind which each query begins, filled once in a run; null where queries have prompts of their own."""
     output_tokens: Count  # Tokens asked of each query, at most.
     context_tokens: Count  # Allocated context in tokens.
     prompts: str  # Where the prompts come from: a file's name; `synthetic` are seeded random tokens, another for each query.
@@ -98,7 +101,8 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Who counts the tokens: the engine token by token, a server's total of each query, or an estimate from chunks of text."""
     is_local: bool  # Whether the engine runs in the run's own process.
     stamped_tokens_max: Annotated[int, msgspec.Meta(ge=1)]  # Most tokens that came together.
-    cached_tokens: Count | None  # Most prompt tokens of a query that were not processed again; null where a server does not state them.
+    cached_tokens: Count | None
+    """Most tokens of prompt or filled context that were not processed again for a query; null where a server does not state them."""
     ended_early: Count  # Queries with fewer tokens than asked for.
     output_lengths: TokenLengths | None = None
     """Tokens generated; null in older records, whose figures leave out the queries that ended early."""
@@ -112,14 +116,16 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     step_tokens: float | None = None  # Tokens of an answer by the steps of the model: 1 without speculation; null where unknown.
     ttft: Latency | None = None
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
+    ttft_reason: str | None = None  # Why there is no time to first token, although there are times of tokens.
     tpot: Latency | None = None
-    """Time per output token of a query: (last - first) / (tokens - 1) over the tokens that came; null for queries of one token."""
+    """Time per output token of a query: (last - first) / (tokens - 1) over the tokens that came, null for queries of one token; at a depth
+    in this process (last - start) / tokens."""
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None
     """Prompt tokens by the time to first token, as a ratio of sums; where queries overlap (poisson, concurrent), as below."""
     decode_tokens_per_s: float | None = None
-    """Tokens after the first by the time that they took, as a ratio of sums; where queries overlap, by the whole timed part, of a closed
+    """Tokens by the time that they took, those of `tpot`, as a ratio of sums; where queries overlap, by the whole timed part, of a closed
     loop of several users until the first of them had no query left."""
     output_tokens_per_s: float | None = None
     """All tokens that were generated, the first of each query too, by the time of the queries; where queries overlap as above."""
@@ -127,7 +133,10 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Output tokens a second that one user sees once text comes: the mean over queries of 1 / TPOT; null for queries of one token."""
     goodput: Goodput | None = None  # Requests that met the limits; null where no limits were set.
     weight_bandwidth_mb_per_s: float | None = None
-    """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`."""
+    """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` / `step_tokens` times `weights_mb`; null where queries overlap or
+    the tokens of a step are unknown."""
+    read_bandwidth_mb_per_s: float | None = None
+    """Weights and cache read per second of decoding, in MB/s: what lies in the cache at the mean depth is added to the weights."""
     own_prefill_tokens_per_s: float | None = None
     """The engine's own rate of processing prompts, by its own timings of the same queries; null where it states none or queries overlap."""
     own_decode_tokens_per_s: float | None = None  # The engine's own rate of decoding, as a ratio of sums too.
@@ -149,3 +158,17 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     def mean_output_tokens(self) -> float:
         """Return the mean tokens of an answer; of older records those asked for."""
         return self.output_lengths.mean_tokens if self.output_lengths else self.output_tokens
+
+    @property
+    def decodes_from_start(self) -> bool:
+        """Whether every step of a query is one of decoding: behind a filled context, without a network before the first token."""
+        return self.depth_tokens is not None and self.is_local
+
+    @property
+    def lengths(self) -> str:
+        """The lengths of a query in words: `512+128`, `?+128` of an unknown prompt, `128 at depth 1024`."""
+        if self.depth_tokens is not None:
+            return f"{self.output_tokens} at depth {self.depth_tokens}"
+        if self.prompt_lengths is not None and self.prompts_sha256 is not None:
+            return f"{self.prompt_lengths.min_tokens} to {self.prompt_lengths.max_tokens}+{self.output_tokens}"
+        return f"{'?' if self.prompt_tokens is None else self.prompt_tokens}+{self.output_tokens}"

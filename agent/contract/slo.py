@@ -13,7 +13,7 @@ def parse_slo(text: str) -> dict[str, float]:
     """Return the limits in ms; raises ConfigError where the text states none."""
     limits_ms: dict[str, float] = {}
     for part in text.split(","):
-        name, _, amount = (piece.strip().lower() for piece in part.partition("="))
+        name, _, amount = (word.strip().lower() for word in part.partition("="))
         unit = next((unit for unit in _UNITS_MS if amount.endswith(unit)), "")
         number = amount.removesuffix(unit).strip()
         if name not in METRICS or name in limits_ms or not unit or not number.replace(".", "", 1).isdecimal() or float(number) <= 0:

@@ -77,7 +77,8 @@ SAMPLES_PER_QUERY = 8
 COOL_DOWN_LIMIT_S = 300.0
 
 # Settings, beside the model, of which a list stands for a case each.
-AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
+AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens", "concurrency", "rate_per_s")
+TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
 PATHS = ("data", "annotations", "prompts")  # Keys that name a file or folder: relative to the suite's own.
@@ -90,6 +91,7 @@ BELONGS = {
 OVERLAPPING = ("poisson", "concurrent")
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+Depth = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
 Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
@@ -159,6 +161,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
+    depth_tokens: Depth | list[Depth] | None = None
+    """Language models: decode behind so many tokens, which are processed once a run, instead of a prompt; several for a curve."""
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
     prompts: str | None = None
@@ -236,10 +240,20 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cluster_by: str | None = None  # What names the clusters of images that depend; None: the first field of the annotations that does.
     corrupt: tuple[str, ...] = ()
     estimate_power_w: float | None = None  # Assumed power without a sensor: the energy is then labelled estimated.
-    # Of a language model: exact lengths of prompt and output. None for a model of one call.
+    # Of a language model: exact lengths of the prompt, or of the context that is filled before, and of the output. None for others.
     prompt_tokens: int | None = None
+    depth_tokens: int | None = None
     output_tokens: int | None = None
     prompts: str | None = None
+
+    @property
+    def token_lengths(self) -> str:
+        """Return the lengths of a query of a language model, empty for other models."""
+        if self.depth_tokens is not None:
+            return f"{self.output_tokens} tokens at depth {self.depth_tokens}"
+        if self.prompts is not None:
+            return f"{Path(self.prompts).name}, at most {self.output_tokens} tokens"
+        return "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
 
     @property
     def label(self) -> str:
@@ -247,14 +261,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         path = Path(self.model)
         # In a folder that is one model, the folder has its name.
         name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
-        tokens = "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
-        tokens = f"{Path(self.prompts).name}, at most {self.output_tokens} tokens," if self.prompts else tokens
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
-        role = "(reference)" if self.role == "reference" else ""
-        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        role, threads = "(reference)" if self.role == "reference" else "", f"{self.threads} thread{'s' * (self.threads > 1)}"
         users = f"{self.concurrency} user{'s' * (self.concurrency > 1)}" if self.concurrency else ""
         rate = f"{self.rate_per_s:g} a second" if self.rate_per_s else "at the highest rate" if self.scenario == "poisson" else ""
-        return " ".join(filter(None, (name, self.runtime, self.backend, threads, tokens, cache, users, rate, role)))
+        return " ".join(filter(None, (name, self.runtime, self.backend, threads, self.token_lengths, cache, users, rate, role)))
 
 
 def seeks_rate(case: Case) -> bool:
@@ -353,7 +364,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
-    if runtime in GENERATORS or axes["prompt_tokens"] or axes["output_tokens"] or merged.prompts:
+    if runtime in GENERATORS or merged.prompts or any(axes[key] is not None for key in TOKEN_AXES):
         merged = _generating(merged, set_values, runtime, axes, where)
         by_mode["queries"] = GENERATION_QUERIES[mode]
         axes["prompt_tokens"] = merged.prompt_tokens
@@ -381,7 +392,10 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
 def _generating(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
     """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
     if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
-        raise ConfigError(f"{where}: prompt_tokens and output_tokens are for language models, {runtime} runs one call: leave them out")
+        raise ConfigError(f"{where}: {', '.join(TOKEN_AXES)} are for language models, {runtime} runs one call: leave them out")
+    if axes["depth_tokens"] is not None and (axes["prompt_tokens"] is not None or merged.scenario in OVERLAPPING):
+        unfit = "prompt_tokens" if axes["prompt_tokens"] is not None else merged.scenario
+        raise ConfigError(f"{where}: queries at a depth have no prompt, and come one after the other: leave {unfit} or depth_tokens out")
     if merged.scenario in OVERLAPPING and runtime != "server":
         raise ConfigError(
             f"{where}: {runtime} answers one query after the other: leave {merged.scenario} out, or measure a server (NAME.server)"
@@ -393,10 +407,10 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
         )
     if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
         raise ConfigError(f"{where}: {useless[0]} is not for language models: leave it out")
-    if merged.prompts and "prompt_tokens" in set_values:
-        raise ConfigError(f"{where}: prompts of a file have lengths of their own: leave prompt_tokens or prompts out")
+    if merged.prompts and (other := next((key for key in ("prompt_tokens", "depth_tokens") if key in set_values), None)):
+        raise ConfigError(f"{where}: prompts of a file have lengths of their own: leave {other} or prompts out")
     settings = {
-        "prompt_tokens": None if merged.prompts else axes["prompt_tokens"] or PROMPT_TOKENS,
+        "prompt_tokens": axes["prompt_tokens"] or (None if merged.prompts or axes["depth_tokens"] is not None else PROMPT_TOKENS),
         "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
         "subset": merged.subset if merged.prompts else None,
         "agreement": "never",

@@ -2,7 +2,7 @@
 
 A window from a query's start to its first token is prefill, from there to its last token decode. A part is given where its windows are
 ten times as long as the sensor's values are apart, and three times as long as the sensor is late. Where they are not, measure prefill by
-itself, with one token of output: that whole run is prefill.
+itself, with one token of output: that whole run is prefill; and decoding at a depth: that whole run is decoding.
 """
 
 import math
@@ -33,8 +33,8 @@ THIS_HOST = ("localhost", "127.0.0.1", "::1")
 class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has, [n].
 
-    `prompt_tokens` is the mean of the prompts.
-    `overlap`: they were answered beside each other.
+    `prompt_tokens` is the mean of the prompts. `overlap`: they were answered beside each other. `decodes_from_start`: all of a query is
+    decoding.
     """
 
     starts_ns: Times
@@ -43,6 +43,7 @@ class GenerationWindows:
     prompt_tokens: float | None
     output_tokens: Times
     overlap: bool = False
+    decodes_from_start: bool = False
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
@@ -58,6 +59,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         generation.mean_prompt_tokens,
         raw["output_tokens"],
         overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
+        decodes_from_start=generation.decodes_from_start,
     )
 
 
@@ -116,15 +118,23 @@ class _Split:
         tokens, windows = self.windows.prompt_tokens, self.windows
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
+        if tokens == 0:
+            return None, "queries at a depth have no prompt"
         if windows.output_tokens.max() > 1:
             before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
             return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), before, tokens)
+        return self._all(tokens), None
+
+    def _all(self, tokens: float) -> TokenEnergy:
+        """Return the energy of a query by its tokens."""
         energy = self.energy
-        return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj), None
+        return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj)
 
     def decode(self) -> tuple[TokenEnergy | None, str | None]:
-        """Return the energy per token after the first."""
+        """Return the energy per token after the first; of queries that only decode all of it by all tokens."""
         windows = self.windows
+        if windows.decodes_from_start:
+            return self._all(float(windows.output_tokens.mean())), None
         decodes = windows.output_tokens > 1
         if not decodes.any():
             return None, "queries of one token decode nothing"

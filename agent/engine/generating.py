@@ -23,6 +23,7 @@ from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generation_queries, job, process_usage
+from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.generation_queries import TimedRequest
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
@@ -54,6 +55,7 @@ SENTENCE = "The board on the bench answers each query, and the meter beside it c
 ENCODINGS = 5
 # At the end of a file's name: all quantisations of a model share the rest.
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
+AT_DEPTH = "queries begin behind a context that was filled before: none of them has a prompt"
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
@@ -80,12 +82,15 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
 
 def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, generation_queries.GenerationSubject]:
     emit(job.Phase(name="load"))
-    options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
+    depth, options = case.depth_tokens, Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
     prompts = case_prompts.prepare(case, options)
+    limits = Limits(case.output_tokens or 0, ignore_end=prompts.file is None)
     loaded = generator.load(Path(case.model), options, prompts.context_tokens)
     loaded = replace(loaded, import_ns=max(loaded.import_ns, prompts.import_ns))
-    limits = Limits(case.output_tokens or 0, ignore_end=prompts.file is None)
-    return prompts, generation_queries.GenerationSubject(generator, loaded, prompts.of(loaded), limits)
+    if depth is None:
+        return prompts, generation_queries.GenerationSubject(generator, loaded, prompts.of(loaded), limits)
+    steps = FirstSteps(loaded, depth, case.seed)
+    return prompts, generation_queries.GenerationSubject(FilledGenerator(generator, loaded, steps), loaded, steps, limits)
 
 
 def _time(
@@ -161,7 +166,11 @@ def _repeat(subject: generation_queries.GenerationSubject, generation: generatio
     """
     queries = generation.queries
     repeated = [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED]]
-    pairs = [(query.answer, again.answer) for query in repeated if isinstance(again := subject.attempt_next(query.number), TimedRequest)]
+    pairs = [
+        (query.answer, repeated_query.answer)
+        for query in repeated
+        if isinstance(repeated_query := subject.attempt_next(query.number), TimedRequest)
+    ]
     same = [(answer.tokens, answer.text) == (repetition.tokens, repetition.text) for answer, repetition in pairs]
     alike = (
         [(answer.tokens[:1], answer.text[:1]) == (repetition.tokens[:1], repetition.text[:1]) for answer, repetition in pairs]
@@ -181,9 +190,10 @@ def _measured(
     case, loaded = work.case, subject.loaded
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
+    moments = replace(moments, decodes_from_start=case.depth_tokens is not None and loaded.abilities.is_local)
     accuracy, no_accuracy = _score(prompts, generation)
     # Those of a file have no length in common.
-    prompt_tokens = queries[0].answer.prompt_tokens if prompts.file is None else None
+    prompt_tokens = 1 if case.depth_tokens is not None else queries[0].answer.prompt_tokens if prompts.file is None else None
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
@@ -228,14 +238,16 @@ def _generation(
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
     prompt_counts = np.array([answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None])
-    states_prompts = prompt_counts.size == len(answers)
-    prefilled = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers) if states_prompts else None
+    depth, states_prompts = prompts.case.depth_tokens, prompt_counts.size == len(answers)
+    processed = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers)
+    prefilled = processed if depth is None and states_prompts else None
     unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
     kinds = Counter(failure.kind for failure in generation.failures)
     described = generation_statistics.with_times(
         Generation(
-            prompt_tokens=_most(answer.prompt_tokens for answer in answers),
-            prompt_lengths=lengths_of(prompt_counts) if states_prompts and np.ptp(prompt_counts) else None,
+            prompt_tokens=_most(answer.prompt_tokens for answer in answers) if depth is None else 0,
+            depth_tokens=depth,
+            prompt_lengths=lengths_of(prompt_counts) if depth is None and states_prompts and np.ptp(prompt_counts) else None,
             output_tokens=output_tokens,
             context_tokens=loaded.context_tokens,
             **prompts.described(loaded),
@@ -250,6 +262,7 @@ def _generation(
             failed_queries=kinds.total(),
             failures=dict(kinds),
             speculative=loaded.speculative,
+            ttft_reason=None if depth is None else AT_DEPTH,
             **_drafts(answers),
             own_prefill_tokens_per_s=own_prefill,
             own_decode_tokens_per_s=own_decode,

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
-from edgemeter.agent.generators import AnswerError, ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
+from edgemeter.agent.generators import AnswerError, ChatMessage, ConcurrentGenerator, Generated, Limits, LoadedGenerator, Prompt, Query
 
 # A server that is busy asks to wait; longer than this nobody does.
 LONGEST_WAIT_S = 60.0
@@ -83,6 +83,16 @@ class FailedRequest:
         return self.error.kind
 
 
+class QuerySource(Protocol):
+    """A source of answers: a generator, or one behind a context that was filled before; see `Generator`."""
+
+    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
+        """Return the tokens of a text or a chat."""
+
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
+        """Return the bare query."""
+
+
 @dataclass(slots=True)
 class GenerationSubject:
     """A loaded generator with the prompts and limits of a case.
@@ -90,7 +100,7 @@ class GenerationSubject:
     Timed queries are numbered from 0 and those before them from -1 down, so that the timed prompts of a case are the same in every run.
     """
 
-    generator: Generator
+    generator: QuerySource
     loaded: LoadedGenerator
     prompts: Prompts
     limits: Limits

@@ -111,11 +111,12 @@ class LoadedGenerator:
     is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the ids that stand
     for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
     `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` and
-    `weights_mb` are the weights that one token passes, and their bytes; `kv_cache_mb` is the size of the cache for `context_tokens`,
-    computed. `speculative` says how several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short
-    request to a server, on the connection of its queries. `template_tokens` is how many tokens at the beginning of each prompt are those of
-    a chat template, which a server may take from its cache. `facts` are what else a record should hold of how it runs (batch sizes, layers
-    on an accelerator, the engine's own system info). `import_ns` and `load_ns` are monotonic durations.
+    `weights_mb` are the weights that one token passes, and their bytes; `kv_token_bytes` is what a step reads of the cache for each token
+    before it, `kv_cache_mb` the size of the cache for `context_tokens`, both computed. `speculative` says how several tokens a step are
+    guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the connection of its queries.
+    `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a server may take from its
+    cache. `facts` are what else a record should hold of how it runs (batch sizes, layers on an accelerator, the engine's own system info).
+    `import_ns` and `load_ns` are monotonic durations.
     """
 
     package: str
@@ -135,6 +136,7 @@ class LoadedGenerator:
     read_parameters: int | None = None
     trained_context_tokens: int | None = None
     weights_mb: float | None = None
+    kv_token_bytes: float | None = None
     kv_cache_mb: float | None = None
     kv_type: str | None = None
     speculative: str | None = None
@@ -244,6 +246,25 @@ class ConcurrentGenerator(Protocol):
 
         Raises:
             ConfigError: see `Generator.bind`.
+        """
+
+
+@runtime_checkable
+class DepthGenerator(Protocol):
+    """A generator whose queries can begin behind a context that was filled once, so that none of them pays for a prefill."""
+
+    def fill(self, tokens: Sequence[int]) -> None:
+        """Drop every cache and process `tokens`, none or more, which stay for the queries of `bind_behind`.
+
+        Raises:
+            ConfigError: see `Generator.bind`; or the server keeps no context for the next query.
+            MeasurementError: the engine failed or the server broke off.
+        """
+
+    def bind_behind(self, token: int, limits: Limits) -> Query:
+        """Drop what was decoded behind the filled context, and return the bare query; see `Generator.bind`.
+
+        The query's first step is of `token`: in this process every step is one of decoding, and a stamp ends each.
         """
 
 

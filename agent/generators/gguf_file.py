@@ -114,13 +114,22 @@ class GgufModel:
 
     def kv_cache_mb(self, context_tokens: int, bytes_per_value: float) -> float | None:
         """Return the size of the cache in MB: keys and values of every layer for `context_tokens`; None if the file does not tell."""
+        token_bytes = self._kv_token_bytes(bytes_per_value)
+        return None if token_bytes is None else token_bytes * context_tokens / 1e6
+
+    def kv_token_bytes(self, bytes_per_value: float) -> float | None:
+        """Return what a step reads of the cache for each token before it, in bytes; None where a sliding window or the file hides it."""
+        has_window = self.values.get(f"{self.architecture}.attention.sliding_window")
+        return None if has_window else self._kv_token_bytes(bytes_per_value)
+
+    def _kv_token_bytes(self, bytes_per_value: float) -> float | None:
         layers, heads, width = self.number("block_count"), self.number("attention.head_count"), self.number("embedding_length")
         by_layer = self.values.get(f"{self.architecture}.attention.head_count_kv", heads)
         if not layers or not heads or not width or by_layer is None:
             return None
         kv_heads = int(by_layer.sum()) if isinstance(by_layer, np.ndarray) else layers * int(by_layer)
         length = (self.number("attention.key_length") or width // heads) + (self.number("attention.value_length") or width // heads)
-        return kv_heads * length * context_tokens * bytes_per_value / 1e6
+        return kv_heads * length * bytes_per_value
 
 
 def read(model: Path) -> GgufModel:

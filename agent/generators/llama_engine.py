@@ -8,7 +8,8 @@ Backends: `cpu`, or `gpu` with such a build (its default then). Settings: `gpu_l
 q8_0, q5_1, q5_0, q4_1, q4_0; those below 16 bits need flash attention), `flash_attention` (auto, on, off).
 What is timed: `llama_decode` on the prompt, `batch` tokens at a time, and the likeliest token's id (numpy's argmax) after it, then one
 `llama_decode` and argmax a token. The engine's own timings cover `llama_decode` alone. The cache is cleared with its contents before each
-query. The end of text is ignored by going on behind it. The engine's server, slots and context shift are not used.
+query; at a depth what was decoded behind it is removed, or its saved state put back where a model cannot forget a part (recurrent, hybrid
+or sliding-window memory). The end of text is ignored by going on behind it. The engine's server, slots and context shift are not used.
 Speculation: `draft_model` (a smaller .gguf file with the same tokens) guesses `draft_tokens` tokens a step (default 4). TTFT then holds
 the prompt's processing by both models; the tokens of a step have one moment.
 Tested with xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU.
@@ -78,6 +79,8 @@ class LlamaCpp:
         self._template: str | None = None
         self._vocabulary = 0
         self._batch = 0
+        self._depth = 0
+        self._state: ctypes.Array[ctypes.c_char] | None = None
         self._logits: dict[int, NDArray[np.float32]] = {}
         self._draft: LlamaCpp | None = None
         self._draft_tokens = 0
@@ -180,6 +183,7 @@ class LlamaCpp:
             read_parameters=header.read_parameters(),
             trained_context_tokens=header.number("context_length"),
             weights_mb=header.weights_mb(),
+            kv_token_bytes=header.kv_token_bytes(settings.kv_bytes),
             kv_cache_mb=header.kv_cache_mb(self._api.llama_n_ctx(self._context), settings.kv_bytes),
             kv_type=settings.kv_type,
             chat_template=self._template,
@@ -235,9 +239,7 @@ class LlamaCpp:
         loaded = self._open_model()
         tokens = check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
         cached_tokens = self._keep(tokens, None if self._draft else limits.prefix_cache)
-        array = (ctypes.c_int32 * len(tokens))(*tokens)
-        starts = range(cached_tokens, len(tokens), self._batch)
-        parts = [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in starts]
+        array, parts = self._parts(tokens, cached_tokens)
         if self._draft is not None:
             return self._speculative_query(self._draft, self._draft.prepare(tokens), array, parts, limits)
         answer: list[int] = []
@@ -255,8 +257,7 @@ class LlamaCpp:
     def prepare(self, tokens: Sequence[int]) -> Callable[[], None]:
         """Clear the cache, and return what processes the tokens."""
         self._clear()
-        array = (ctypes.c_int32 * len(tokens))(*tokens)
-        parts = [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in range(0, len(tokens), self._batch)]
+        _, parts = self._parts(tokens)
 
         def process() -> None:
             for part in parts:
@@ -325,6 +326,60 @@ class LlamaCpp:
         self._api.llama_perf_context_reset(self._context)
         return shared
 
+    def _parts(self, tokens: Sequence[int], cached_tokens: int = 0) -> "tuple[ctypes.Array[ctypes.c_int32], list[api.LlamaBatch]]":
+        """Return the tokens that are not cached as batches, and the array of all that has to outlive them."""
+        array, starts = (ctypes.c_int32 * len(tokens))(*tokens), range(cached_tokens, len(tokens), self._batch)
+        return array, [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in starts]
+
+    def fill(self, tokens: Sequence[int]) -> None:
+        """Process the tokens, and keep the state of a memory that cannot forget a part; see `DepthGenerator.fill`."""
+        loaded = self._open_model()
+        if self._draft is not None:
+            raise ConfigError("a draft model does not guess at a depth: leave draft_model or depth_tokens out")
+        self._clear()
+        self._depth, self._state = len(tokens), None
+        if not tokens:
+            return
+        check_tokens(tokens, Limits(1), loaded.context_tokens, self._vocabulary)
+        _, parts = self._parts(tokens)
+        for part in parts:
+            self._decode(part)
+        # Waits for the device.
+        self._logits_of(-1)
+        if any(map(self._has, ("llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_n_swa"))):
+            size = self._api.llama_state_seq_get_size(self._context, 0)
+            self._state = ctypes.create_string_buffer(size)
+            if self._api.llama_state_seq_get_data(self._context, self._state, size, 0) != size:
+                raise MeasurementError(f"llama.cpp cannot save the state of {self._depth} tokens: {self._log.last_error()}")
+
+    def _has(self, function: str) -> bool:
+        return bool(getattr(self._api, function)(self._model))
+
+    def bind_behind(self, token: int, limits: Limits) -> Query:
+        """Take the cache back to the filled context; see `DepthGenerator.bind_behind`."""
+        loaded = self._open_model()
+        step, _ = self._parts(check_tokens([token], limits, loaded.context_tokens - self._depth, self._vocabulary))
+        self._rewind()
+        answer: list[int] = []
+
+        def query(stamp: Stamp) -> Generated:
+            self._decode(api.batch_of(step, 0, 1))
+            ended = self._generate(answer, limits, stamp)
+            return self._generated(answer, ended, 0, self._depth)
+
+        return query
+
+    def _rewind(self) -> None:
+        memory = self._api.llama_get_memory(self._context)
+        if self._state is None:
+            is_back = self._api.llama_memory_seq_rm(memory, 0, self._depth, -1)
+        else:
+            self._api.llama_memory_clear(memory, False)
+            is_back = self._api.llama_state_seq_set_data(self._context, self._state, len(self._state), 0) == len(self._state)
+        if not is_back:
+            raise MeasurementError(f"llama.cpp cannot take its memory back to a depth of {self._depth} tokens: {self._log.last_error()}")
+        self._api.llama_perf_context_reset(self._context)
+
     def _generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
         decode, logits_of, vocab, is_end = self._decode, self._logits_of, self._vocab, self._api.llama_vocab_is_eog
         last = (ctypes.c_int32 * 1)()
@@ -346,7 +401,7 @@ class LlamaCpp:
 
     def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int, cached_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
-        # A prompt of one token is one of the decode steps to the engine.
+        # A prompt of one token is one of the decode steps to the engine; behind a filled context there is none.
         engine_timings = EngineTimings(timings.t_p_eval_ms, timings.n_p_eval, timings.t_eval_ms, timings.n_eval)
         return Generated(
             tokens=tuple(answer),
@@ -356,7 +411,7 @@ class LlamaCpp:
             prompt_tokens=prompt_tokens,
             cached_tokens=cached_tokens,
             output_tokens=len(answer),
-            own=engine_timings if prompt_tokens - cached_tokens > 1 else None,
+            own=engine_timings if prompt_tokens - cached_tokens != 1 else None,
         )
 
     def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
@@ -419,7 +474,7 @@ class LlamaCpp:
 
     def close(self) -> None:
         """Free the context and the model."""
-        self._found = None
+        self._found = self._state = None
         if self._draft is not None:
             self._draft.close()
         self._logits.clear()

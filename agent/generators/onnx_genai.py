@@ -40,6 +40,8 @@ class OnnxGenai:
         self._found: LoadedGenerator | None = None
         self._vocabulary = 0
         self._ends: frozenset[int] = frozenset()
+        self._filled: Any = None
+        self._depth = 0
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if the configuration or a setting is wrong; see `Checks.check`."""
@@ -114,6 +116,30 @@ class OnnxGenai:
         loaded = self._loaded()
         tokens = np.asarray(check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary), np.int32)
         generator = self._generator(loaded.context_tokens, min_length=loaded.context_tokens if limits.ignore_end else 0)
+        return self._query(generator, tokens, limits)
+
+    def fill(self, tokens: Sequence[int]) -> None:
+        """Process the tokens in a cache that stays; the end of text is ignored there. See `DepthGenerator.fill`."""
+        context_tokens = self._loaded().context_tokens
+        self._filled, self._depth = self._generator(context_tokens, min_length=context_tokens), len(tokens)
+        if tokens:
+            filling = np.asarray(check_tokens(tokens, Limits(1), context_tokens, self._vocabulary), np.int32)
+            try:
+                self._filled.append_tokens(filling)
+            except RuntimeError as error:
+                raise MeasurementError(f"onnxruntime-genai failed on {len(tokens)} tokens: {one_line(error)}") from error
+
+    def bind_behind(self, token: int, limits: Limits) -> Query:
+        """Rewind the cache to the filled context; see `DepthGenerator.bind_behind`."""
+        step = np.asarray(check_tokens([token], limits, self._loaded().context_tokens - self._depth, self._vocabulary), np.int32)
+        try:
+            self._filled.rewind_to(self._depth)
+        except RuntimeError as error:
+            raise MeasurementError(f"onnxruntime-genai cannot rewind to {self._depth} tokens: {one_line(error)}") from error
+        return self._query(self._filled, step, limits, depth=self._depth)
+
+    def _query(self, generator: Any, tokens: NDArray[np.int32], limits: Limits, depth: int | None = None) -> Query:
+        """Return the query that processes `tokens`, which are its prompt, or at a depth its first step."""
 
         def query(stamp: Stamp) -> Generated:
             try:
@@ -124,8 +150,8 @@ class OnnxGenai:
                 tokens=tuple(answer),
                 text=str(self._tokenizer.decode(np.asarray(answer, np.int32))),
                 ended=ended,
-                prompt_tokens=len(tokens),
-                cached_tokens=0,
+                prompt_tokens=len(tokens) if depth is None else 0,
+                cached_tokens=depth or 0,
                 output_tokens=len(answer),
             )
 
@@ -182,7 +208,7 @@ class OnnxGenai:
 
     def close(self) -> None:
         """Release model and tokenizer."""
-        self._tokenizer = self._model = self._found = None
+        self._filled = self._tokenizer = self._model = self._found = None
 
 
 def _checked(model: Path, options: Options) -> Mapping[str, Any]:

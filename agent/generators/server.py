@@ -52,7 +52,7 @@ from edgemeter.agent.generators import (
 )
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
-from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part
+from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part, Request
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
 from edgemeter.agent.generators.server_stream import ServerConnection, error_message
 from edgemeter.agent.runtimes import Options
@@ -79,6 +79,7 @@ class ServerGenerator:
         self._vocabulary = 0
         self._extra: Mapping[str, Any] = {}
         self._timeout_s = 0.0
+        self._filled: tuple[int, ...] = ()
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Query the server's facts and send one query, which loads the model if necessary; see `Generator.load`."""
@@ -195,6 +196,28 @@ class ServerGenerator:
 
         return query
 
+    def fill(self, tokens: Sequence[int]) -> None:
+        """Send the tokens once, which the server keeps for the next prompt that begins with them; see `DepthGenerator.fill`."""
+        if self._opened()[1].behind(Request("", {})) is None:
+            raise ConfigError(
+                f"{self._loaded().package} cannot be told to decode behind a context that it keeps: measure with --prompt-tokens instead "
+                "of --depth, which pays for the prompt in each query"
+            )
+        self._filled = tuple(tokens)
+        if tokens:
+            self.bind_behind(tokens[-1], Limits(1))(lambda _: None)
+
+    def bind_behind(self, token: int, limits: Limits) -> Query:
+        """Make sure that the connection is open; the server drops what follows the context. See `DepthGenerator.bind_behind`."""
+        loaded, prompt = self._loaded(), [*self._filled, token]
+        self._check_prompt(prompt, limits, loaded)
+        self._ping()
+
+        def query(stamp: Stamp) -> Generated:
+            return self._stream(prompt, limits, loaded.context_tokens, stamp, behind=True).generated(loaded.abilities, limits)
+
+        return query
+
     def close(self) -> None:
         """Close the connections."""
         self._part_from_users()
@@ -219,12 +242,20 @@ class ServerGenerator:
             raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(prompt)} characters: give 1 or more of each")
 
     def _stream(
-        self, prompt: Prompt, limits: Limits, context_tokens: int, stamp: Stamp, own_connection: ServerConnection | None = None
+        self,
+        prompt: Prompt,
+        limits: Limits,
+        context_tokens: int,
+        stamp: Stamp,
+        own_connection: ServerConnection | None = None,
+        *,
+        behind: bool = False,
     ) -> ReceivedAnswer:
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
         shared, dialect = self._opened()
         connection = own_connection or shared
         request, heard = dialect.request(prompt, limits, context_tokens), ReceivedAnswer(stamp, limits.output_tokens)
+        request = (dialect.behind(request) if behind else None) or request
         waits_until_s = time.monotonic() + self._timeout_s
         for line in connection.stream(request.path, _with_extra(request.content, self._extra, limits)):
             content = _content(line)

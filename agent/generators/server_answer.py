@@ -85,8 +85,8 @@ class ReceivedAnswer:
         The token that ends a text shows none and is not timed. Others without a piece of their own are in the pieces by their length.
         """
         counted = self._last.output_tokens
-        shown = self._stamped + (self._last.ended in ("end_or_stop", "end_of_text"))
-        if counted is None or self._is_counted_by_line or self._stamped <= counted <= shown:
+        stamped_or_end = self._stamped + (self._last.ended in ("end_or_stop", "end_of_text"))
+        if counted is None or self._is_counted_by_line or self._stamped <= counted <= stamped_or_end:
             return ()
         return shared_out(counted, self._sizes)
 

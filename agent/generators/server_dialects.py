@@ -74,6 +74,11 @@ class Dialect(Protocol):
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query, greedy."""
 
+    def behind(self, request: Request) -> Request | None:
+        """Return a query that may use what is kept of the last prompt; None: no server of this kind says how much that was."""
+        del request
+        return None
+
     def tokenise(self, text: str, *, special: bool) -> Request | None:
         """Return the request whose answer holds the tokens of `text`, begun as the model wants if `special`; None: it has none."""
         del text, special
@@ -153,6 +158,10 @@ class LlamaServer(_LlamaTexts, Dialect):
         greedy = {"temperature": 0, "samplers": ["temperature"]}
         answer = {"stream": True, "return_tokens": True, "cache_prompt": limits.prefix_cache is not None}
         return Request("/completion", {"prompt": _plain(prompt), **lengths, **answer, **greedy})
+
+    def behind(self, request: Request) -> Request:
+        """Return the query with the prompt cache on: the slot keeps what both prompts begin with."""
+        return Request(request.path, {**request.content, "cache_prompt": True})
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the last one has no text, but all counters."""

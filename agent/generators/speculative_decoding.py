@@ -44,15 +44,15 @@ class Speculation:
             count = min(self.draft_tokens, limits.output_tokens - len(answer) - 1)
             begin = self.prompt_tokens + len(answer)
             guesses = self._guess(answer[draft_position - self.prompt_tokens :], count)
-            chosen = self.model.step([answer[-1], *guesses])
-            right = next((index for index, guess in enumerate(guesses) if guess != chosen[index]), len(guesses))
+            choices = self.model.step([answer[-1], *guesses])
+            right = next((index for index, guess in enumerate(guesses) if guess != choices[index]), len(guesses))
             # Cached are the answer before this step and the guesses: those behind the right ones are not its text.
             self.model.forget(begin + right)
             if guesses:
                 draft_position = begin + min(right, len(guesses) - 1)
                 self.draft.forget(draft_position)
             self.drafted, self.accepted = self.drafted + len(guesses), self.accepted + right
-            stamp(self._extend(answer, chosen[: right + 1]))
+            stamp(self._extend(answer, choices[: right + 1]))
         return ended
 
     def _guess(self, unread: Sequence[int], count: int) -> list[int]:

@@ -29,6 +29,8 @@ CPU_PARTS = {
     (0x41, 0xD81): "Cortex-A720", (0x41, 0xD82): "Cortex-X4", (0x41, 0xD83): "Neoverse-V3AE", (0x41, 0xD84): "Neoverse-V3",
     (0x4E, 0x003): "NVIDIA Denver 2", (0x4E, 0x004): "NVIDIA Carmel",
 }  # fmt: skip
+# Of the sizes of caches.
+_SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # The board's own serial number, else the installation's, which moves to another board with the card.
 SERIAL_PLACES = ("proc/device-tree/serial-number", "sys/class/dmi/id/product_uuid", "etc/machine-id")
 KEY_LENGTH = 16
@@ -95,6 +97,17 @@ def firmware(machine: Machine) -> str | None:
         return f"{version} of {' '.join(lines[0].split())}" if version else None
     bios = [text for file in ("bios_vendor", "bios_version", "bios_date") if (text := _dmi(machine, file))]
     return " ".join(bios) or None
+
+
+def cache_mb(machine: Machine) -> float | None:
+    """Return the size of the last level of caches, all its parts together, in MB; None where the kernel reports none."""
+    sizes: dict[tuple[int, str], int] = {}
+    for path in machine.find("sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"):
+        level, shared_by, size = machine.number(path / "level"), machine.line(path / "shared_cpu_list"), machine.line(path / "size")
+        if level and shared_by and size and machine.line(path / "type") != "Instruction" and size[:-1].isdecimal():
+            sizes[level, shared_by] = int(size[:-1]) * _SIZE_UNITS.get(size[-1], 0)
+    last = max((level for level, _ in sizes), default=0)
+    return sum(size for (level, _), size in sizes.items() if level == last) / 1e6 or None
 
 
 def power_mode(machine: Machine) -> str | None:

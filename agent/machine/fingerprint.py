@@ -36,6 +36,7 @@ def read(machine: Machine = THIS_MACHINE) -> Environment:
         firmware=board.firmware(machine),
         governor=governor(machine),
         power_mode=board.power_mode(machine),
+        cache_mb=board.cache_mb(machine),
         memory_mb=memory.total_mb,
         swap_used_mb=memory.swap_used_mb,
         python=platform.python_version() + (" (32-bit)" if is_32_bit() else ""),

@@ -2,31 +2,24 @@
 
 The roof is measured in the same run: the fastest product of matrices that the same runtime ran on the same threads (its fastest query: a
 peak is what the machine can do), and how fast memory is copied. An operator cannot be faster than bytes / bandwidth or FLOPs / peak; which
-of the two is longer says what binds it. Either is measured twice, apart in time, and refused if the two differ: other work disturbed one.
+of the two is longer says what binds it. Either is measured twice, apart in time, and refused if the two differ (`machine/roof.py`).
 A share above 100% is refused too. Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
 """
 
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import msgspec
-import numpy as np
 from rich.console import Console
 
 from edgemeter.agent.base.figures import ABSENT, plain_digits
 from edgemeter.agent.base.terminal import plain_table, print_lines, print_text
 from edgemeter.agent.contract.energy_provenance import EnergyProvenance, energy_provenance
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.machine.roof import unsteady
 from edgemeter.agent.profile.operator_models import PEAKS, OperatorModel, Shape
 
-# Far beyond the caches of boards, within the memory of small ones; half of it is read, half written.
-_COPIED_BYTES = 128_000_000
-_COPIES = 9
 _PRODUCTS = ("Gemm", "MatMul", "FULLY_CONNECTED", "linear", "matmul", "mm", "bmm", "addmm")
-# Two measurements of one part of the roof agree if the lower is this share of the higher.
-_STEADY_RATIO = 0.85
 _ABOVE = {
     "memory": "its data stay in caches, and do not come from memory",
     "compute": "it needs fewer operations than its definition has, or other kernels than products of matrices",
@@ -85,20 +78,6 @@ class OperatorProfile(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[str, ...] = ()
 
 
-def copy_gbyte_per_s(threads: int) -> float:
-    """Return how fast this many threads copy memory, GB/s, read and written bytes together; the fastest of 9."""
-    source, target = np.ones(_COPIED_BYTES // 2, np.uint8), np.empty(_COPIED_BYTES // 2, np.uint8)
-    parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
-    durations = []
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(_COPIES):
-            begin = time.monotonic_ns()
-            list(pool.map(lambda part: np.copyto(part[1], part[0]), parts))
-            durations.append(time.monotonic_ns() - begin)
-    # Bytes by ns are GB by s.
-    return _COPIED_BYTES / min(durations)
-
-
 def measured_operators(
     models: Sequence[OperatorModel], records: Sequence[RunRecord], copies_gbyte_per_s: Sequence[float], left_out: Sequence[str] = ()
 ) -> OperatorProfile:
@@ -116,7 +95,7 @@ def measured_operators(
         peak, peak_doubts = _peak(models, records, peak_shape)
         doubts += peak_doubts
         peaks |= {} if peak is None else {peak_shape.precision: peak}
-    copy_doubts = _unsteady(copies_gbyte_per_s, "GB/s of copying memory")
+    copy_doubts = unsteady(copies_gbyte_per_s, "GB/s of copying memory")
     copied = None if copy_doubts else max(copies_gbyte_per_s)
     doubts += copy_doubts
     listed = [(model, record) for model, record in measured if whole_run is None or model.profiled_ratio is not None]
@@ -149,20 +128,13 @@ def _peak(models: Sequence[OperatorModel], records: Sequence[RunRecord], shape: 
     speeds = [(model.flops / run.latency.min_ms / 1e6, run, model.name == shape.name) for model, run in runs if model.flops]
     if not speeds:
         return None, []
-    if doubts := _unsteady([speed for speed, _, is_repeated in speeds if is_repeated], f"GFLOP/s of {shape.name}"):
+    if doubts := unsteady([speed for speed, _, is_repeated in speeds if is_repeated], f"GFLOP/s of {shape.name}"):
         return None, doubts
     peak, fastest, _ = max(speeds, key=lambda speed: speed[0])
     if fastest.verdict.state == "valid":
         return peak, []
     run = f"the run that gave the peak ({fastest.model.name}) is {fastest.verdict.state}"
     return peak, [f"{run}: the peak may be too low, and shares of the roof too high"]
-
-
-def _unsteady(speeds: Sequence[float], unit: str) -> list[str]:
-    """Return why a part of the roof is refused, if measurements of it differ."""
-    if not speeds or min(speeds) >= _STEADY_RATIO * max(speeds):
-        return []
-    return [f"{' and '.join(plain_digits(speed) for speed in speeds)} {unit}: other work disturbed it, so there is no roof: try again"]
 
 
 def _row(model: OperatorModel, record: RunRecord, peak: float | None, copied: float | None, whole_ms: float | None) -> MeasuredOperator:

@@ -29,17 +29,17 @@ def next_step(case: Case, outcomes: Sequence[RunRecord | EdgemeterError]) -> Cas
     records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
     if len(records) < len(outcomes) or len(outcomes) > MOST_STEPS:
         return None
-    first, *others = records
-    held, failing = 0.0, math.inf
-    for run in others:
+    first, *followers = records
+    held_rate, failing = 0.0, math.inf
+    for run in followers:
         rate = run.load.target_per_s or 0.0 if run.load else 0.0
-        held, failing = (max(held, rate), failing) if limit_of(run) is None else (held, min(failing, rate))
-    if failing <= RESOLUTION_RATIO * held:
+        held_rate, failing = (max(held_rate, rate), failing) if limit_of(run) is None else (held_rate, min(failing, rate))
+    if failing <= RESOLUTION_RATIO * held_rate:
         return None
-    if not others:
+    if not followers:
         rate = 500 / first.latency.min_ms
     elif failing < math.inf:
-        rate = math.sqrt(held * failing) if held else failing / 2
+        rate = math.sqrt(held_rate * failing) if held_rate else failing / 2
     else:
-        rate = 2 * held
+        rate = 2 * held_rate
     return replace(case, rate_per_s=float(f"{rate:.3g}"))

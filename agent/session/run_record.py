@@ -149,6 +149,7 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
         # Only where there are some: the ids of other cases stay what they were.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
         *([f"{case.concurrency} users"] if case.concurrency is not None else []),
+        *([case.depth_tokens] if case.depth_tokens is not None else []),
         *([measured.dataset.text] if measured.dataset.text is not None else []),
         *([served] if (served := served_model(measured.generation)) is not None else []),
     )

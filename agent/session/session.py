@@ -26,6 +26,7 @@ from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_tra
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
 from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.machine.bounds import find_bounds
 from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.machine.served_memory import served_memory
 from edgemeter.agent.power import PowerSensor
@@ -196,6 +197,7 @@ def measure(
     if order is None:
         order = [(case, repeat) for case, repeat in run_order(suite, seed) if case not in hopeless]
     environment = fingerprint.read()
+    environment = msgspec.structs.replace(environment, bounds=find_bounds(environment))
     observer = find_observer_effect(environment, sensors) if observing == "all" else None
     context = SessionContext(suite.name, identity.device, identity.fleet, order_seed, environment, observing, observer)
     hashes: dict[str, str] = {}

@@ -49,7 +49,7 @@ def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Seq
         _point(series["latency"][places == number], measured.timed.start_ns, (number * interval_s, interval_s), conditions, power)
         for number in range(max(1, round(length_s / interval_s)))
     )
-    if measured.generation is not None and (moments := TokenMoments.of_series(series)):
+    if measured.generation is not None and (moments := TokenMoments.of_series(series, measured.generation)):
         points = _with_tpot(points, places, moments)
     return judged(points, interval_s)
 

@@ -80,19 +80,20 @@ class TurnFigure:
 
     def why_absent(self, sides: Sequence[Side], runs: Sequence[RunRecord]) -> str:
         """Return why no round has it on both sides."""
-        for side, run in zip(sides, runs, strict=True):
-            generation = run.generation
-            if self.name in ("energy", CORRECT_ANSWER) and side.energy_reason:
-                return side.energy_reason
-            if self.name == CORRECT_ANSWER and side.accuracy_value == 0:
-                return f"no answer of {side.name} was right"
-            if generation is not None and self.name == "energy" and generation.energy_reason:
-                return generation.energy_reason
-            if self.choice == TPOT and generation is not None and generation.tpot is None:
-                return generation.streaming_reason or f"{side.name} generated a single token"
-            if self.choice == TTFT and generation is not None and generation.streaming_reason:
-                return generation.streaming_reason
-        return "no round has it on both sides"
+        reasons = (self._why_absent_of(side, run) for side, run in zip(sides, runs, strict=True))
+        return next(filter(None, reasons), "no round has it on both sides")
+
+    def _why_absent_of(self, side: Side, run: RunRecord) -> str | None:
+        generation = run.generation
+        if self.name == CORRECT_ANSWER:
+            return side.energy_reason or (f"no answer of {side.name} was right" if side.accuracy_value == 0 else None)
+        if self.name == "energy":
+            return side.energy_reason or (generation.energy_reason if generation else None)
+        if generation is None:
+            return None
+        if self.choice == TPOT and generation.tpot is None:
+            return generation.streaming_reason or f"{side.name} generated a single token"
+        return generation.ttft_reason or generation.streaming_reason if self.choice == TTFT else None
 
 
 def scored_by(run: RunRecord) -> tuple[str, int, str] | None:
@@ -169,7 +170,7 @@ def score_texts(cases: Sequence[Case], text: str | None) -> list[Perplexity | st
     """
     if text is None:
         return [NO_TEXT] * len(cases)
-    longest = min((case.prompt_tokens or 0) + (case.output_tokens or 0) for case in cases)
+    longest = min((case.prompt_tokens or case.depth_tokens or 0) + (case.output_tokens or 0) for case in cases)
     scores = [_scored(case, text, DEFAULT_CONTEXT_TOKENS) for case in cases]
     if longest < DEFAULT_CONTEXT_TOKENS and any(isinstance(score, ConfigError) for score in scores):
         scores = [_scored(case, text, longest) for case in cases]

@@ -129,7 +129,9 @@ def command_of(run: RunRecord, entry: Figure) -> str:
         options.append(("--concurrency", run.load.concurrency))
     options += [("--batch", run.batch)] if run.scenario == "offline" and run.batch > 1 else []
     if run.generation is not None:
-        options += [("--prompt-tokens", run.generation.prompt_tokens), ("--output-tokens", run.generation.output_tokens)]
+        before = ("--prompt-tokens", run.generation.prompt_tokens)
+        options += [before if (depth := run.generation.depth_tokens) is None else ("--depth", depth)]
+        options += [("--output-tokens", run.generation.output_tokens)]
     # A p99 takes more queries than the quicker modes have.
     mode = "normal" if entry.choice == "latency-p99" and entry.value(run) is None else run.mode
     options += [("--mode", mode), ("--repeats", 1 if entry.choice == ACCURACY else RUNS_A_DAY), ("--device", run.device)]

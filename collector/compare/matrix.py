@@ -40,6 +40,7 @@ class RowKey(NamedTuple):
     target_per_s: float | None
     concurrency: int | None
     prompt_tokens: int | None
+    depth_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
     text_form: str | None

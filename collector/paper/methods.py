@@ -80,7 +80,7 @@ def _generation(runs: Sequence[RunRecord]) -> list[str]:
     generations = [run.generation for run in runs if run.generation]
     if not generations:
         return []
-    lengths = listed(distinct(f"{generation.prompt_tokens or '?'} + {generation.output_tokens}" for generation in generations), MOST)
+    lengths = listed(distinct(generation.lengths for generation in generations), MOST)
     by_whom = {"exact": "by the engine, token by token", "usage": "by the server, request by request", "estimated": "from chunks of text"}
     counted = listed(distinct(by_whom[generation.counts] for generation in generations), MOST)
     prompts, sampling = (
@@ -94,6 +94,8 @@ def _generation(runs: Sequence[RunRecord]) -> list[str]:
         "Its latency is from handing the prompt over to the last token, time to first token (TTFT) to the first; time per output token "
         "(TPOT) of a request is the time after its first token by the tokens after it; rates are ratios of sums."
     )
+    if any(generation.decodes_from_start for generation in generations):
+        definitions += " At a depth a request begins behind a context that was filled before, and TPOT is its time by all of its tokens."
     return [how, definitions]
 
 

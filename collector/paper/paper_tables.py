@@ -142,10 +142,9 @@ def _tokens(case: CaseSummary, notes: PaperNotes) -> PaperCell:
     generation = case.newest.generation
     if generation is None:
         return PaperCell(ABSENT)
-    lengths = f"{generation.prompt_tokens or '?'} + {generation.output_tokens}"
     if generation.counts != "estimated":
-        return PaperCell(lengths)
-    return PaperCell(lengths, notes.cite("tokens are estimated from chunks of text, and so is what is by the token"))
+        return PaperCell(generation.lengths)
+    return PaperCell(generation.lengths, notes.cite("tokens are estimated from chunks of text, and so is what is by the token"))
 
 
 # What an energy by the token is of.

@@ -132,6 +132,7 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
     input_values: int | None
     served_model: str | None
     prompt_tokens: int | None
+    depth_tokens: int | None
     output_tokens: int | None
     text_form: str | None
 
@@ -140,7 +141,8 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
         batch = "" if self.batch == 1 else f", batch {self.batch}"
         users = "" if self.concurrency is None else f" of {self.concurrency}"
-        tokens = "" if self.output_tokens is None else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
+        before = f"{self.prompt_tokens or 'some'}+" if self.depth_tokens is None else f"depth {self.depth_tokens} + "
+        tokens = "" if self.output_tokens is None else f", {before}{self.output_tokens} tokens"
         details = "".join(f", {text}" for text in (self.settings, self.served_model, self.text_form) if text)
         return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
 
@@ -150,7 +152,7 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
 
 
 # Stands where the series is known from elsewhere.
-NO_SERIES = SeriesKey("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", None, None, None, None, None, None, None)
+NO_SERIES = SeriesKey("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", None, None, None, None, None, None, None, None)
 
 
 def series_of(run: RunRecord) -> SeriesKey:

@@ -11,7 +11,7 @@ from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.contract.record_generation import Generation, TokenLengths
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.run_specs import run_time_line
 from edgemeter.collector.charts.specs import ranked_bars
@@ -194,10 +194,10 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
     times = {"Time to first token, p50": ttft, "Time per output token, p50": tpot, "Inter-token latency, p50": itl}
     rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
-    prompt = "unknown" if generation.prompt_tokens is None else f"{generation.prompt_tokens:,}"
+    meaning = "generated" if generation.depth_tokens is not None else "prompt + generated"
     return {
         "Prompts": _prompts(generation),
-        "Tokens": f"{prompt} of the prompt{_spread(generation.prompt_lengths)}, {generation.output_tokens:,} generated{_shorter(generation)}",
+        "Tokens": f"{generation.lengths} ({meaning}){_shorter(generation)}",
         "No times of tokens": generation.streaming_reason,
         "Failed queries": ", ".join(f"{count:,} {kind}" for kind, count in generation.failures.items()) or None,
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
@@ -214,11 +214,12 @@ def _prompts(generation: Generation) -> str | None:
 
 
 def _shorter(generation: Generation) -> str:
-    return _spread(generation.output_lengths) if generation.ended_early else ""
-
-
-def _spread(lengths: TokenLengths | None) -> str:
-    return f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean {lengths.mean_tokens:.4g})" if lengths else ""
+    lengths = generation.output_lengths
+    return (
+        f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean {lengths.mean_tokens:.4g})"
+        if generation.ended_early and lengths
+        else ""
+    )
 
 
 def _accuracy(record: RunRecord) -> Markup:

@@ -1,10 +1,10 @@
 """Decode and prefill as we time them, beside the engine's own timings, llama-bench's method, a server's counters, and bare loops.
 
-llama-bench itself is in no registry that serves programs (PyPI, npm, Debian), so its method is repeated through the same C API: random
-tokens through `llama_decode`, no tokeniser, no sampling, an empty context for decoding (tg128) and for the prompt (pp512). Ours chooses
-the likeliest token after each step, and stamps it. The model is untrained, of 20 million weights in Q8_0, so that a token takes
-milliseconds; what we add to a token is a difference of microseconds, and is told for the shipped model too, whose token takes a third
-of one.
+llama-bench's method is repeated through the same C API: random tokens through `llama_decode`, no tokeniser, no sampling, an empty context
+for the prompt (pp512), and for decoding an empty one (tg128) or one that was filled before (tg64 -d). Ours chooses the likeliest token
+after each step, and stamps it. `llama_bench.py` runs the program itself. The model is untrained, of 20 million
+weights in Q8_0, so that a token takes milliseconds; what we add to a token is a difference of microseconds, and is told for the shipped
+model too, whose token takes a third of one.
 """
 
 import importlib.util
@@ -14,10 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent import generators
+from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.runtimes import Options
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Paired, at_least, figure, interleaved, paired_by, unjudged
@@ -25,6 +27,7 @@ from tests.fixtures.servers import free_port
 
 SHIPPED = ROOT / "models" / "language"
 PROMPT_TOKENS, OUTPUT_TOKENS, CONTEXT = 512, 128, 1024
+DEPTHS, DEPTH_TOKENS, LONG_CONTEXT = (0, 1024, 4096), 64, 4224
 ROUNDS, SECONDS = 16, 12.0
 US_PER_MS = 1000.0
 SERVE = """
@@ -72,8 +75,9 @@ def comparisons() -> Iterator[Comparison]:
 
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "bench_q8_0.gguf"
-        write(model, shape=Shape(width=512, layers=6, heads=8, kv_heads=8, hidden=1408, context=CONTEXT))
+        write(model, shape=Shape(width=512, layers=6, heads=8, kv_heads=8, hidden=1408, context=LONG_CONTEXT))
         yield from _engine(model)
+        yield from _depths(model)
         yield from _server(model, Path(folder))
     yield from _genai()
 
@@ -147,6 +151,45 @@ def _bare_decode(subject: Subject) -> float:
     token_array = (api.c_int32 * len(tokens))(*tokens)
     batches = [api.batch_of(token_array, index, 1) for index in range(len(tokens))]
     engine._clear()
+    begun = time.monotonic_ns()
+    for batch in batches:
+        engine._decode(batch)
+    return 1e9 * len(tokens) / (time.monotonic_ns() - begun)
+
+
+def _depths(model: Path) -> Iterator[Comparison]:
+    engine = generators.create("llama")
+    loaded = engine.load(model, Options(), LONG_CONTEXT)
+    for depth in DEPTHS:
+        steps = FirstSteps(loaded, depth, 0)
+        at_depth, numbers = FilledGenerator(engine, loaded, steps), count()
+        paired = interleaved(
+            lambda at_depth=at_depth, steps=steps, numbers=numbers: _rate_at_depth(at_depth, steps.of(next(numbers))),
+            lambda steps=steps, numbers=numbers: _bare_rate_at_depth(engine, loaded, steps, next(numbers)),
+            ROUNDS,
+            SECONDS,
+        )
+        yield at_least(f"decode rate, {DEPTH_TOKENS} tokens at depth {depth:,}", "tokens/s", "llama-bench's tg -d", paired, 0.98)
+    engine.close()
+
+
+def _rate_at_depth(at_depth: FilledGenerator, first: Any) -> float:
+    moments: list[int] = []
+    query = at_depth.bind(first, Limits(DEPTH_TOKENS))
+    begun = time.monotonic_ns()
+    query(lambda _: moments.append(time.monotonic_ns()))
+    return 1e9 * DEPTH_TOKENS / (moments[-1] - begun)
+
+
+def _bare_rate_at_depth(engine: Any, loaded: LoadedGenerator, steps: FirstSteps, number: int) -> float:
+    """Return the rate of `llama_decode` over random tokens, one by one, behind the same context."""
+    from edgemeter.agent.generators import llama_c_api as api  # noqa: PLC0415 - of this peer only
+
+    texts = loaded.text_tokens
+    tokens = [*steps.of(number), *(int(texts[(number * 7 + 31 * index) % texts.size]) for index in range(DEPTH_TOKENS - 1))]
+    token_array = (api.c_int32 * len(tokens))(*tokens)
+    batches = [api.batch_of(token_array, index, 1) for index in range(len(tokens))]
+    engine._rewind()
     begun = time.monotonic_ns()
     for batch in batches:
         engine._decode(batch)

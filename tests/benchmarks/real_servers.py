@@ -103,18 +103,18 @@ def measured(name: str, address: str) -> dict[str, Any]:
 
 def _figures(pairs: Sequence[tuple[TimedRequest, tuple[float, list[float]]]]) -> dict[str, Any]:
     tokens = [len(query.token_ns) for query, _ in pairs]
-    ours = [(query.token_ns[0] / 1e6, (query.token_ns[-1] - query.token_ns[0]) / 1e6) for query, _ in pairs]
+    edge = [(query.token_ns[0] / 1e6, (query.token_ns[-1] - query.token_ns[0]) / 1e6) for query, _ in pairs]
     logged = [(ttft_ms, moments[-1] if moments else float("nan")) for _, (ttft_ms, moments) in pairs]
     steps = [max(count - 1, 1) for count in tokens]
     return {
         "tokens": statistics.median(tokens),
         "lines": statistics.median(len(moments) for _, (_, moments) in pairs),
-        "ttft_ms": statistics.median(ttft for ttft, _ in ours),
+        "ttft_ms": statistics.median(ttft for ttft, _ in edge),
         "log_ttft_ms": statistics.median(ttft for ttft, _ in logged),
-        "ttft_later_us": statistics.median((mine[0] - log[0]) * 1e3 for mine, log in zip(ours, logged, strict=True)),
-        "tpot_ms": statistics.median(spent / step for (_, spent), step in zip(ours, steps, strict=True)),
+        "ttft_later_us": statistics.median((mine[0] - log[0]) * 1e3 for mine, log in zip(edge, logged, strict=True)),
+        "tpot_ms": statistics.median(spent / step for (_, spent), step in zip(edge, steps, strict=True)),
         "log_tpot_ms": statistics.median(spent / step for (_, spent), step in zip(logged, steps, strict=True)),
-        "tpot_later_us": statistics.median((mine[1] - log[1]) / step * 1e3 for mine, log, step in zip(ours, logged, steps, strict=True)),
+        "tpot_later_us": statistics.median((mine[1] - log[1]) / step * 1e3 for mine, log, step in zip(edge, logged, steps, strict=True)),
     }
 
 

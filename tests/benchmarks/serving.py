@@ -70,7 +70,7 @@ class Bench:
     folder: Path
     log: Callable[[], list[dict[str, Any]]] | None = None
 
-    def ours(self, load: Offered) -> tuple[dict[str, float], dict[str, Any]]:
+    def edgemeter(self, load: Offered) -> tuple[dict[str, float], dict[str, Any]]:
         """Return our figures of a run of `edgemeter run`, in a process of its own as every run, and its record."""
         keys = [f"concurrency = {load.users}"] if load.users else ['scenario = "poisson"', f"rate_per_s = {load.rate_per_s}"]
         lengths = f"prompt_tokens = {PROMPT_TOKENS}\noutput_tokens = {OUTPUT_TOKENS}"
@@ -205,12 +205,12 @@ def _beside_aiperf(bench: Bench, load: Offered, server: str) -> Iterator[Compari
         # Other prompts, which no cache holds, and another schedule, which is that of both.
         load = replace(load, seed=next(_seeds))
         if turn % 2:
-            theirs = bench.aiperf(load)
-            rounds.append((bench.ours(load)[0], theirs))
+            peer = bench.aiperf(load)
+            rounds.append((bench.edgemeter(load)[0], peer))
         else:
-            rounds.append((bench.ours(load)[0], bench.aiperf(load)))
+            rounds.append((bench.edgemeter(load)[0], bench.aiperf(load)))
     for name in rounds[0][0]:
-        paired = paired_by(iter([(ours[name], theirs[name]) for ours, theirs in rounds]).__next__, ROUNDS)
+        paired = paired_by(iter([(edge[name], peer[name]) for edge, peer in rounds]).__next__, ROUNDS)
         title = f"{name}, {load.name}, {server}"
         yield unjudged(title, "ms", "aiperf", paired) if name == TURN_AROUND else within(title, FIGURES[name], "aiperf", paired, SHARE)
 
@@ -219,10 +219,10 @@ def _beside_log(bench: Bench, server: PacedServer, load: Offered) -> Iterator[Co
     """Yield our figures beside those of the server's log of the same requests."""
     rounds = []
     for _ in range(ROUNDS):
-        ours, record = bench.ours(load)
-        rounds.append((ours, _of_log(server, record, load.users or 1)))
+        edge, record = bench.edgemeter(load)
+        rounds.append((edge, _of_log(server, record, load.users or 1)))
     for name in rounds[0][1]:
-        pairs = iter([(ours[name], logged[name]) for ours, logged in rounds])
+        pairs = iter([(edge[name], logged[name]) for edge, logged in rounds])
         yield within(f"{name}, {load.name}, made server", FIGURES[name], "the server's log", paired_by(pairs.__next__, ROUNDS), SHARE)
 
 

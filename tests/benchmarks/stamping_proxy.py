@@ -15,11 +15,11 @@ _NUMBERS = itertools.count()
 
 
 async def _pass_on(number: int, way: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while piece := await source.read(1 << 16):
+    while content := await source.read(1 << 16):
         moment_ns = time.monotonic_ns()
-        sink.write(piece)
+        sink.write(content)
         await sink.drain()
-        print(json.dumps([number, way, moment_ns, base64.b64encode(piece).decode()]), flush=True)
+        print(json.dumps([number, way, moment_ns, base64.b64encode(content).decode()]), flush=True)
     sink.close()
 
 

@@ -65,7 +65,7 @@ class CasePrompts:
         the end of a query, and that a server answered.
         """
         case, able, file = self.case, loaded.abilities, self.file
-        name = f"synthetic {case.prompt_tokens}+{case.output_tokens} tokens"
+        name = f"synthetic {case.token_lengths}"
         if file:
             template = "chat template" if self.has_template else "no template"
             name = f"{len(file.items)} prompts of {file.name}, {template}, {case.output_tokens} tokens"
@@ -91,7 +91,9 @@ def prepare(case: Case, options: Options) -> CasePrompts:
     """
     output_tokens = case.output_tokens or 0
     if case.prompts is None:
-        return CasePrompts(case, (case.prompt_tokens or 0) + output_tokens)
+        # At a depth one token more is the input of the first step.
+        before_tokens = case.prompt_tokens or 0 if case.depth_tokens is None else case.depth_tokens + 1
+        return CasePrompts(case, before_tokens + output_tokens)
     file = read_prompts(case.prompts, case.subset, case.seed)
     with closing(generators.create(case.runtime)) as generator:
         loaded = generator.load(Path(case.model), options, 1 + output_tokens)

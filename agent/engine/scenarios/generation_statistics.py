@@ -35,18 +35,21 @@ class TokenMoments:
     """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
     All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
-    moment.
+    moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too.
     """
 
     first_ns: Times
     latency_ns: Times
     output_tokens: Times
     token_ns: Times
+    decodes_from_start: bool = False
 
     @classmethod
-    def of_series(cls, series: Mapping[str, Times]) -> "TokenMoments | None":
+    def of_series(cls, series: Mapping[str, Times], generation: Generation) -> "TokenMoments | None":
         """Return the moments by the names of the record's samples; None where one of the series is missing."""
-        return cls(**{field: series[name] for name, field in MOMENTS.items()}) if set(MOMENTS) <= set(series) else None
+        if not set(MOMENTS) <= set(series):
+            return None
+        return cls(**{field: series[name] for name, field in MOMENTS.items()}, decodes_from_start=generation.decodes_from_start)
 
     def ended_early(self, asked_tokens: int) -> int:
         """Return how many queries have fewer tokens than were asked for."""
@@ -64,16 +67,22 @@ class TokenMoments:
         return gaps[inside], owner[1:][inside]
 
     def later_tokens(self) -> Times:
-        """Return how many tokens of each query came after its first moment, at which several may have come together."""
+        """Return how many tokens of each query `decoding_ns` took: those after its first moment, at which several may have come."""
+        if self.decodes_from_start:
+            return self.output_tokens
         begins = np.cumsum(self.output_tokens) - self.output_tokens
         is_first = self.token_ns == np.repeat(self.token_ns[begins], self.output_tokens)
         first_tokens: Times = np.add.reduceat(is_first.astype(np.int64), begins) if begins.size else begins
         return self.output_tokens - first_tokens
 
+    def decoding_ns(self) -> Times:
+        """Return the time from the first moment of each query to its last; at a depth from its start."""
+        return self.latency_ns if self.decodes_from_start else self.latency_ns - self.first_ns
+
     def spans_ns(self) -> tuple[Times, Times]:
-        """Return the time from the first moment to the last of each query that has tokens after it, and how many these are."""
+        """Return the decoding time of each query that decoded tokens, and how many these are."""
         later_tokens = self.later_tokens()
-        return (self.latency_ns - self.first_ns)[later_tokens > 0], later_tokens[later_tokens > 0]
+        return self.decoding_ns()[later_tokens > 0], later_tokens[later_tokens > 0]
 
     def stamped_tokens_max(self) -> int:
         """Return how many tokens came together at most."""
@@ -138,23 +147,22 @@ def with_times(
     # The shortest time to a first token is that of the shortest prompt.
     shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
     reason = unstreamed or unstreamed_reason(moments, shortest)
-    decoded = None if reason else decode_tokens_per_s(moments, timed)
-    weights_mb = generation.model.weights_mb
-    return msgspec.structs.replace(
+    described = msgspec.structs.replace(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
         ended_early=moments.ended_early(generation.output_tokens),
         output_lengths=moments.lengths(),
         streaming_reason=reason,
-        ttft=None if reason else summarise_latency(moments.first_ns),
+        ttft=None if reason or generation.ttft_reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),
         prefill_tokens_per_s=None if reason or prefilled is None else prefill_tokens_per_s(moments, prefilled, timed),
-        decode_tokens_per_s=decoded,
+        decode_tokens_per_s=None if reason else decode_tokens_per_s(moments, timed),
         output_tokens_per_s=output_tokens_per_s(moments, timed),
         user_tokens_per_s=None if reason else user_tokens_per_s(moments),
-        weight_bandwidth_mb_per_s=None if decoded is None or weights_mb is None else decoded * weights_mb,
     )
+    read, read_with_cache = bandwidths_mb_per_s(described, overlap=timed is not None and timed.overlap)
+    return msgspec.structs.replace(described, weight_bandwidth_mb_per_s=read, read_bandwidth_mb_per_s=read_with_cache)
 
 
 def summarise_gaps(moments: TokenMoments) -> Latency | None:
@@ -217,7 +225,7 @@ def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: Ti
 
 
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
-    """Return the tokens after the first of each query by the time that they took; where queries overlap by the window."""
+    """Return the tokens that were decoded, those of TPOT, by the time that they took; where queries overlap by the window."""
     spans_ns, later_tokens = moments.spans_ns()
     if timed is not None and timed.overlap and later_tokens.size:
         first, came = tokens_within(moments, timed, moments.later_tokens() > 0)
@@ -239,3 +247,21 @@ def user_tokens_per_s(moments: TokenMoments) -> float | None:
     """Return the tokens a second that a user sees once text comes: the mean over queries of 1 / TPOT; None without second tokens."""
     spans_ns, later_tokens = moments.spans_ns()
     return float(np.mean(later_tokens * 1e9 / spans_ns)) if later_tokens.size else None
+
+
+def bandwidths_mb_per_s(generation: Generation, *, overlap: bool) -> tuple[float | None, float | None]:
+    """Return the weights read per second of decoding, and with them the cache at its mean depth, MB/s; None where it is not known.
+
+    A step reads them once, for all of its tokens. Where queries overlap, or guess tokens that nobody counts, the steps are unknown.
+    """
+    rate, model = generation.decode_tokens_per_s, generation.model
+    step_tokens = generation.step_tokens or (None if generation.speculative else 1.0)
+    if rate is None or model.weights_mb is None or overlap or step_tokens is None:
+        return None, None
+    steps_per_s = rate / step_tokens
+    before = generation.depth_tokens if generation.depth_tokens is not None else generation.prompt_tokens
+    if before is None or model.kv_token_bytes is None:
+        return steps_per_s * model.weights_mb, None
+    mean_tokens = generation.output_lengths.mean_tokens if generation.output_lengths else generation.output_tokens
+    cache_mb = (before + mean_tokens / 2) * model.kv_token_bytes / 1e6
+    return steps_per_s * model.weights_mb, steps_per_s * (model.weights_mb + cache_mb)

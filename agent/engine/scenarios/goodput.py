@@ -26,7 +26,7 @@ def goodput_of(
     if not limits_ms:
         return None
     later_tokens = moments.later_tokens()
-    tpot_ns = np.where(later_tokens > 0, (moments.latency_ns - moments.first_ns) / np.maximum(later_tokens, 1), np.inf)
+    tpot_ns = np.where(later_tokens > 0, moments.decoding_ns() / np.maximum(later_tokens, 1), np.inf)
     metrics_ns = {"ttft": moments.first_ns, "tpot": tpot_ns, "latency": moments.latency_ns}
     meets = {name: (metrics_ns[name] <= limit * 1e6) & (name not in absent) for name, limit in limits_ms.items()}
     good = np.logical_and.reduce([*meets.values()])

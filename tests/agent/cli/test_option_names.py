@@ -41,6 +41,7 @@ MEANINGS = {
     "--data": "what the model runs on: photographs, recordings, texts",
     "--deleted": "list deleted runs instead",
     "--delivery-timeout": "seconds to wait for receipts",
+    "--depth": "tokens in the cache before decoding",
     "--device": "name of a device",
     "--dry-run": "change and send nothing",
     "--estimate-power-w": "assumed power without a sensor",

@@ -43,6 +43,7 @@ CHANGES = {
     "target_per_s": {"load": Load(samples_per_query=1, samples=80, target_per_s=2.0)},
     "concurrency": {"load": Load(samples_per_query=1, samples=80, concurrency=4)},
     "prompt_tokens": {"generation": make_generation(prompt_tokens=64)},
+    "depth_tokens": {"generation": make_generation(depth_tokens=64)},
     "output_tokens": {"generation": make_generation(output_tokens=64)},
     "dataset_sha256": {"dataset": msgspec.structs.replace(make_record().dataset, sha256="0b" * 32)},
     "precision": {"precision": "int8"},
@@ -60,6 +61,7 @@ USUAL = {
     "batch": {"load": Load(samples_per_query=1, samples=80), "inputs": ()},
     "served_model": serving("llama"),
     "prompt_tokens": {"generation": make_generation()},
+    "depth_tokens": {"generation": make_generation(depth_tokens=0)},
     "output_tokens": {"generation": make_generation()},
     "text_form": of_texts(),
 }
@@ -172,7 +174,7 @@ def test_other_keys_are_projections_of_the_identity():
     within_series = {field.name for field in FIELDS if "series" in field.may_change_in} - {"power_mode"}
     of_tags = {field.name for field in FIELDS if {*field.paths} & {*point_schema.TAGS.values()}}
     # The name of the data holds the lengths of language models; a name of a model has one task.
-    of_names = {"dataset_sha256", "prompt_tokens", "output_tokens", "task"}
+    of_names = {"dataset_sha256", "prompt_tokens", "depth_tokens", "output_tokens", "task"}
     assert {*point_schema.VARIANT} | of_tags | of_names == {*FIELD} - within_series
 
 

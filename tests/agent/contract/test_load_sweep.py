@@ -59,8 +59,8 @@ def test_without_limits_a_line_that_grows_is_the_limit():
     """And where all or none hold, the sentence states that."""
     (sweep,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0, is_sustained=False)])
     assert sweep.summary.endswith("holds 1 requests/s (2 no longer, limited by requests that wait in line)")
-    (most,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0, is_sustained=True)])
-    assert most.summary.endswith("holds 2 requests/s, the most that was tried")
+    (sweep,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0, is_sustained=True)])
+    assert sweep.summary.endswith("holds 2 requests/s, the most that was tried")
     (least,) = sweeps([run_at(1.0, is_sustained=False), run_at(2.0, is_sustained=False)])
     assert "does not hold 1 requests/s, the least that was tried" in least.summary
 

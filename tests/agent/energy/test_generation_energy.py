@@ -123,6 +123,19 @@ def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
     assert tokens.decode_reason == "queries of one token decode nothing"
 
 
+def test_a_query_at_a_depth_is_all_decoding_whatever_the_sensor():
+    """Its whole energy by all of its tokens, the first too; behind a server only what follows the first, as before."""
+    at_depth = replace(windows(), prompt_tokens=0, decodes_from_start=True)
+    tokens, _ = generation_energy(energy(), [trace(period_ms=1000.0)], at_depth, run())
+    assert tokens.decode_token.gross_mj == tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
+    assert tokens.decode_token.gross_u_mj == pytest.approx(100.0 / 31)
+    assert tokens.decode_token.net_mj == pytest.approx((PER_QUERY_MJ - IDLE_W * WHOLE_S * 1000) / 31)
+    assert (tokens.prefill_token, tokens.prefill_reason) == (None, "queries at a depth have no prompt")
+    served, _ = generation_energy(energy(), [trace()], replace(at_depth, decodes_from_start=False), run())
+    assert served.decode_token.gross_mj == pytest.approx(600.0, rel=0.05)
+    assert served.prefill_token is None
+
+
 def test_users_that_overlap_have_energy_by_the_request_only():
     """No reading is of one user's prefill or decode."""
     phases = windows()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.generators import ChatMessage, Limits, llama_c_api, llama_engine
 from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.machine.load import MemInfo
@@ -166,3 +166,23 @@ def test_a_build_with_other_structs_is_refused():
         llama_c_api.context_params(
             OtherBuild(), tokens=1, batch=1, ubatch=1, kv_type="f16", flash_attention=llama_c_api.AUTOMATIC, offload=False
         )
+
+
+def test_a_recurrent_memory_is_put_back_from_its_saved_state(tmp_path):
+    """It cannot forget a part: removing what was decoded is refused by the engine, restoring the state is not."""
+    pytest.importorskip("gguf")
+    from tests.fixtures.generators.make_mamba import write  # noqa: PLC0415 - needs gguf
+
+    write(tmp_path / "mamba.gguf")
+    generator = LlamaCpp()
+    loaded = generator.load(tmp_path / "mamba.gguf", Options(), 64)
+    assert loaded.kv_token_bytes is None
+    filling = loaded.text_tokens[3:40].tolist()
+    expected = generator.bind([*filling, 50], Limits(8))(lambda _: None).tokens
+    generator.fill(filling)
+    answers = [generator.bind_behind(token, Limits(8))(lambda _: None).tokens for token in (50, 51, 50)]
+    assert answers[0] == answers[2] == expected != answers[1]
+    generator._state = None
+    with pytest.raises(MeasurementError, match="back to a depth of 37 tokens"):
+        generator.bind_behind(50, Limits(8))
+    generator.close()

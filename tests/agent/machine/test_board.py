@@ -90,3 +90,21 @@ def test_real_boards_are_no_guests(tmp_path):
     """Neither a Raspberry Pi nor a PC."""
     assert board.detect_virtualisation(recorded(raspberry_pi_5(tmp_path / "pi"), "aarch64")) is None
     assert board.detect_virtualisation(recorded(intel_pc(tmp_path / "pc"), "x86_64")) is None
+
+
+def test_the_last_level_of_caches_counts_each_of_its_parts_once(tmp_path):
+    """Two clusters of two cores with 4 MiB each; instructions, lower levels and unreadable sizes count for nothing."""
+    files = {}
+    for core, cluster in enumerate(("0-1", "0-1", "2-3", "2-3")):
+        for index, (level, kind, size, shared) in enumerate(
+            [("1", "Data", "32K", str(core)), ("1", "Instruction", "64K", str(core)), ("3", "Unified", "4096K", cluster)]
+        ):
+            folder = f"sys/devices/system/cpu/cpu{core}/cache/index{index}"
+            files |= {f"{folder}/level": level, f"{folder}/type": kind, f"{folder}/size": size, f"{folder}/shared_cpu_list": shared}
+    assert board.cache_mb(recorded(write(tmp_path / "clusters", files))) == 2 * 4096 * 1024 / 1e6
+    assert board.cache_mb(recorded(write(tmp_path / "none", {"etc/machine-id": "1"}))) is None
+    garbled = {
+        "sys/devices/system/cpu/cpu0/cache/index0/" + name: text
+        for name, text in [("level", "3"), ("size", "?K"), ("shared_cpu_list", "0")]
+    }
+    assert board.cache_mb(recorded(write(tmp_path / "garbled", garbled))) is None

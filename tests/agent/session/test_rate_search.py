@@ -38,17 +38,17 @@ def test_the_search_brackets_the_capacity_to_a_tenth():
     for capacity in [0.03, 0.9, 1.0, 6.6, 48.0, 700.0, 20_000.0]:
         with table_row(capacity):
             tried = search(capacity)[1:]
-            held = max(step.rate_per_s for step, holds in tried if holds)
+            held_rate = max(step.rate_per_s for step, holds in tried if holds)
             failing = min(step.rate_per_s for step, holds in tried if not holds)
-            assert held < capacity <= failing <= 1.1 * held
+            assert held_rate < capacity <= failing <= 1.1 * held_rate
             assert len(tried) <= rate_search.MOST_STEPS
 
 
 def test_the_first_step_is_short_and_every_other_has_a_p90():
     """It only shows how long a query takes; its rate is measured again if it matters."""
-    (first, _), *others = search(6.6)
+    (first, _), *followers = search(6.6)
     assert (first.rate_per_s, first.queries, first.seconds) == (1.0, 11, 0.0)
-    assert {step.queries for step, _ in others} == {64}
+    assert {step.queries for step, _ in followers} == {64}
 
 
 def test_a_failed_run_ends_the_search():

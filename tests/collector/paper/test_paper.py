@@ -72,12 +72,12 @@ def test_generated_text_has_a_table_that_names_which_joules_by_which_tokens():
     """Rates and times with units; other models are not in it, and without any there is no such table."""
     language = {"model": "notes", "task": "generation", "ap": None, "generation": make_generation(energy=make_generation_energy())}
     latex, paragraph = paper_of(*five(**language), make_run())
-    assert "512 + 11 & 100 & 10.0 & 5,120 & 100" in lines_of(latex)
+    assert "512+11 & 100 & 10.0 & 5,120 & 100" in lines_of(latex)
     assert r"2,000 $\pm$ 20 (a) & 20.0 $\pm$ 1.0 (b) & 1,000 $\pm$ ? (c)" in lines_of(latex)
     assert "TTFT ms & TPOT ms & prompt tokens/s & tokens/s" in lines_of(latex)
     assert r"\textsuperscript{a} gross energy of the whole request, prefill included, by its output tokens." in latex
     assert "Accuracy and energy per inference, of generated text per request" in latex
-    assert "Text was generated from synthetic prompts, one request after the other (prompt + output tokens: 512 + 11, " in paragraph
+    assert "Text was generated from synthetic prompts, one request after the other (prompt + output tokens: 512+11, " in paragraph
     assert "Latency is the time of the runtime's call" in paragraph
     only_text, its_paragraph = paper_of(*five(**language))
     assert "Latency is the time of the runtime's call" not in its_paragraph
@@ -89,7 +89,7 @@ def test_generated_text_has_a_table_that_names_which_joules_by_which_tokens():
 def test_tokens_that_are_estimated_are_marked_in_the_table():
     """And so is what is by the token."""
     latex, _ = paper_of(make_run(task="generation", ap=None, generation=make_generation(counts="estimated")))
-    assert "512 + 11 (a)" in lines_of(latex)
+    assert "512+11 (a)" in lines_of(latex)
     assert r"\textsuperscript{a} tokens are estimated from chunks of text" in latex
 
 

@@ -185,7 +185,7 @@ def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
 
 def test_of_much_text_only_the_envelopes_are_read_before_the_commit():
     """However small the message was that it came in."""
-    admitted = Admitted(whole_bytes=10_000)
+    admitted = Admitted(whole_bytes=2 * len(encoded(1)))
     for seq in range(1, 5):
         admitted.add(Message(TOPIC, zlib.compress(encoded(seq)), 1, 1, 1), 7)
     assert [arrival.is_checked for arrival in admitted.arrivals] == [True, True, False, False]

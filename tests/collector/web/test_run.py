@@ -72,7 +72,7 @@ def test_the_budget_is_a_bar_for_each_term_the_largest_first():
 def test_a_language_model_is_shown_by_its_tokens():
     """Lengths, times and rates besides the latency of the request; other models state nothing of tokens."""
     texts = [words_of(**fields) for fields in ({"generation": make_generation()}, {})]
-    for words in ("512 of the prompt, 11 generated", "Time to first token, p50", "Decode", "100 tokens/s", "5,120 tokens/s"):
+    for words in ("512+11 (prompt + generated)", "Time to first token, p50", "Decode", "100 tokens/s", "5,120 tokens/s"):
         assert (words in texts[0], words in texts[1]) == (True, False), words
 
 

@@ -22,12 +22,12 @@ def timed(starts_ms, latency_ms, users):
 
 def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
     """Nobody gets through before three are there at once, and no user has two."""
-    meeting, at_work, most = threading.Barrier(3, timeout=150), set(), []
+    meeting, at_work, counts = threading.Barrier(3, timeout=150), set(), []
 
     def answer(number, user):
         assert user not in at_work
         at_work.add(user)
-        most.append(len(at_work))
+        counts.append(len(at_work))
         if number < 3:
             meeting.wait()
         time.sleep(0.001)
@@ -37,7 +37,7 @@ def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
     _, answers = concurrent.serve(3, 30, 0.0, answer)
     assert [number for number, _ in answers] == list(range(30))
     assert {user for _, user in answers} == {0, 1, 2}
-    assert max(most) == 3
+    assert max(counts) == 3
 
 
 def test_queries_go_on_until_both_the_number_and_the_time_are_reached():
