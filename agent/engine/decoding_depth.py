@@ -18,9 +18,9 @@ class FirstSteps(SyntheticPrompts):
         super().__init__(loaded, self._fixed + depth + 1, seed)
         self.filling = super().of(0)[:depth]
 
-    def of(self, number: int) -> list[int] | str:
+    def of(self, number: int, prompt_tokens: int | None = None) -> list[int] | str:
         """Return the token as a prompt."""
-        return super().of(number)[self._fixed : self._fixed + 1]
+        return super().of(number, prompt_tokens)[self._fixed : self._fixed + 1]
 
 
 class FilledGenerator:

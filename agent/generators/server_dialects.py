@@ -87,6 +87,7 @@ class Dialect(Protocol):
     def render(self, messages: Sequence[ChatMessage]) -> Request | None:
         """Return the request whose answer holds the text of `messages` by the chat template; None: it has none."""
         del messages
+        return None
 
     def read(self, line: bytes) -> Part:
         """Return what a line says, after `data:`.

@@ -20,3 +20,4 @@ class Prompts(Protocol):
 
     def answered(self, number: int, answer: Generated) -> None:
         """Take note of an answer, on which later prompts may depend."""
+        del number, answer

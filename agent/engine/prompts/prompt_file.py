@@ -24,6 +24,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import shipped_text
+from edgemeter.agent.datasets import Targets
 from edgemeter.agent.datasets.items import read_bytes
 from edgemeter.agent.datasets.texts import RightAnswers, Squad
 from edgemeter.agent.generators import ChatMessage
@@ -173,7 +174,7 @@ def _squad_items(path: Path) -> list[PromptItem]:
     items = []
     for item in truth.items:
         text = f"{item.context}\n\nQuestion: {item.text}\nAnswer:"
-        right = truth.targets.values[item.name]
+        right = truth.content.values[item.name] if isinstance(truth.content, Targets) else None
         answers = right.texts if isinstance(right, RightAnswers) else ()
         items.append(PromptItem(item.name, (ChatMessage("user", text),), (text,), AnswerKey(answers)))
     return items
