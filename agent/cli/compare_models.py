@@ -93,7 +93,8 @@ def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> list[Case]:
         raise ConfigError(
             f"{str(results[0])!r} is not a model: compare models with models, or results with results (`edgemeter run --output`)"
         )
-    caches = [{**(options["options"] or {}), "kv_type": kv_type} for kv_type in options.get("kv_types") or ()] or [options["options"]]
+    settings = options.get("options") or {}
+    caches = [settings | {"kv_type": kv_type} for kv_type in options.get("kv_types") or ()] or [settings]
     return [run_session.single_case(path, {**options, "options": cache}) for path in models for cache in caches]
 
 

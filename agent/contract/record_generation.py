@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from edgemeter.agent.base.run_statistics import MATTERS_RATIO
 from edgemeter.agent.base.types import Count, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
 from edgemeter.agent.contract.record_figures import Latency, Scope
@@ -118,8 +119,8 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
     ttft_reason: str | None = None  # Why there is no time to first token, although there are times of tokens.
     tpot: Latency | None = None
-    """Time per output token of a query: (last - first) / (tokens - 1) over the tokens that came, null for queries of one token; at a depth
-    in this process (last - start) / tokens."""
+    """Time per output token of a query: (last - first) / the tokens that came after the first moment, null where none did; at a depth in
+    this process (last - start) / tokens."""
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None
@@ -155,11 +156,6 @@ class Generation(RecordPart, frozen=True, kw_only=True):
         return self.prompt_lengths.mean_tokens if self.prompt_lengths else self.prompt_tokens
 
     @property
-    def mean_output_tokens(self) -> float:
-        """Return the mean tokens of an answer; of older records those asked for."""
-        return self.output_lengths.mean_tokens if self.output_lengths else self.output_tokens
-
-    @property
     def decodes_from_start(self) -> bool:
         """Whether every step of a query is one of decoding: behind a filled context, without a network before the first token."""
         return self.depth_tokens is not None and self.is_local
@@ -172,3 +168,19 @@ class Generation(RecordPart, frozen=True, kw_only=True):
         if self.prompt_lengths is not None and self.prompts_sha256 is not None:
             return f"{self.prompt_lengths.min_tokens} to {self.prompt_lengths.max_tokens}+{self.output_tokens}"
         return f"{'?' if self.prompt_tokens is None else self.prompt_tokens}+{self.output_tokens}"
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """The mean length of the answers."""
+        return self.output_lengths.mean_tokens if self.output_lengths else self.output_tokens
+
+
+def why_other_answers(first: Generation | None, other: Generation | None) -> str:
+    """Return why whole queries of two runs are other work, since their answers have other lengths; empty where they may be the same."""
+    if (
+        first is None
+        or other is None
+        or abs(other.mean_output_tokens - first.mean_output_tokens) <= MATTERS_RATIO * first.mean_output_tokens
+    ):
+        return ""
+    return f"answers of {other.mean_output_tokens:.4g} against {first.mean_output_tokens:.4g} tokens on average are other work"

@@ -33,8 +33,9 @@ THIS_HOST = ("localhost", "127.0.0.1", "::1")
 class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has, [n].
 
-    `prompt_tokens` is the mean of the prompts. `overlap`: they were answered beside each other. `decodes_from_start`: all of a query is
-    decoding.
+    `prompt_tokens` is the mean of the prompts, `decoded_tokens` are those after the first moment, [n]; None: all but one. `overlap`: they
+    were answered beside each other. `decodes_from_start`: all of a query is decoding. `unstreamed_reason` is why the first moment is none
+    of a token.
     """
 
     starts_ns: Times
@@ -44,11 +45,13 @@ class GenerationWindows:
     output_tokens: Times
     overlap: bool = False
     decodes_from_start: bool = False
+    decoded_tokens: Times | None = None
+    unstreamed_reason: str | None = None
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
     """Return the windows of all queries from the raw samples of a run, which began at `timed_start_ns`."""
-    names = {"query_start", "first_token", "latency", "output_tokens", "arrival"}
+    names = {"query_start", "first_token", "latency", "output_tokens", "arrival", "token"}
     raw = {entry.name: samples.unpack(entry) for entry in series if entry.name in names}
     # Moments of an open loop count from the arrival.
     starts_ns = raw.get("arrival", raw["query_start"]) + timed_start_ns
@@ -60,7 +63,16 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         raw["output_tokens"],
         overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
         decodes_from_start=generation.decodes_from_start,
+        decoded_tokens=_after_first(raw["token"], raw["output_tokens"]) if "token" in raw else None,
+        unstreamed_reason=generation.streaming_reason,
     )
+
+
+def _after_first(token_ns: Times, output_tokens: Times) -> Times:
+    """Return how many tokens of each query came later than its first."""
+    begins = np.cumsum(output_tokens) - output_tokens
+    is_later = token_ns > np.repeat(token_ns[begins], output_tokens)
+    return np.add.reduceat(is_later.astype(np.int64), begins)
 
 
 def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str | None:
@@ -135,14 +147,17 @@ class _Split:
         windows = self.windows
         if windows.decodes_from_start:
             return self._all(float(windows.output_tokens.mean())), None
-        decodes = windows.output_tokens > 1
+        tokens = windows.output_tokens - 1 if windows.decoded_tokens is None else windows.decoded_tokens
+        decodes = tokens > 0
         if not decodes.any():
-            return None, "queries of one token decode nothing"
+            return None, windows.unstreamed_reason or "queries of one token decode nothing"
         prefill = Stretches(windows.starts_ns[decodes], windows.first_ns[decodes])
         decode = Stretches(windows.first_ns[decodes], windows.last_ns[decodes])
-        return self._part("decode", decode, prefill, float(windows.output_tokens[decodes].mean()) - 1)
+        return self._part("decode", decode, prefill, float(tokens[decodes].mean()))
 
     def _part(self, name: str, part: Stretches, before: Stretches, tokens: float) -> tuple[TokenEnergy | None, str | None]:
+        if self.windows.unstreamed_reason:
+            return None, self.windows.unstreamed_reason
         if self.windows.overlap:
             return None, f"users overlap, so that no reading is of {name} alone: measure it in scenario single_stream"
         if self.sensor is None:

@@ -188,6 +188,7 @@ def _measured(
     **surroundings: Any,
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
+    generation = generation_queries.without_unstreamed(generation)
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
     moments = replace(moments, decodes_from_start=case.depth_tokens is not None and loaded.abilities.is_local)

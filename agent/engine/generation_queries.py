@@ -7,7 +7,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ LONGEST_WAIT_S = 60.0
 WARM_ATTEMPTS = 5
 # A run goes on until so many more queries have failed than were answered.
 GIVE_UP_FAILURES = 10
+IN_ONE = "in one piece"
 
 
 class Stamps:
@@ -172,9 +173,13 @@ class GenerationSubject:
         return TimedRequest(number, start, arrival, tuple(moments), answer)
 
 
-def wait_after(failure: FailedRequest) -> None:
-    """Wait as long as the server asked for, `LONGEST_WAIT_S` at most."""
-    time.sleep(min(failure.error.retry_after_s or 0.0, LONGEST_WAIT_S))
+def wait_after(failure: FailedRequest) -> tuple[int, int] | None:
+    """Wait as long as the server asked for, `LONGEST_WAIT_S` at most; return when that began and ended, None if it asked for nothing."""
+    if not failure.error.retry_after_s:
+        return None
+    begin_ns = time.monotonic_ns()
+    time.sleep(min(failure.error.retry_after_s, LONGEST_WAIT_S))
+    return begin_ns, time.monotonic_ns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,7 @@ class TimedGeneration:
     """The timed queries in the order of arrival, and when the first was due (monotonic ns).
 
     `unserved` arrivals found no room; `overlap`: queries were answered beside each other, in a closed loop those of so many `users`.
-    `failures` are in no statistic.
+    `failures` are in no statistic, `waits_ns` (begin and end) are the pauses that a server asked for.
     """
 
     queries: Sequence[TimedRequest]
@@ -191,6 +196,7 @@ class TimedGeneration:
     overlap: bool = False
     users: int | None = None
     failures: Sequence[FailedRequest] = ()
+    waits_ns: Sequence[tuple[int, int]] = ()
 
     def timed(self) -> TimedQueries:
         """Return them as every other scenario does."""
@@ -207,19 +213,21 @@ class TimedGeneration:
             unserved=self.unserved,
             overlap=self.overlap,
             users=self.users,
+            pauses_ns=np.array(self.waits_ns, dtype=np.int64).reshape(-1, 2),
         )
 
 
 def run_queries(subject: GenerationSubject, count: int, seconds: float) -> TimedGeneration:
     """Run queries one after the other until both `count` and `seconds` are reached; caches are dropped before each, outside the clock.
 
-    After a query that failed comes the next, once the server's time to wait is over.
+    After a query that failed comes the next, once the server's time to wait is over, which counts towards nothing.
 
     Raises:
         MeasurementError: most queries fail.
     """
     requests: list[TimedRequest] = []
     failures: list[FailedRequest] = []
+    waits_ns: list[tuple[int, int]] = []
     with no_collection():
         deadline = time.monotonic_ns() + int(seconds * 1e9)
         while len(requests) < count or time.monotonic_ns() < deadline:
@@ -230,8 +238,11 @@ def run_queries(subject: GenerationSubject, count: int, seconds: float) -> Timed
             failures.append(request)
             if len(failures) > len(requests) + GIVE_UP_FAILURES:
                 raise_failures(requests, failures)
-            wait_after(request)
-    return TimedGeneration(requests, requests[0].start_ns, failures=failures)
+            if (wait_ns := wait_after(request)) is not None:
+                waits_ns.append(wait_ns)
+                deadline += wait_ns[1] - wait_ns[0]
+    begin_ns = requests[0].start_ns
+    return TimedGeneration(requests, begin_ns, failures=failures, waits_ns=[wait_ns for wait_ns in waits_ns if wait_ns[0] > begin_ns])
 
 
 def raise_failures(requests: Sequence[TimedRequest], failures: Sequence[FailedRequest]) -> NoReturn:
@@ -277,6 +288,19 @@ def _parted(outcomes: Sequence[TimedRequest | FailedRequest]) -> tuple[list[Time
     if not requests:
         raise_failures(requests, failures)
     return requests, failures
+
+
+def without_unstreamed(generation: TimedGeneration) -> TimedGeneration:
+    """Return the generation with the answers that came in one piece as failures, where most were streamed."""
+    streamed = [query for query in generation.queries if query.answer.unstreamed is None]
+    if len(streamed) <= len(generation.queries) / 2:
+        return generation
+    failures = []
+    for query in generation.queries:
+        if query.answer.unstreamed is not None:
+            error, end_ns = AnswerError(query.answer.unstreamed, kind=IN_ONE), query.arrival_ns + query.token_ns[-1]
+            failures.append(FailedRequest(query.number, query.start_ns, query.arrival_ns, end_ns, error))
+    return replace(generation, queries=streamed, failures=[*generation.failures, *failures])
 
 
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:

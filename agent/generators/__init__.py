@@ -37,6 +37,8 @@ Stamp = Callable[[int], None]
 
 
 # The kind of a failure where a model ended its text at once.
+# Tokens that one step gives at most, where some are guessed: they come in one piece.
+LONGEST_STEP = 8
 EMPTY_ANSWER = "no token"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import one_line
-from edgemeter.agent.generators import EMPTY_ANSWER, AnswerError, Ended, Generated, GeneratorAbilities, Limits, Stamp
+from edgemeter.agent.generators import EMPTY_ANSWER, LONGEST_STEP, AnswerError, Ended, Generated, GeneratorAbilities, Limits, Stamp
 from edgemeter.agent.generators.server_dialects import Part
 
 _KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens")
@@ -90,6 +90,10 @@ class ReceivedAnswer:
             return ()
         return shared_out(counted, self._sizes)
 
+    def _has_several(self, counted: int | None) -> bool:
+        """Return whether the answer has more tokens than one step gives; uncounted ones are told by their words."""
+        return (counted if counted is not None else len("".join(self._pieces).split())) > (LONGEST_STEP if self.drafts else 1)
+
     def generated(self, abilities: GeneratorAbilities, limits: Limits) -> Generated:
         """Return the answer; raises AnswerError if the server told its count when it was loaded, and not now."""
         last = self._last
@@ -112,7 +116,7 @@ class ReceivedAnswer:
             stamped_tokens=stamped_tokens,
             drafted_tokens=last.drafted_tokens,
             accepted_tokens=last.accepted_tokens,
-            unstreamed=_ONE_PIECE if self._ends_with_first and self._most > 1 and last.output_tokens != 1 else None,
+            unstreamed=_ONE_PIECE if self._ends_with_first and self._has_several(last.output_tokens) else None,
         )
 
 

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -225,8 +226,17 @@ _REMEDIES = {
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Return the seconds of a header Retry-After; None of a date or of nothing."""
-    return float(retry_after) if retry_after and retry_after.strip().isdecimal() else None
+    """Return the seconds from now that a header Retry-After states, as a number or as a date; None of anything else."""
+    if not retry_after:
+        return None
+    try:
+        return max(float(retry_after), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
+    except ValueError:
+        return None
 
 
 def _remedy(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
+from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation, why_other_answers
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity
@@ -64,8 +64,10 @@ class TurnFigure:
 
     def why_unlike(self, first: RunRecord, other: RunRecord) -> str:
         """Return why the figure of `other` does not compare with that of `first`; empty where it does."""
-        if first.generation is None or other.generation is None or not self.choice:
+        if first.generation is None or other.generation is None:
             return ""
+        if not self.choice:
+            return why_other_answers(first.generation, other.generation)
         if first.scenario != other.scenario:
             return f"queries arrive in other ways ({other.scenario} against {first.scenario})"
         if self.choice == CORRECT_ENERGY:
@@ -157,10 +159,7 @@ def _why_other_output(choice: str, first: Generation, other: Generation) -> str:
         return f"outputs of {other.output_tokens} against {first.output_tokens} tokens are other work"
     if "estimated" in (first.counts, other.counts):
         return "a server does not state how many tokens it generated"
-    lengths = first.mean_output_tokens, other.mean_output_tokens
-    if choice != TPOT and abs(lengths[1] - lengths[0]) > MATTERS_RATIO * lengths[0]:
-        return f"answers of {lengths[1]:.4g} against {lengths[0]:.4g} tokens on average are other work"
-    return ""
+    return "" if choice == TPOT else why_other_answers(first, other)
 
 
 def score_texts(cases: Sequence[Case], text: str | None) -> list[Perplexity | str]:

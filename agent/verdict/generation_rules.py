@@ -9,7 +9,6 @@ import numpy as np
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
-from edgemeter.agent.generators import EMPTY_ANSWER
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
@@ -220,9 +219,8 @@ def _some_failed(facts: RunFacts, generation: Generation) -> str | None:
 
 
 def _failed_too_often(facts: RunFacts, generation: Generation) -> bool:
-    """Return whether more than the share that is allowed failed; an answer without a token is one, of a model that has nothing to say."""
-    failed = generation.failed_queries - generation.failures.get(EMPTY_ANSWER, 0)
-    return failed > MOST_FAILED_RATIO * (generation.failed_queries + facts.measured.latency.count)
+    """Return whether more than the share that is allowed failed."""
+    return generation.failed_queries > MOST_FAILED_RATIO * (generation.failed_queries + facts.measured.latency.count)
 
 
 def _failures(facts: RunFacts, generation: Generation) -> str:
@@ -256,7 +254,9 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
     # Of prompts that differ in length queries begin at other depths.
-    if (moments := TokenMoments.of_series(series, generation)) is None or generation.prompts != SYNTHETIC:
+    if generation.streaming_reason or generation.prompts != SYNTHETIC:
+        return None
+    if (moments := TokenMoments.of_series(series, generation)) is None:
         return None
     each = tpot_ns(moments)
     thirds = np.array_split(each, 3)

@@ -12,6 +12,7 @@ from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, de
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.contract.figures import Figure, in_view
+from edgemeter.agent.contract.record_generation import why_other_answers
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
@@ -21,6 +22,8 @@ JUDGED: Mapping[str, Figure] = {
     entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
 }
 ACCURACY = "accuracy"
+# Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
+_OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")
 # Of runs in turn so many of one side follow each other: those of two rounds, or around one that was lost.
 MOST_IN_A_ROW = 2
 # What settles a ratio of one day.
@@ -60,6 +63,8 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     for name, entry in JUDGED.items():
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
+        if entry.path.startswith(_OF_WHOLE_QUERIES) and other_answers(case, reference):
+            continue
         figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
         if figure and other and (ratio := _ratio(figure.median, other.median)) is not None:
             values[name] = ratio
@@ -90,6 +95,11 @@ def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
     """Return whether both have an energy, at one scope and of one provenance: then the two may be ranked together."""
     energy, other = case.energy, reference.energy
     return energy is not None and other is not None and energy.ranks_as == other.ranks_as
+
+
+def other_answers(case: CaseSummary, reference: CaseSummary) -> str:
+    """Return why whole queries of the two do not compare: their answers have other lengths; empty where they do."""
+    return why_other_answers(reference.newest.generation, case.newest.generation)
 
 
 def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
@@ -221,6 +231,8 @@ def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
 
 def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> str:
     """Return why a figure is not judged."""
+    if figure != ACCURACY and JUDGED[figure].path.startswith(_OF_WHOLE_QUERIES) and (why := other_answers(case, reference)):
+        return f"{why}: compare figures per token"
     if figure == "energy":
         classes = [side.energy.ranks_as for side in (reference, case) if side.energy]
         reason = f"{classes[0]} against {classes[1]} are not compared" if len(classes) == 2 else "not measured"

@@ -19,7 +19,7 @@ class TokenWorkload:
     """A request, and how many a side worked on at once. `counts` is who counted the tokens; what a text leaves open is None."""
 
     prompt_tokens: int | None
-    output_tokens: int
+    output_tokens: float
     precision: str
     concurrency: int
     counts: str
@@ -34,7 +34,7 @@ class TokenWorkload:
     def words(self) -> str:
         """The same in words: `512 prompt + 128 output tokens, q4_0`."""
         prompt = "unknown" if self.prompt_tokens is None else self.prompt_tokens
-        return f"{prompt} prompt + {self.output_tokens} output tokens, {self.precision}"
+        return f"{prompt} prompt + {self.output_tokens:.6g} output tokens, {self.precision}"
 
     def per_output_token(self, request: Band) -> Band:
         """Return the energy of a request per output token: see `DEFINITION`."""
@@ -55,7 +55,7 @@ def workload_of(case: CaseSummary) -> TokenWorkload | None:
     counted = {run.generation.counts for run in case.runs if run.generation}
     return TokenWorkload(
         prompt_tokens=None if generation.mean_prompt_tokens is None else round(generation.mean_prompt_tokens),
-        output_tokens=round(generation.mean_output_tokens),
+        output_tokens=generation.mean_output_tokens,
         precision=case.key.precision,
         concurrency=max((run.load.in_flight_max or 1 for run in case.runs if run.load), default=1),
         counts="estimated" if "estimated" in counted else generation.counts,
@@ -87,10 +87,14 @@ def differences(edge: TokenWorkload, server: TokenWorkload) -> list[str]:
     """Return in what the work differs, in words; what is not known of one side is no difference, but an unknown quantisation is."""
     pairs = [(title, getattr(edge, name), getattr(server, name)) for name, title in _COMPARED.items()]
     return [
-        f"{title} {mine}, there {server_value}"
+        f"{title} {_text(mine)}, there {_text(server_value)}"
         for title, mine, server_value in pairs
         if mine is not None and server_value is not None and (mine != server_value or mine == UNKNOWN)
     ]
+
+
+def _text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 _COMPARED = {

@@ -11,6 +11,7 @@ from edgemeter.agent.contract.record_figures import Latency
 from edgemeter.agent.contract.record_generation import Generation, TokenLengths
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
+from edgemeter.agent.generators import LONGEST_STEP
 
 Times = NDArray[np.int64]
 
@@ -104,7 +105,7 @@ def lengths_of(tokens: Times) -> TokenLengths:
 
 
 def tpot_ns(moments: TokenMoments) -> Times:
-    """Return the time per output token of each query of several, whole ns: (last - first) / (n - 1), over the tokens that came."""
+    """Return the time per output token of each query of several, whole ns: (last - first) / the tokens that came after the first moment."""
     spent_ns, later_tokens = moments.spans_ns()
     return np.rint(spent_ns / later_tokens).astype(np.int64)
 
@@ -115,16 +116,18 @@ def summarise_tpot(moments: TokenMoments) -> Latency | None:
     return summarise_latency(durations) if durations.size else None
 
 
-def unstreamed_reason(moments: TokenMoments, prompt_tokens: int | None) -> str | None:
+def unstreamed_reason(moments: TokenMoments, prompt_tokens: int | None, step_tokens: int = 1) -> str | None:
     """Return why the moments are not those of tokens but of a buffer that was emptied at once; None if they may be.
 
     A token takes at least as long to decode as one of a prompt, so that even half of that is impossible; of short prompts, whose time is
-    mostly other work, the answer may last 2% of the time to its first token.
+    mostly other work, the answer may last 2% of the time to its first token. One step gives `step_tokens` at most.
     """
+    if not moments.output_tokens.size:
+        return None
+    if float(np.median(moments.later_tokens())) < 1 and float(np.median(moments.output_tokens)) > step_tokens:
+        return "all tokens of an answer came in one piece: the server or a proxy before it does not stream"
     spent_ns, later_tokens = moments.spans_ns()
     if not later_tokens.size or float(np.median(later_tokens)) < FEWEST_STREAMED:
-        if moments.output_tokens.size and float(np.median(moments.output_tokens)) > FEWEST_STREAMED:
-            return "all tokens of an answer came in one piece: the server or a proxy before it does not stream"
         return None
     by_prompt = IMPOSSIBLE_RATIO * float(np.median(later_tokens)) / prompt_tokens if prompt_tokens else BUFFERED_RATIO
     ratio = float(np.median(spent_ns)) / max(int(moments.first_ns.min()), 1)
@@ -146,7 +149,8 @@ def with_times(
     """
     # The shortest time to a first token is that of the shortest prompt.
     shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
-    reason = unstreamed or unstreamed_reason(moments, shortest)
+    guesses = generation.speculative or generation.drafted_tokens or generation.is_local
+    reason = unstreamed or unstreamed_reason(moments, shortest, LONGEST_STEP if guesses else 1)
     described = msgspec.structs.replace(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
@@ -259,9 +263,8 @@ def bandwidths_mb_per_s(generation: Generation, *, overlap: bool) -> tuple[float
     if rate is None or model.weights_mb is None or overlap or step_tokens is None:
         return None, None
     steps_per_s = rate / step_tokens
-    before = generation.depth_tokens if generation.depth_tokens is not None else generation.prompt_tokens
+    before = generation.depth_tokens if generation.depth_tokens is not None else generation.mean_prompt_tokens
     if before is None or model.kv_token_bytes is None:
         return steps_per_s * model.weights_mb, None
-    mean_tokens = generation.output_lengths.mean_tokens if generation.output_lengths else generation.output_tokens
-    cache_mb = (before + mean_tokens / 2) * model.kv_token_bytes / 1e6
+    cache_mb = (before + generation.mean_output_tokens / 2) * model.kv_token_bytes / 1e6
     return steps_per_s * model.weights_mb, steps_per_s * (model.weights_mb + cache_mb)

@@ -186,3 +186,21 @@ def test_a_server_on_another_machine_has_no_energy_here():
             assert (served_elsewhere(make_generation(is_local=False), runtime) is None) == is_seen
             assert served_elsewhere(make_generation(), runtime) is None
             assert served_elsewhere(None, runtime) is None
+
+
+def test_an_answer_in_one_piece_has_no_energies_apart():
+    """Its first moment is none of a token; of the whole request the energy by its tokens stays."""
+    held_back = replace(windows(), unstreamed_reason="the server does not stream")
+    tokens, _ = generation_energy(energy(), [trace()], held_back, run())
+    assert (tokens.prefill_token, tokens.decode_token) == (None, None)
+    assert tokens.prefill_reason == tokens.decode_reason == "the server does not stream"
+    assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
+
+
+def test_the_energy_of_decoding_is_by_the_tokens_that_came_in_it():
+    """Of 31 tokens 16 came with the first moment: 15 share the 18,000 mJ of the rest; who decoded nothing has no window."""
+    tokens, _ = generation_energy(energy(), [trace()], replace(windows(), decoded_tokens=np.full(QUERIES, 15)), run())
+    assert tokens.decode_token.gross_mj == pytest.approx(1200.0, rel=0.02)
+    at_once = replace(windows(prefill_s=WHOLE_S), decoded_tokens=np.zeros(QUERIES, np.int64))
+    tokens, _ = generation_energy(energy(), [trace()], at_once, run())
+    assert (tokens.decode_token, tokens.decode_reason) == (None, "queries of one token decode nothing")

@@ -19,7 +19,7 @@ from edgemeter.agent.engine import generating, generation_queries
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
-from edgemeter.agent.generators import AnswerError, Limits
+from edgemeter.agent.generators import AnswerError, Generated, Limits
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server, llama_server
@@ -198,3 +198,33 @@ def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_pat
     assert (record.load.samples, record.load.target_per_s, record.load.unserved) == (24, 20.0, 0)
     assert (record.generation.cached_tokens, record.generation.ended_early, record.output_check.differing) == (0, 0, 0)
     assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
+
+
+def test_a_wait_that_the_server_asked_for_is_a_pause(tmp_path, one_by_one):
+    """It counts towards neither the time that was asked for nor the energy of the others."""
+    answer, contents = one_by_one.routes["/completion"], []
+
+    def refuse(content):
+        contents.append(content)
+        return Reply({"error": "busy"}, status=429, headers={"Retry-After": "0.3"}) if len(contents) == 8 else answer(content)
+
+    one_by_one.routes["/completion"] = refuse
+    _, run = measured(tmp_path, one_by_one, scenario="single_stream", rate_per_s=None, queries=4, seconds=0.5)
+    assert run.generation.failures == {"http 429": 1}
+    assert (run.load.pauses, round(run.load.paused_ms, -2)) == (1, 300.0)
+    assert (run.timed.end_ns - run.timed.start_ns) / 1e6 >= 500 + run.load.paused_ms
+
+
+def test_a_few_answers_in_one_piece_are_failures_and_most_of_them_no_stream():
+    """An answer that a proxy held back is in no statistic of the others."""
+
+    def answered(number, reason):
+        answer = Generated((), "text", "length", 8, 4, 0, unstreamed=reason)
+        return generation_queries.TimedRequest(number, number * 10, number * 10, (2, 3, 4, 5), answer)
+
+    few = generation_queries.TimedGeneration([answered(number, "in one piece" if number == 2 else None) for number in range(5)], 0)
+    parted = generation_queries.without_unstreamed(few)
+    assert [query.number for query in parted.queries] == [0, 1, 3, 4]
+    assert [(failure.number, failure.kind, failure.end_ns) for failure in parted.failures] == [(2, "in one piece", 25)]
+    most = generation_queries.TimedGeneration([answered(number, None if number == 2 else "in one piece") for number in range(5)], 0)
+    assert generation_queries.without_unstreamed(most) is most

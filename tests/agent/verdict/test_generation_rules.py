@@ -76,6 +76,7 @@ def test_a_rule_is_violated_by_one_run_and_just_not_by_another():
         ("cached-prompt", {"cached_tokens": 2}, {"cached_tokens": 1}),
         ("cached-prompt", {"cached_tokens": 22, "template_tokens": 20}, {"cached_tokens": 21, "template_tokens": 20}),
         ("failed-answers", {"failed_queries": 3, "failures": {"http 429": 3}}, {"failed_queries": 2}),
+        ("failed-answers", {"failed_queries": 3, "failures": {"no token": 3}}, {"failed_queries": 0}),
         ("unstreamed", {"streaming_reason": "it came in one piece", "ttft": None}, {}),
         ("early-ends", {"ended_early": 1, "ends_at": "end_of_text", "output_lengths": LENGTHS}, {"ended_early": 0}),
         ("cache-unknown", {"cached_tokens": None}, {"cached_tokens": 0}),

@@ -1,10 +1,11 @@
 import msgspec
 
+from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.judgement import SmallestDifferences, why_not_compared
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run
-from tests.fixtures.record_factory import make_accuracy, make_energy
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -181,3 +182,20 @@ def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_inter
     )
     assert (apart.ratios.intervals.get("accuracy"), apart.judgements["accuracy"].outcome) == (None, "not judged")
     assert apart.judgements["accuracy"].words == "not judged: no part of the images moves the difference, AP 1.000 against 0.000, +1.000"
+
+
+def test_whole_queries_of_other_answers_are_not_compared():
+    """39 tokens against 61: neither latency nor energy of a query, with the reason; what counts by the token stays."""
+    both = []
+    for index, factor in enumerate(NOISE):
+        at = {"started_at_ns": 1_760_000_000 * 10**9 + index * DAY_NS}
+        for make, mean_tokens in ((make_run, 39.2), (make_reference, 61.3)):
+            lengths = TokenLengths(min_tokens=3, p50_tokens=mean_tokens, mean_tokens=mean_tokens, max_tokens=64)
+            generation = make_generation(output_tokens=64, ends_at="end_of_text", output_lengths=lengths)
+            both.append(make(p50_ms=2.0 * factor, generation=generation, task="generation", ap=None, **at))
+    (row,) = [row for row in compare_runs(*both).rows if not row.is_reference]
+    assert "latency" not in row.ratios.values
+    assert "tpot" in row.ratios.values
+    assert why_not_compared("latency", row.case, row.reference) == (
+        "answers of 39.2 against 61.3 tokens on average are other work: compare figures per token"
+    )

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.cli.datacenter import datacenter
 from edgemeter.collector.datacenter.workload import TokenWorkload, differences
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
@@ -224,3 +225,11 @@ def test_the_page_explains_every_field_by_the_token(run):
     fields = {name for name in re.findall(r'"(\w+)":', printed) if name.endswith("_per_output_token")}
     ((suffix, rows),) = re.findall(r"^field of `--json`, `\.\.\.(_\w+)` \| .*\n--- .*\n((?:`.*\n)+)", page, re.MULTILINE)
     assert fields == {f"{name}{suffix}" for row in rows.splitlines() for name in re.findall(r"`(\w+)`", row.partition(" | ")[0])}
+
+
+def test_answers_that_ended_early_have_their_mean_length(run):
+    """2.5 tokens on average are 2.5, not 2: 22,000 mJ are 8,800 mJ a token."""
+    lengths = TokenLengths(min_tokens=1, p50_tokens=2.5, mean_tokens=2.5, max_tokens=4)
+    answers = {"output_lengths": lengths, "ends_at": "end_of_text"}
+    printed = json.loads(run([*edge_runs(**answers), *server_runs(**answers)], "--json"))
+    assert printed["edge_request_gross_mj_per_output_token"]["value"] == pytest.approx(8800.0)

@@ -140,3 +140,11 @@ def test_a_token_reads_the_weights_and_what_is_in_the_cache():
     assert bandwidths_mb_per_s(msgspec.structs.replace(guessed, step_tokens=4.0), overlap=False)[0] == pytest.approx(500.0)
     window = msgspec.structs.replace(deep, model=LanguageModel(weights_mb=100.0))
     assert bandwidths_mb_per_s(window, overlap=False) == (2000.0, None)
+
+
+def test_three_tokens_at_once_are_no_stream_unless_they_were_guessed():
+    """A step of speculation gives several at one moment, and a server without it one."""
+    at_once = moments(*[[500_000_000] * 3] * 4)
+    assert "in one piece" in unstreamed_reason(at_once, 8)
+    assert unstreamed_reason(at_once, 8, step_tokens=8) is None
+    assert unstreamed_reason(moments(*[[500_000_000]] * 4), 8) is None
