@@ -5,14 +5,11 @@ of another; without it every turn is processed from its beginning.
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
-
-import numpy as np
+from typing import Any, Protocol, TypeVar
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record_generation import TurnFigures
 from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.file_prompts import PromptEncoder
 from edgemeter.agent.engine.prompts.prompt_file import PromptFile
@@ -105,7 +102,7 @@ def scripts_of(file: PromptFile, turns: int) -> list[list[ChatMessage]]:
 class Conversations(Prompts):
     """Turns of one conversation after the other, `turns` queries each; those of the warm-up are conversations of their own."""
 
-    dialogue: Dialogue
+    dialogue: Dialogue[Any]
     turns: int
     keeps_prefix: bool
     _run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -135,26 +132,3 @@ class Conversations(Prompts):
     def answered(self, number: int, answer: Generated) -> None:
         """Keep the first answer to a turn: the next one follows it."""
         self._answers.setdefault(number, answer)
-
-
-def figures_by_turn(turns: int, answers: Iterable[tuple[int, int, float | None, Generated]]) -> tuple[TurnFigures, ...]:
-    """Return the figures of each turn from queries: number, ns to the first token, ns per further token, answer."""
-    by_turn: list[list[tuple[int, float | None, Generated]]] = [[] for _ in range(turns)]
-    for number, first_ns, tpot_ns, answer in answers:
-        by_turn[number % turns].append((first_ns, tpot_ns, answer))
-
-    def mean(values: Sequence[int | None]) -> float | None:
-        return None if None in values else float(np.mean([value for value in values if value is not None]))
-
-    return tuple(
-        TurnFigures(
-            turn=turn,
-            queries=len(queries),
-            prompt_tokens=mean([answer.prompt_tokens for *_, answer in queries]),
-            cached_tokens=mean([answer.cached_tokens for *_, answer in queries]),
-            ttft_p50_ms=float(np.median([first_ns for first_ns, *_ in queries])) / 1e6,
-            tpot_p50_ms=float(np.median(steps)) / 1e6 if (steps := [tpot for _, tpot, _ in queries if tpot is not None]) else None,
-        )
-        for turn, queries in enumerate(by_turn, 1)
-        if queries
-    )
