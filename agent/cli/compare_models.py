@@ -61,6 +61,10 @@ MOST_MODELS = 26  # They are called A to Z.
 @click.option(
     "--kv-type", "kv_types", type=CommaSeparated(click.STRING), help="Measure each .gguf model with each of these caches: f16,q8_0,q4_0."
 )
+@click.option(
+    "--draft-model", "draft_models", type=CommaSeparated(click.STRING), metavar="FILE[,FILE]",
+    help="Measure each .gguf model with each of these drafts: none,DRAFT.gguf.",
+)  # fmt: skip
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
 @power_option
 @save_option
@@ -87,15 +91,27 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
 
 def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> list[Case]:
     """Return the cases of models (paths, names, or suites of one case); raises ConfigError if a model or an option is wrong."""
-    if not 2 <= len(models) * len(options.get("kv_types") or "1") <= MOST_MODELS:
-        raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
     if results := [path for path in models if _is_result(path)]:
         raise ConfigError(
             f"{str(results[0])!r} is not a model: compare models with models, or results with results (`edgemeter run --output`)"
         )
-    settings = options.get("options") or {}
-    caches = [settings | {"kv_type": kv_type} for kv_type in options.get("kv_types") or ()] or [settings]
-    return [run_session.single_case(path, {**options, "options": cache}) for path in models for cache in caches]
+    variants = _variants(options)
+    if not 2 <= len(models) * len(variants) <= MOST_MODELS:
+        raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
+    return [run_session.single_case(path, {**options, "options": variant}) for path in models for variant in variants]
+
+
+def _variants(options: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the options of the runtime that each model is measured with: every cache with every draft."""
+    variants: list[dict[str, str]] = [options.get("options") or {}]
+    for name, values in (("kv_type", options.get("kv_types")), ("draft_model", options.get("draft_models"))):
+        if values:
+            variants = [
+                {key: value for key, value in variant.items() if key != name} | ({} if value == "none" else {name: value})
+                for variant in variants
+                for value in values
+            ]
+    return variants
 
 
 def check_cases(cases: Sequence[Case], options: Mapping[str, Any]) -> Mapping[int, EdgemeterError]:

@@ -18,6 +18,7 @@ from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
+from edgemeter.agent.contract.token_moments import tokens_after_first
 from edgemeter.agent.energy import budget, query_energy
 from edgemeter.agent.energy.curve import curve_of
 from edgemeter.agent.energy.queries import Times
@@ -63,16 +64,9 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         raw["output_tokens"],
         overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
         decodes_from_start=generation.decodes_from_start,
-        decoded_tokens=_after_first(raw["token"], raw["output_tokens"]) if "token" in raw else None,
+        decoded_tokens=tokens_after_first(raw["token"], raw["output_tokens"]) if "token" in raw else None,
         unstreamed_reason=generation.streaming_reason,
     )
-
-
-def _after_first(token_ns: Times, output_tokens: Times) -> Times:
-    """Return how many tokens of each query came later than its first."""
-    begins = np.cumsum(output_tokens) - output_tokens
-    is_later = token_ns > np.repeat(token_ns[begins], output_tokens)
-    return np.add.reduceat(is_later.astype(np.int64), begins)
 
 
 def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str | None:

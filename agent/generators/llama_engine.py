@@ -257,10 +257,11 @@ class LlamaCpp:
     def prepare(self, tokens: Sequence[int]) -> Callable[[], None]:
         """Clear the cache, and return what processes the tokens."""
         self._clear()
-        _, parts = self._parts(tokens)
+        # The tokens have to outlive their batches.
+        array_and_parts = self._parts(tokens)
 
         def process() -> None:
-            for part in parts:
+            for part in array_and_parts[1]:
                 self._decode(part)
             self._logits_of(-1)
 

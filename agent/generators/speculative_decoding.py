@@ -1,7 +1,6 @@
 """Speculative decoding, greedy: a draft model guesses a few tokens, and the model keeps those that it would have chosen itself.
 
-The model checks all guesses in one step.
-The tokens are those of the model without a draft, as long as it computes a batch as it does single tokens.
+The model checks all guesses in one step. The tokens are those without a draft, as long as it computes a batch as it does single tokens.
 Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding; of its sampling the greedy case.
 """
 
@@ -51,8 +50,9 @@ class Speculation:
             if guesses:
                 draft_position = begin + min(right, len(guesses) - 1)
                 self.draft.forget(draft_position)
-            self.drafted, self.accepted = self.drafted + len(guesses), self.accepted + right
-            stamp(self._extend(answer, choices[: right + 1]))
+            added = self._extend(answer, choices[: right + 1])
+            stamp(added)
+            self.drafted, self.accepted = self.drafted + len(guesses), self.accepted + min(right, added)
         return ended
 
     def _guess(self, unread: Sequence[int], count: int) -> list[int]:

@@ -363,6 +363,7 @@ def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters)
         doubts = [*turn_figures.text_doubts(pairs, names, scores), *doubts]
     else:
         differences.insert(1, _of_accuracy(tally, sides, side, matters.accuracy))
+    words = sentence(contender.name, first.name, differences, doubts)
     logs = [[math.log(value) for run in runs if (value := p50_ms(run))] for runs in zip(*pairs, strict=True)]
     return Contrast(
         name=contender.name,
@@ -376,7 +377,7 @@ def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters)
             mann_whitney_p=run_statistics.mann_whitney_p(*logs),
             hedges_g=run_statistics.hedges_g(*logs),
         ),
-        sentence=sentence(contender.name, first.name, differences, doubts),
+        sentence="; ".join(filter(None, (words, turn_figures.speculation_text(pairs[-1], judgements.get(TPOT))))),
     )
 
 

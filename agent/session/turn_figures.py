@@ -22,6 +22,7 @@ from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation, wh
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity
+from edgemeter.agent.session.pairs import PairJudgement
 
 # The figures of language models by what they are called in a comparison, in its order; the names are those of options.
 TTFT, TPOT, TOKEN_ENERGY, CORRECT_ENERGY = "ttft", "tpot", "energy-output-token", "energy-correct"
@@ -160,6 +161,18 @@ def _why_other_output(choice: str, first: Generation, other: Generation) -> str:
     if "estimated" in (first.counts, other.counts):
         return "a server does not state how many tokens it generated"
     return "" if choice == TPOT else why_other_answers(first, other)
+
+
+def speculation_text(pair: tuple[RunRecord, RunRecord], decode: PairJudgement | None) -> str:
+    """Return what a draft does to the decoding of the second where the first has none; empty where that is not what they differ in."""
+    first, other = pair[0].generation, pair[1].generation
+    if first is None or other is None or first.speculative or not other.drafted_tokens or other.accepted_tokens is None:
+        return ""
+    than = {"lower": "faster than", "higher": "slower than", "alike": "as fast as"}
+    outcome = than.get(decode.state if decode else "", "neither clearly faster nor slower than")
+    accepted = f"{other.accepted_tokens / other.drafted_tokens:.0%} of its guesses are accepted"
+    steps = f", {other.step_tokens:.3g} tokens a step" if other.step_tokens else ""
+    return f"with a draft ({accepted}{steps}) it decodes {outcome} without"
 
 
 def score_texts(cases: Sequence[Case], text: str | None) -> list[Perplexity | str]:

@@ -321,9 +321,10 @@ def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
     "tokens come one by one", "of tokens that come together only the mean time is known", "ask the server to stream token by token"
 )
 def _joined_tokens(_: RunFacts, generation: Generation) -> str | None:
-    if generation.stamped_tokens_max <= 1:
+    if generation.stamped_tokens_max <= 1 or generation.streaming_reason:
         return None
-    return f"up to {generation.stamped_tokens_max} tokens came together: there is no inter-token latency, TPOT is right"
+    together = f"up to {generation.stamped_tokens_max} tokens came together: there is no inter-token latency"
+    return f"{together}, and TPOT takes those of the first piece by its text" if generation.counts == "usage" else together
 
 
 def _of_generation(rule: Rule, facts: RunFacts) -> str | None:

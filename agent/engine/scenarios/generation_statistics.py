@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
 from edgemeter.agent.contract.record_generation import Generation, TokenLengths
+from edgemeter.agent.contract.token_moments import tokens_after_first
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.generators import LONGEST_STEP
@@ -71,10 +72,7 @@ class TokenMoments:
         """Return how many tokens of each query `decoding_ns` took: those after its first moment, at which several may have come."""
         if self.decodes_from_start:
             return self.output_tokens
-        begins = np.cumsum(self.output_tokens) - self.output_tokens
-        is_first = self.token_ns == np.repeat(self.token_ns[begins], self.output_tokens)
-        first_tokens: Times = np.add.reduceat(is_first.astype(np.int64), begins) if begins.size else begins
-        return self.output_tokens - first_tokens
+        return tokens_after_first(self.token_ns, self.output_tokens)
 
     def decoding_ns(self) -> Times:
         """Return the time from the first moment of each query to its last; at a depth from its start."""

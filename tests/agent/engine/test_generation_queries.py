@@ -226,5 +226,5 @@ def test_a_few_answers_in_one_piece_are_failures_and_most_of_them_no_stream():
     parted = generation_queries.without_unstreamed(few)
     assert [query.number for query in parted.queries] == [0, 1, 3, 4]
     assert [(failure.number, failure.kind, failure.end_ns) for failure in parted.failures] == [(2, "in one piece", 25)]
-    most = generation_queries.TimedGeneration([answered(number, None if number == 2 else "in one piece") for number in range(5)], 0)
-    assert generation_queries.without_unstreamed(most) is most
+    unstreamed = generation_queries.TimedGeneration([answered(number, None if number == 2 else "in one piece") for number in range(5)], 0)
+    assert generation_queries.without_unstreamed(unstreamed) is unstreamed

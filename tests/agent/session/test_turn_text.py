@@ -222,3 +222,16 @@ def test_of_three_quantisations_the_fastest_is_taken_that_keeps_the_perplexity(c
     assert "decodes 1.30 times as fast" in first
     assert comparison.pick.refused == {"C": "perplexity 11.00 is 1.10 times 10.00, above 1.05"}
     assert "C is out: perplexity 11.00" in out.getvalue()
+
+
+def test_a_draft_that_is_hardly_ever_right_is_slower_than_none(compare):
+    """The sentence states what was accepted, and what follows for decoding; a draft on both sides is no difference."""
+    draft = {"speculative": "draft", "drafted_tokens": 1000, "accepted_tokens": 30, "step_tokens": 1.03}
+    comparison = compare(lambda n: language_run(100.0, 10.0 + 0.01 * n), lambda n: language_run(100.0, 14.0 - 0.01 * n, **draft))
+    assert comparison.contrasts[0].sentence.endswith(
+        "with a draft (3% of its guesses are accepted, 1.03 tokens a step) it decodes slower than without"
+    )
+    comparison = compare(lambda n: language_run(100.0, 10.0 + 0.01 * n), lambda n: language_run(100.0, 5.0 - 0.01 * n, **draft))
+    assert "it decodes faster than without" in comparison.contrasts[0].sentence
+    comparison = compare(lambda n: language_run(100.0, 10.0 + 0.01 * n, **draft), lambda n: language_run(100.0, 5.0 - 0.01 * n, **draft))
+    assert "without" not in comparison.contrasts[0].sentence
