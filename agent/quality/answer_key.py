@@ -26,7 +26,7 @@ Rule = Literal["letter", "number", "squad"]
 
 @dataclass(frozen=True, slots=True)
 class AnswerKey:
-    """What is right: any of `answers`, none that an empty answer is; of a choice among `choices` its letter."""
+    """The right answer: any of `answers`, none that an empty answer is; of a choice among `choices` its letter."""
 
     answers: tuple[str, ...]
     choices: int = 0

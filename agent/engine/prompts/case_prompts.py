@@ -101,8 +101,10 @@ def prepare(case: Case, options: Options) -> CasePrompts:
         texts = [encoder.prompt(item.messages) for item in file.items]
         counts = [_tokens(generator, text, item.messages) for text, item in zip(texts, file.items, strict=True)]
     counted = [count for count in counts if count is not None]
-    needed = max(counted) + output_tokens if len(counted) == len(counts) else _room(file, output_tokens, loaded.trained_context_tokens)
-    return CasePrompts(case, needed, file, texts, encoder.has_template, loaded.import_ns)
+    context_tokens = (
+        max(counted) + output_tokens if len(counted) == len(counts) else _room(file, output_tokens, loaded.trained_context_tokens)
+    )
+    return CasePrompts(case, context_tokens, file, texts, encoder.has_template, loaded.import_ns)
 
 
 def _tokens(generator: Generator, text: Prompt, messages: Sequence[ChatMessage]) -> int | None:

@@ -20,7 +20,7 @@ State = TypeVar("State")
 
 
 class Dialogue(Protocol[State]):
-    """What conversations consist of; a state is all that was written before an answer."""
+    """The parts of conversations; a state is all that was written before an answer."""
 
     def turn(self, number: int, turn: int, before: tuple[State, Generated] | None) -> State:
         """Return the state at turn `turn` of a conversation, query `number`, after the turn before it and its answer."""

@@ -46,7 +46,7 @@ class _Turn(msgspec.Struct, frozen=True):
     role: str = msgspec.field(name="from")
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _PromptEntry(msgspec.Struct, frozen=True):
     """One object of a file, of whichever form."""
 
     prompt: str | None = None
@@ -110,31 +110,31 @@ def read_prompts(prompts: str, subset: int | None = None, seed: int = 0) -> Prom
     if not items:
         raise ConfigError(f"{str(path)!r} holds no prompt: give a file with at least one")
     if subset is not None and subset < len(items):
-        chosen = sorted(random.Random(seed).sample(range(len(items)), subset))  # noqa: S311 - a repeatable draw is wanted
-        items = [items[index] for index in chosen]
+        indices = sorted(random.Random(seed).sample(range(len(items)), subset))  # noqa: S311 - a repeatable draw is wanted
+        items = [items[index] for index in indices]
     return PromptFile(path.name, tuple(items), hashlib.sha256(msgspec.json.encode(items)).hexdigest(), hashlib.sha256(content).hexdigest())
 
 
-def _entries(path: Path, content: bytes) -> Sequence[_Entry]:
+def _entries(path: Path, content: bytes) -> Sequence[_PromptEntry]:
     """Return the objects of JSON Lines or of a JSON array; of another file its lines."""
     try:
         if path.suffix.lower() not in (".json", ".jsonl", ".ndjson"):
-            return [_Entry(prompt=line) for line in content.decode().splitlines() if line.strip()]
+            return [_PromptEntry(prompt=line) for line in content.decode().splitlines() if line.strip()]
         if content.lstrip().startswith(b"["):
-            return msgspec.json.decode(content, type=tuple[_Entry, ...])
+            return msgspec.json.decode(content, type=tuple[_PromptEntry, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the prompts in {str(path)!r}: {error}") from error
     return [_entry(path, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
 
 
-def _entry(path: Path, number: int, line: bytes) -> _Entry:
+def _entry(path: Path, number: int, line: bytes) -> _PromptEntry:
     try:
-        return msgspec.json.decode(line, type=_Entry)
+        return msgspec.json.decode(line, type=_PromptEntry)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the prompts in {str(path)!r}, line {number}: {error}") from error
 
 
-def _item(path: Path, number: int, entry: _Entry) -> PromptItem:
+def _item(path: Path, number: int, entry: _PromptEntry) -> PromptItem:
     name = str(number if entry.id is None else entry.id)
     where = f"{str(path)!r}: prompt {name!r}"
     messages = _messages(entry, where)
@@ -147,7 +147,7 @@ def _item(path: Path, number: int, entry: _Entry) -> PromptItem:
     return PromptItem(name, request, tuple(messages[index].text for index in users), key)
 
 
-def _messages(entry: _Entry, where: str) -> list[ChatMessage]:
+def _messages(entry: _PromptEntry, where: str) -> list[ChatMessage]:
     written = [(message.role, message.content) for message in entry.messages] or [(turn.role, turn.value) for turn in entry.conversations]
     if entry.prompt is not None:
         written = [("user", entry.prompt)]
@@ -156,7 +156,7 @@ def _messages(entry: _Entry, where: str) -> list[ChatMessage]:
     return [ChatMessage(_ROLES[role], text) for role, text in written]
 
 
-def _key(entry: _Entry, where: str) -> tuple[AnswerKey | None, str]:
+def _key(entry: _PromptEntry, where: str) -> tuple[AnswerKey | None, str]:
     """Return what is right, and the choices as they are added to the prompt."""
     if not entry.choices:
         answers = entry.answers if entry.answer is None else (str(entry.answer),)

@@ -78,14 +78,14 @@ def read_trace(path: Path) -> Trace:
         except (KeyError, TypeError, ValueError) as error:
             forms = "; ".join(f"{time}, {inputs}, {outputs}" for time, _, inputs, outputs in _FORMS)
             raise ConfigError(f"{str(path)!r}, line {number} is no request ({error}): its columns have to be one of {forms}") from error
-    kept = sorted(
+    with_tokens = sorted(
         (request for request in requests if request.input_tokens and request.output_tokens), key=lambda request: request.offset_ns
     )
-    if not kept:
+    if not with_tokens:
         raise ConfigError(f"{str(path)!r} holds no request with tokens: give a trace with at least one")
-    begin_ns = kept[0].offset_ns
-    shifted = tuple(replace(request, offset_ns=request.offset_ns - begin_ns) for request in kept)
-    return Trace(path.name, sha256_of(path), shifted, len(requests) - len(kept))
+    begin_ns = with_tokens[0].offset_ns
+    shifted = tuple(replace(request, offset_ns=request.offset_ns - begin_ns) for request in with_tokens)
+    return Trace(path.name, sha256_of(path), shifted, len(requests) - len(with_tokens))
 
 
 def _json_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

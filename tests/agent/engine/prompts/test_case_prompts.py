@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -14,14 +13,13 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
-from edgemeter.agent.engine import generating
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.generators.server import ServerGenerator
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import LanguageServer, Reply
+from tests.fixtures.real_prompts import measure_prompts, prompts_case, write_prompts
 from tests.fixtures.record_factory import make_energy
-from tests.fixtures.run_jobs import one_case, run_job
 
 PREFILL_MS_PER_TOKEN = 0.05
 LENGTHS = (10, 20, 40, 90)
@@ -35,28 +33,9 @@ def replayed(folder, **changes):
     return path
 
 
-def written(folder, *entries):
-    """Write JSON Lines and return their path."""
-    path = folder / "prompts.jsonl"
-    path.write_text("\n".join(map(json.dumps, entries)))
-    return str(path)
-
-
-def case_of(model, **settings):
-    """Return a short case of real prompts."""
-    case = one_case(**{"model": str(model), "mode": "rapid", "output_tokens": 6} | settings)
-    return msgspec.structs.replace(case, warm_up_seconds=0.0, seconds=0.0, repeats=1)
-
-
-def measured(model, **settings):
-    """Measure a case in this process."""
-    now = time.monotonic_ns()
-    return generating.measure_generation(run_job(case_of(model, **settings), spawned_ns=now), now, lambda _: None)
-
-
 def recorded(model, **settings):
     """Return the record of a case, measured in a process of its own."""
-    suite = Suite("s", (case_of(model, **settings),))
+    suite = Suite("s", (prompts_case(model, **settings),))
     (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
     assert isinstance(record, RunRecord), record
     return record
@@ -64,7 +43,7 @@ def recorded(model, **settings):
 
 def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
     """The rate of the prefill is all tokens by all time: not as if each prompt were the longest; so it is recomputed from the record."""
-    record = recorded(replayed(tmp_path), prompts=written(tmp_path, *({"prompt": "x" * length} for length in LENGTHS)), queries=4)
+    record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *({"prompt": "x" * length} for length in LENGTHS)), queries=4)
     generation = record.generation
     assert generation.prompt_tokens == 90
     lengths = generation.prompt_lengths
@@ -77,15 +56,15 @@ def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
 
 def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
     """Name, hash, number, and that no template was there to apply; with other right answers it is other data."""
-    prompts = written(tmp_path, {"prompt": "A secret question", "answer": "4711"}, {"prompt": "Another", "answer": "x"})
-    run = measured(replayed(tmp_path), prompts=prompts)
+    prompts = write_prompts(tmp_path, {"prompt": "A secret question", "answer": "4711"}, {"prompt": "Another", "answer": "x"})
+    run = measure_prompts(replayed(tmp_path), prompts=prompts)
     assert (run.generation.prompts, run.generation.chat_template, run.generation.prompts_salt) == ("prompts.jsonl", False, None)
     assert run.generation.prompts_sha256 == hashlib.sha256(Path(prompts).read_bytes()).hexdigest()
     assert run.dataset.name == "2 prompts of prompts.jsonl, no template, 6 tokens, to the end of text"
     assert (run.dataset.images, run.dataset.annotated) == (2, True)
     assert b"secret" not in msgspec.json.encode(run)
-    other = written(tmp_path, {"answer": "4711", "prompt": "A secret question"}, {"prompt": "Another", "answer": "y"})
-    assert measured(replayed(tmp_path), prompts=other).dataset.sha256 != run.dataset.sha256
+    other = write_prompts(tmp_path, {"answer": "4711", "prompt": "A secret question"}, {"prompt": "Another", "answer": "y"})
+    assert measure_prompts(replayed(tmp_path), prompts=other).dataset.sha256 != run.dataset.sha256
 
 
 def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
@@ -96,7 +75,7 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
         tokens = [(sum(prompt.encode()) + index) % 256 for index in range(6)]
         answer = "".join(chr(32 + token % 95) for token in tokens)
         entries.append({"prompt": prompt, "answer": "z" + answer.strip() + "z" if number % 2 else answer})
-    run = measured(replayed(tmp_path), prompts=written(tmp_path, *entries))
+    run = measure_prompts(replayed(tmp_path), prompts=write_prompts(tmp_path, *entries))
     assert run.latency.count == 40
     accuracy = run.accuracy
     assert (accuracy.metric, accuracy.value, accuracy.images) == ("exact_match", 0.5, 40)
@@ -106,7 +85,9 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
 
 def test_prompts_without_right_answers_have_no_score(tmp_path):
     """And the record has the reason."""
-    run = measured(replayed(tmp_path), prompts=written(tmp_path, {"prompt": "One", "answer": "1"}, {"prompt": "Two"}), queries=2)
+    run = measure_prompts(
+        replayed(tmp_path), prompts=write_prompts(tmp_path, {"prompt": "One", "answer": "1"}, {"prompt": "Two"}), queries=2
+    )
     assert run.accuracy is None
     assert run.accuracy_reason == "not every prompt of prompts.jsonl states its right answer: there is nothing to score"
 
@@ -116,7 +97,7 @@ def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
     prompt = "Which?"
     answer = "".join(chr(32 + (sum(prompt.encode()) + index) % 256 % 95) for index in range(6))
     entries = [{"prompt": prompt, "answer": right} for right in (answer, answer, answer, "wrong")]
-    record = recorded(replayed(tmp_path), prompts=written(tmp_path, *entries))
+    record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *entries))
     assert record.accuracy.value == 0.75
     figure = next(entry for entry in FIGURES if entry.choice == "energy-correct")
     assert figure.value(record) is None
@@ -125,7 +106,9 @@ def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
 
 def test_an_answer_that_ends_early_is_normal(tmp_path):
     """Of real prompts no rule objects to it."""
-    record = recorded(replayed(tmp_path, end_after_tokens=3), prompts=written(tmp_path, {"prompt": "One"}, {"prompt": "Two"}), queries=11)
+    record = recorded(
+        replayed(tmp_path, end_after_tokens=3), prompts=write_prompts(tmp_path, {"prompt": "One"}, {"prompt": "Two"}), queries=11
+    )
     assert record.generation.ended_early == 11
     assert record.generation.ends_at == "end_of_text"
     assert not {"short-output", "early-ends"} & set(record.verdict.rules)
@@ -135,7 +118,7 @@ def test_an_answer_that_ends_early_is_normal(tmp_path):
 def test_what_does_not_go_with_prompts_is_refused(tmp_path, setting):
     """Their lengths are their own, and their answers are not kept."""
     with pytest.raises(ConfigError, match=next(iter(setting))):
-        case_of(replayed(tmp_path), prompts=written(tmp_path, {"prompt": "One"}), **setting)
+        prompts_case(replayed(tmp_path), prompts=write_prompts(tmp_path, {"prompt": "One"}), **setting)
 
 
 def text_server():
@@ -173,11 +156,11 @@ def test_the_record_states_the_texts_that_a_server_was_sent(tmp_path):
     sent = []
     for _ in range(2):
         server.asked.clear()
-        run = measured(model, prompt_tokens=12, queries=3, output_tokens=4)
+        run = measure_prompts(model, prompt_tokens=12, queries=3, output_tokens=4)
         with closing(ServerGenerator()) as generator:
-            made = SyntheticPrompts(generator.load(model, Options(), 16), 12, 0, run.generation.prompts_salt)
+            synthetic = SyntheticPrompts(generator.load(model, Options(), 16), 12, 0, run.generation.prompts_salt)
         prompts = [content["prompt"] for content in server.contents("/api/generate")]
-        assert {made.of(number) for number in range(3)} <= set(prompts)
+        assert {synthetic.of(number) for number in range(3)} <= set(prompts)
         assert "salted" in run.dataset.name
         sent.append(set(prompts[2:]))
     server.close()
@@ -189,7 +172,7 @@ def test_a_server_of_chats_gets_messages_and_is_scored(tmp_path):
     server, model = text_server(), tmp_path / "m.server"
     model.write_text(f'url = "{server.url}"\nserver = "ollama"\n')
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "The capital of France?"}]
-    run = measured(model, prompts=written(tmp_path, {"messages": messages, "answer": "Paris"}), queries=3)
+    run = measure_prompts(model, prompts=write_prompts(tmp_path, {"messages": messages, "answer": "Paris"}), queries=3)
     chats = server.contents("/api/chat")
     server.close()
     assert run.accuracy.value == 1.0

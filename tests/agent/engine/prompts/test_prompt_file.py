@@ -61,8 +61,7 @@ def test_right_answers_are_texts_numbers_or_choices(tmp_path):
         )
     )
     assert [item.key for item in file.items] == [AnswerKey(("42",)), AnswerKey(("a", "b")), AnswerKey(("B",), 2), AnswerKey(("A",), 2)]
-    asked = file.items[2].messages[0].text
-    assert asked == "Which is a city?\n\nA. Seine\nB. Paris\n\nAnswer with the letter of the right choice."
+    assert file.items[2].messages[0].text == "Which is a city?\n\nA. Seine\nB. Paris\n\nAnswer with the letter of the right choice."
     assert file.has_answers
 
 
@@ -76,18 +75,20 @@ def test_squads_questions_have_their_passages(tmp_path):
     ]
     path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "Paris is it.", "qas": questions}]}]}))
     file = read_prompts(str(path))
-    assert [item.messages[0].text for item in file.items] == [f"Paris is it.\n\nQuestion: {asked}\nAnswer:" for asked in ("Where?", "Who?")]
+    assert [item.messages[0].text for item in file.items] == [
+        f"Paris is it.\n\nQuestion: {question}\nAnswer:" for question in ("Where?", "Who?")
+    ]
     assert [item.key for item in file.items] == [AnswerKey(("Paris", "in Paris")), AnswerKey(())]
 
 
 def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
     """The same draw everywhere; a subset asks other questions than all."""
     path = written(tmp_path, *({"prompt": f"Number {number}"} for number in range(50)))
-    every, some = read_prompts(path), read_prompts(path, 10, 3)
-    assert [item.name for item in some.items] == [item.name for item in read_prompts(path, 10, 3).items]
-    assert len({item.name for item in some.items}) == 10
-    assert some.sha256 != every.sha256
-    assert some.file_sha256 == every.file_sha256
+    file, subset = read_prompts(path), read_prompts(path, 10, 3)
+    assert [item.name for item in subset.items] == [item.name for item in read_prompts(path, 10, 3).items]
+    assert len({item.name for item in subset.items}) == 10
+    assert subset.sha256 != file.sha256
+    assert subset.file_sha256 == file.file_sha256
 
 
 def test_shipped_questions_have_a_name():
