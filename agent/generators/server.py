@@ -69,6 +69,8 @@ _WORDS = (
 _EVICTION = "Another text, which shares no beginning with any other."
 _OTHER = "Yet one text, which begins like none before it."
 _SHORT = Limits(4)
+_CHATML = "<|im_start|>"
+_IGNORING_END = ("ignore_eos", "min_tokens")
 
 
 class ServerGenerator:
@@ -115,6 +117,9 @@ class ServerGenerator:
         takes_tokens = facts.dialect.takes_tokens
         first = self._tokens("", special=True) or [] if takes_tokens else []
         words = self._tokens(_WORDS, special=False) or [] if takes_tokens else []
+        # llama-server states this template of a model without one, whose vocabulary has no such token.
+        if facts.chat_template and _CHATML in facts.chat_template and takes_tokens and len(self._tokens(_CHATML, special=False) or [0]) > 1:
+            facts = replace(facts, chat_template=None)
         probe = self._probe(context_tokens)
         # Some servers end a connection behind an answer: opens it again.
         self._ping()
@@ -310,7 +315,11 @@ def _content(line: bytes) -> bytes:
 
 
 def _with_extra(content: Mapping[str, Any], extra: Mapping[str, Any], limits: Limits) -> Mapping[str, Any]:
-    """Return a request with the file's further fields; of one that is a number of tokens `true` stands for those asked for."""
+    """Return a request with the file's further fields; of one that is a number of tokens `true` stands for those asked for.
+
+    Where an answer ends with the text, those that keep it from ending are left out.
+    """
+    extra = {key: value for key, value in extra.items() if limits.ignore_end or key not in _IGNORING_END}
     further = {key: limits.output_tokens if value is True and key.endswith("_tokens") else value for key, value in extra.items()}
     dropped = {"max_tokens"} if "max_completion_tokens" in extra else set()
     return {**{key: value for key, value in content.items() if key not in dropped}, **further}
