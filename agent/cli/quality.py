@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,26 +31,21 @@ if TYPE_CHECKING:
 @click.option("--choices", type=PATH, help='JSON Lines for multiple choice: {"id", "prompt", "choices": [...], "answer": index}.')
 @click.option("--questions", type=PATH, help='JSON Lines for exact match and F1: {"id", "prompt", "answers": [...]}.')
 @click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
+@click.option("--limit", type=click.IntRange(2), help="Score the first N items of each file, and chunks of the text. Default: all.")
 @click.option("--runtime", help="Generator: llama, genai, server. Default: by the file's name.")
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads of the generator.")
 @quiet_option
 @format_option('Print {"files": [{"file": ..., "quality": {...}}], "gate": {...} or null}.')
 def quality(
-    model: Path,
-    source: Path | None,
-    text: Path | None,
-    choices: Path | None,
-    questions: Path | None,
-    context_tokens: int,
-    runtime: str | None,
-    threads: int,
-    *,
-    form: Format | None,
+    model: Path, source: Path | None, runtime: str | None, threads: int, *, form: Format | None, limit: int | None, **files: Any
 ) -> None:
     """Score a language model: perplexity, multiple choice, short answers.
 
     Perplexity is by the rule of llama-perplexity, multiple choice as lm-evaluation-harness scores it, exact match and F1 with SQuAD's
     normalisation. With --unquantised a perplexity above 1.05 times the source's, or an accuracy below 0.9 times, fails the gate.
+
+    Of servers vLLM tells all that is needed, others with OpenAI's interface the likelihoods of choices where they can echo a prompt; every
+    one answers --questions.
 
     Exit status: 0 scored, 1 failed or the gate is not passed, 2 wrong option or file.
 
@@ -60,7 +55,7 @@ def quality(
     from edgemeter.agent.quality.gate import quality_gate
     from edgemeter.agent.quality.scoring import read_material, score_file
 
-    material = read_material(text, choices, questions, context_tokens)
+    material = read_material(**files, limit=limit)
     qualities = {}
     model, source = model_path(model), source and model_path(source)
     for path in (model, source):
@@ -68,9 +63,9 @@ def quality(
             note(f"scoring {path.name}")
             qualities[path] = score_file(path, runtime or runtime_for(path), threads, material)
     gate = quality_gate(qualities[model], qualities[source]) if source is not None else None
-    files = [{"file": str(path), "quality": scored} for path, scored in qualities.items()]
-    if not print_data(form, {"files": files, "gate": gate}, rows="files"):
-        console_for(form).print(_table(qualities))
+    scores = [{"file": str(path), "quality": scored} for path, scored in qualities.items()]
+    if not print_data(form, {"files": scores, "gate": gate}, rows="files"):
+        console_for(form).print(_table(qualities, limit))
         for check in gate.checks if gate else ():
             click.echo(check.sentence())
         if gate:
@@ -79,10 +74,11 @@ def quality(
         sys.exit(FAILED)
 
 
-def _table(qualities: "dict[Path, Quality]") -> "Table":
+def _table(qualities: "dict[Path, Quality]", limit: int | None) -> "Table":
     figures = ("perplexity", "bits/byte", "acc", "acc_norm", "exact match", "F1")
     table = plain_table("file", *figures, right=figures)
-    table.caption, table.caption_justify = "±: one standard error, tokens and questions taken as independent", "left"
+    first = "" if limit is None else f"; the first {limit} items or chunks only"
+    table.caption, table.caption_justify = f"±: one standard error, tokens and questions taken as independent{first}", "left"
     for path, scores in qualities.items():
         likely, choices, answered = scores.perplexity, scores.choices, scores.answers
         table.add_row(

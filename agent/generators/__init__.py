@@ -282,6 +282,30 @@ class LikelihoodGenerator(Protocol):
         """
 
 
+@runtime_checkable
+class PrefixGenerator(Protocol):
+    """A likelihood generator that processes what several texts begin with only once."""
+
+    def likelihoods_behind(self, context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[NDArray[np.float64]]:
+        """Return ln p of each token of each continuation behind the same context, float64 [n]; every cache is dropped before.
+
+        Raises:
+            ConfigError: a sequence exceeds the context.
+        """
+
+
+@runtime_checkable
+class TextScoringGenerator(Protocol):
+    """A generator that tells how likely a text is without telling its tokens."""
+
+    def text_likelihoods(self, context: str, continuations: Sequence[str]) -> list[float]:
+        """Return ln p of each continuation behind the context.
+
+        Raises:
+            UnavailableError: what is needed for that is not told.
+        """
+
+
 def names() -> list[str]:
     """Return the names of all known generators, ours first."""
     return plugin_names(GENERATORS, ENTRY_POINTS)

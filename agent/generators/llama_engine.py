@@ -423,6 +423,27 @@ class LlamaCpp:
         # The last token is only scored.
         check_tokens([*tokens[1:]], Limits(1), loaded.context_tokens + 1, self._vocabulary)
         self._clear()
+        return self._next_likelihoods(tokens)
+
+    def likelihoods_behind(self, context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[NDArray[np.float64]]:
+        """Process the context once, and drop behind it what the last continuation left; see `PrefixGenerator`."""
+        longest = max(continuations, key=len)
+        check_tokens([*context, *longest[1:]], Limits(1), self._open_model().context_tokens + 1, self._vocabulary)
+        self._clear()
+        _, parts = self._parts(context)
+        for part in parts:
+            self._decode(part)
+        after_context = self._logits_of(-1).copy()[None]
+        memory, likely = self._api.llama_get_memory(self._context), []
+        for continuation in continuations:
+            if not self._api.llama_memory_seq_rm(memory, 0, len(context), -1):
+                return [self.likelihoods([*context, *text])[-len(text) :] for text in continuations]
+            first = log_likelihoods(after_context, [0, continuation[0]])
+            likely.append(np.concatenate((first, self._next_likelihoods(continuation))))
+        return likely
+
+    def _next_likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """Process all but the last token behind what is cached, and return the log likelihood of each but the first."""
         count = len(tokens) - 1
         array = (ctypes.c_int32 * count)(*tokens[:-1])
         limit = max(1, min(self._batch, _LOGITS_BYTES // (4 * self._vocabulary)))

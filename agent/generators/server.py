@@ -35,6 +35,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import password_from
@@ -71,6 +72,19 @@ _OTHER = "Yet one text, which begins like none before it."
 _SHORT = Limits(4)
 _CHATML = "<|im_start|>"
 _IGNORING_END = ("ignore_eos", "min_tokens")
+
+
+class _PromptLikelihoods(msgspec.Struct):
+    token_logprobs: list[float | None]
+    text_offset: list[int] = []
+
+
+class _ScoredChoice(msgspec.Struct):
+    logprobs: _PromptLikelihoods | None = None
+
+
+class _ScoredAnswer(msgspec.Struct):
+    choices: list[_ScoredChoice]
 
 
 class ServerGenerator:
@@ -224,6 +238,49 @@ class ServerGenerator:
             return self._stream(prompt, limits, loaded.context_tokens, stamp, behind=True).generated(loaded.abilities, limits)
 
         return query
+
+    def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """Return what the server says of each token but the first; see `LikelihoodGenerator`."""
+        if not self._opened()[1].takes_tokens:
+            raise UnavailableError(
+                f"{self._loaded().package} takes texts and does not state their tokens, which a perplexity needs: score with --choices or "
+                "--questions, or the model's file in an engine"
+            )
+        values, _ = self._scored(tokens)
+        return np.array([np.nan if value is None else value for value in values[1 : len(tokens)]], np.float64)
+
+    def text_likelihoods(self, context: str, continuations: Sequence[str]) -> list[float]:
+        """Return the log likelihood of each continuation behind the context, which begins it; see `TextScoringGenerator`."""
+        sums = []
+        for continuation in continuations:
+            values, offsets = self._scored(context + continuation)
+            end = len(context) + len(continuation)
+            behind = [value for value, offset in zip(values, offsets, strict=False) if len(context) <= offset < end]
+            if not behind or None in behind:
+                raise UnavailableError(f"{self._loaded().package} does not tell where a choice begins: score with --questions only")
+            sums.append(float(sum(value for value in behind if value is not None)))
+        return sums
+
+    def _scored(self, prompt: Sequence[int] | str) -> tuple[Sequence[float | None], Sequence[int]]:
+        """Return the log likelihood of each token of a prompt, and where it begins in the text, as far as the server tells."""
+        connection, dialect = self._opened()
+        request = dialect.scored(prompt)
+        if request is None:
+            raise UnavailableError(
+                f"{dialect.package} tells how likely a token is only where it generates it: score with --questions, or the model's file in "
+                "an engine"
+            )
+        answer = connection.ask(request.path, _with_extra(request.content, self._extra, Limits(1)))
+        try:
+            told = msgspec.convert(answer.document, _ScoredAnswer).choices[0].logprobs
+        except (msgspec.ValidationError, IndexError):
+            told = None
+        if told is None or len(told.token_logprobs) < 2:
+            reason = error_message(answer.document) or f"status {answer.status}"
+            raise UnavailableError(
+                f"{dialect.package} does not tell how likely a prompt is ({reason}): start it so that it does, or score with --questions"
+            )
+        return told.token_logprobs, told.text_offset
 
     def close(self) -> None:
         """Close the connections."""

@@ -89,6 +89,11 @@ class Dialect(Protocol):
         del messages
         return None
 
+    def scored(self, prompt: Sequence[int] | str) -> Request | None:
+        """Return the request whose answer holds the likelihood of each token of a prompt; None: only those of generated ones are told."""
+        del prompt
+        return None
+
     def read(self, line: bytes) -> Part:
         """Return what a line says, after `data:`.
 
@@ -259,6 +264,13 @@ class OpenAi(Dialect):
             messages = prompt.messages if isinstance(prompt, Chat) else (ChatMessage("user", prompt),)
             return Request("/v1/chat/completions", {**shared, "messages": _messages(messages)})
         return Request("/v1/completions", {**shared, "prompt": _plain(prompt)})
+
+    def scored(self, prompt: Sequence[int] | str) -> Request | None:
+        """Return the request for the prompt itself with its likelihoods, and one token more; a chat tells none of its prompt."""
+        if self.is_chat:
+            return None
+        content = {"prompt": prompt if isinstance(prompt, str) else list(prompt), "echo": True, "logprobs": 1, "max_tokens": 1}
+        return Request("/v1/completions", {"model": self._model, **content, "temperature": 0})
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; a chat's first line holds a role only, the last one the usage and often no choice."""

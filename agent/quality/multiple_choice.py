@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.quality.perplexity import LogLikelihoods
 
+# ln p of the tokens of each continuation behind the same context, float64 [n] each.
+LikelihoodsBehind = Callable[[Sequence[int], Sequence[Sequence[int]]], Sequence[NDArray[np.float64]]]
 # What stands between prompt and choice.
 DELIMITER = " "
 
@@ -53,19 +56,40 @@ class ChoiceScores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score_choices(
-    items: Sequence[ChoiceItem], encode: Callable[[str], Sequence[int]], log_likelihoods: LogLikelihoods, bos_token: int | None
+    items: Sequence[ChoiceItem], encode: Callable[[str], Sequence[int]], likelihoods_behind: LikelihoodsBehind, bos_token: int | None
 ) -> ChoiceScores:
-    """Return the accuracies of a model on `items`, at least one, which is asked once per choice.
+    """Return the accuracies of a model on `items`, at least one, whose choices are asked for together where they share the prompt's tokens.
 
     `encode` makes tokens of a text, without the beginning-of-text token `bos_token`; that stands before each prompt, if there is one.
     """
     start = [] if bos_token is None else [bos_token]
 
-    def likelihood(prompt: str, choice: str) -> float:
-        before, after = encode_pair(encode, prompt, DELIMITER + choice)
-        return float(log_likelihoods([*start, *before, *after])[-len(after) :].sum())
+    def sums(item: ChoiceItem) -> list[float]:
+        pairs = [encode_pair(encode, item.prompt, DELIMITER + choice) for choice in item.choices]
+        by_context: dict[tuple[int, ...], list[int]] = {}
+        for index, (before, _) in enumerate(pairs):
+            by_context.setdefault(tuple(before), []).append(index)
+        sums_of: dict[int, float] = {}
+        for context, indices in by_context.items():
+            values = likelihoods_behind([*start, *context], [pairs[index][1] for index in indices])
+            sums_of |= {index: float(value.sum()) for index, value in zip(indices, values, strict=True)}
+        return [sums_of[index] for index in range(len(pairs))]
 
-    return accuracies(items, [[likelihood(item.prompt, choice) for choice in item.choices] for item in items])
+    return accuracies(items, [sums(item) for item in items])
+
+
+def score_text_choices(items: Sequence[ChoiceItem], text_likelihoods: Callable[[str, Sequence[str]], Sequence[float]]) -> ChoiceScores:
+    """Return the accuracies by likelihoods of texts, whose tokens are not told."""
+    sums = []
+    for item in items:
+        context = item.prompt.rstrip()
+        sums.append(text_likelihoods(context, [item.prompt[len(context) :] + DELIMITER + choice for choice in item.choices]))
+    return accuracies(items, sums)
+
+
+def separately(log_likelihoods: LogLikelihoods) -> LikelihoodsBehind:
+    """Return what asks for each continuation with its context, of an engine that cannot keep that."""
+    return lambda context, continuations: [log_likelihoods([*context, *text])[-len(text) :] for text in continuations]
 
 
 def encode_pair(encode: Callable[[str], Sequence[int]], prompt: str, continuation: str) -> tuple[list[int], list[int]]:

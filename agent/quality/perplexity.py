@@ -56,8 +56,9 @@ def perplexity(
     *,
     bos_token: int | None,
     context_tokens: int = DEFAULT_CONTEXT_TOKENS,
+    limit: int | None = None,
 ) -> Perplexity:
-    """Return the perplexity of a model, asked once per chunk of `context_tokens`, on `text`.
+    """Return the perplexity of a model, asked once per chunk of `context_tokens`, on `text`, or on its first `limit` chunks.
 
     `tokens` are all of its tokens, the first one the beginning-of-text token `bos_token` if the vocabulary adds one.
 
@@ -65,7 +66,7 @@ def perplexity(
         ConfigError: the text is too short, or a chunk is.
         MeasurementError: the model gave a probability of nothing or a wrong number of them.
     """
-    parts = chunks(tokens, context_tokens, bos_token)
+    parts = chunks(tokens, context_tokens, bos_token)[:limit]
     first = context_tokens // 2
     by_chunk = [_checked(log_likelihoods(part), len(part))[first:] for part in parts]
     counted = np.concatenate(by_chunk)

@@ -186,3 +186,16 @@ def test_a_recurrent_memory_is_put_back_from_its_saved_state(tmp_path):
     with pytest.raises(MeasurementError, match="back to a depth of 37 tokens"):
         generator.bind_behind(50, Limits(8))
     generator.close()
+
+
+def test_what_choices_begin_with_is_processed_once(opened, monkeypatch):
+    """40 tokens before four choices: 46 are processed instead of 166, and the likelihoods are the same."""
+    engine, _ = opened()
+    context, choices = [1, *range(30, 69)], [[70, 71, 72], [80, 81, 82], [90], [100, 101, 102]]
+    separate = [engine.likelihoods([*context, *choice])[-len(choice) :] for choice in choices]
+    processed, decode = [], engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda batch: (processed.append(batch.n_tokens), decode(batch)))
+    shared = engine.likelihoods_behind(context, choices)
+    for together, alone in zip(shared, separate, strict=True):
+        assert together == pytest.approx(alone, abs=1e-4)
+    assert sum(processed) == len(context) + sum(len(choice) - 1 for choice in choices) == 46

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.quality.multiple_choice import ChoiceItem, accuracies, encode_pair, score_choices
+from edgemeter.agent.quality.multiple_choice import ChoiceItem, accuracies, encode_pair, score_choices, separately
 from edgemeter.agent.quality.scoring import read_items
 from tests.fixtures.rows import table_row
 
@@ -59,7 +59,7 @@ def test_only_the_choices_tokens_count():
         prompts.append(list(tokens))
         return -np.arange(1.0, len(tokens))
 
-    scores = score_choices([item("off", "on and on", answer=0)], by_words, likelihoods, bos_token=99)
+    scores = score_choices([item("off", "on and on", answer=0)], by_words, separately(likelihoods), bos_token=99)
     assert prompts == [[99, 3, 5, 3, 4], [99, 3, 5, 3, 3, 4, 3]]
     assert scores.acc == 1.0  # -4 against -4 - 5 - 6
     assert scores.acc_norm == 1.0  # -4 / 3 against -15 / 9 = -1.67
