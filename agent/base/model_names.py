@@ -31,8 +31,8 @@ def model_path(model: str | Path) -> Path:
     return file
 
 
-def shipped_text() -> Path | None:
-    """Return the text on which language models are scored where none is named; None where it was left out of an installation."""
+def shipped_text(name: str = "held_out.txt") -> Path | None:
+    """Return the text on which language models are scored where none is named, or another beside it; None where there is none."""
     folder: Path = resolve_name(_TEXT)
-    text = folder / "held_out.txt"
+    text = folder / name
     return text if text.is_file() else None

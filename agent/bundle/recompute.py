@@ -254,9 +254,9 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     if moments is None:
         yield NotRecomputed("generation", NO_SAMPLES)
         return
-    prefilled = None
-    if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens is not None:
-        prefilled = generation.prompt_tokens * moments.first_ns.size
+    prefilled, is_counted = None, generation.counts == "exact" and generation.cached_tokens == 0 and generation.depth_tokens is None
+    if is_counted and generation.mean_prompt_tokens is not None:
+        prefilled = round(generation.mean_prompt_tokens * moments.first_ns.size)
     recomputed = generation_statistics.with_times(generation, moments, prefilled, facts.timed, generation.streaming_reason)
     if prefilled is None:
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=generation.prefill_tokens_per_s)

@@ -103,7 +103,7 @@ def _sweep(key: CaseKey, limits: str, runs: Sequence[RunRecord]) -> Sweep:
         levels.setdefault((run.load.concurrency, run.load.target_per_s) if run.load else None, []).append(run)
     points = sorted((_point(of_level) for of_level in levels.values()), key=lambda point: point.level)
     generation = runs[0].generation
-    lengths = f" {generation.prompt_tokens or '?'}+{generation.output_tokens}" if generation else ""
+    lengths = f" {generation.lengths}" if generation else ""
     model = f"{key.model}{lengths}"
     return Sweep(
         device=key.device, model=model, settings=", ".join(filter(None, (key.precision, key.runtime, key.settings))), limits=limits,

@@ -10,6 +10,8 @@ from edgemeter.agent.contract.record_conditions import RecordPart
 from edgemeter.agent.contract.record_figures import Latency, Scope
 
 TokenCounts = Literal["exact", "usage", "estimated"]
+# Where the prompts come from that are of no file.
+SYNTHETIC = "synthetic"
 
 
 class Quantisation(RecordPart, frozen=True, kw_only=True):
@@ -83,12 +85,17 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
     prompt_tokens: Count | None
-    """Tokens of each prompt, behind which decoding begins; 0 where `depth_tokens` were there before; null where a server states none."""
+    """Tokens of the longest prompt, behind which decoding begins; 0 at `depth_tokens`; null where a server states none."""
     depth_tokens: Count | None = None
     """Tokens of the context behind which each query begins, filled once in a run; null where queries have prompts of their own."""
     output_tokens: Count  # Tokens asked of each query, at most.
     context_tokens: Count  # Allocated context in tokens.
-    prompts: str  # Where the prompts come from: `synthetic` are seeded random tokens, another for each query.
+    prompts: str  # Where the prompts come from: a file's name; `synthetic` are seeded random tokens, another for each query.
+    prompts_salt: str | None = None
+    """Word with which synthetic texts begin, another in each run, so that no cache has them; null where prompts are tokens."""
+    prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null of synthetic ones.
+    chat_template: bool | None = None  # Whether the model's chat template was applied to the prompts of the file.
+    prompt_lengths: TokenLengths | None = None  # Tokens of the prompts where they differ; null where all have `prompt_tokens`, or unknown.
     sampling: str  # How the next token is chosen: `greedy` is the likeliest.
     ends_at: Literal["length", "end_of_text"]  # The end of a query: its length, or the model's end of text too.
     counts: TokenCounts
@@ -144,6 +151,11 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     energy_reason: str | None = None  # Why there is no energy per token.
 
     @property
+    def mean_prompt_tokens(self) -> float | None:
+        """Return the mean tokens of a prompt; None where a server does not state them."""
+        return self.prompt_lengths.mean_tokens if self.prompt_lengths else self.prompt_tokens
+
+    @property
     def decodes_from_start(self) -> bool:
         """Whether every step of a query is one of decoding: behind a filled context, without a network before the first token."""
         return self.depth_tokens is not None and self.is_local
@@ -153,6 +165,8 @@ class Generation(RecordPart, frozen=True, kw_only=True):
         """The lengths of a query in words: `512+128`, `?+128` of an unknown prompt, `128 at depth 1024`."""
         if self.depth_tokens is not None:
             return f"{self.output_tokens} at depth {self.depth_tokens}"
+        if self.prompt_lengths is not None and self.prompts_sha256 is not None:
+            return f"{self.prompt_lengths.min_tokens} to {self.prompt_lengths.max_tokens}+{self.output_tokens}"
         return f"{'?' if self.prompt_tokens is None else self.prompt_tokens}+{self.output_tokens}"
 
     @property

@@ -81,7 +81,7 @@ AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "depth_to
 TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
-PATHS = ("data", "annotations")  # Keys that name a file or folder: relative to the suite's own.
+PATHS = ("data", "annotations", "prompts")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {
@@ -165,6 +165,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Language models: decode behind so many tokens, which are processed once a run, instead of a prompt; several for a curve."""
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
+    prompts: str | None = None
+    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions;
+    output_tokens is then the most. Default: synthetic."""
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
     queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
@@ -241,12 +244,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None = None
     depth_tokens: int | None = None
     output_tokens: int | None = None
+    prompts: str | None = None
 
     @property
     def token_lengths(self) -> str:
         """Return the lengths of a query of a language model, empty for other models."""
         if self.depth_tokens is not None:
             return f"{self.output_tokens} tokens at depth {self.depth_tokens}"
+        if self.prompts is not None:
+            return f"{Path(self.prompts).name}, at most {self.output_tokens} tokens"
         return "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
 
     @property
@@ -359,12 +365,13 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
-    if runtime in GENERATORS or any(axes[key] is not None for key in TOKEN_AXES):
+    if runtime in GENERATORS or merged.prompts or any(axes[key] is not None for key in TOKEN_AXES):
         merged = _generating(merged, set_values, runtime, axes, where)
         by_mode["queries"] = GENERATION_QUERIES[mode]
+        axes["prompt_tokens"] = merged.prompt_tokens
         if axes["rate_per_s"] == "auto":
             by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
-    elif useless := next((key for key in ("slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
+    elif useless := next((key for key in ("prompts", "slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
         raise ConfigError(f"{where}: {useless} is for language models, {runtime} runs one call: leave it out")
     elif axes["rate_per_s"] == "auto":
         raise ConfigError(f"{where}: the rate of {runtime} is not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
@@ -399,13 +406,17 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
             f"{where}: a language model runs in single_stream, behind a server also in {' and '.join(OVERLAPPING)}, "
             f"not {merged.scenario}: leave it out"
         )
-    if useless := [key for key in OF_IMAGES if key in set_values]:
-        raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")
-    lengths = {
-        "prompt_tokens": axes["prompt_tokens"] or (PROMPT_TOKENS if axes["depth_tokens"] is None else None),
+    if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
+        raise ConfigError(f"{where}: {useless[0]} is not for language models: leave it out")
+    if merged.prompts and (other := next((key for key in ("prompt_tokens", "depth_tokens") if key in set_values), None)):
+        raise ConfigError(f"{where}: prompts of a file have lengths of their own: leave {other} or prompts out")
+    settings = {
+        "prompt_tokens": axes["prompt_tokens"] or (None if merged.prompts or axes["depth_tokens"] is not None else PROMPT_TOKENS),
         "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
+        "subset": merged.subset if merged.prompts else None,
+        "agreement": "never",
     }
-    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | lengths | {"agreement": "never"}))
+    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | settings))
 
 
 def checked_settings(values: Mapping[str, Any]) -> Settings:

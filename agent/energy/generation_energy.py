@@ -34,14 +34,15 @@ THIS_HOST = ("localhost", "127.0.0.1", "::1")
 class GenerationWindows:
     """When the timed queries began, had their first and their last token, monotonic ns, int64 [n]; and how many tokens each has, [n].
 
-    `decoded_tokens` are those after the first moment, [n]; None: all but one. `overlap`: they were answered beside each other.
-    `decodes_from_start`: all of a query is decoding. `unstreamed_reason` is why the first moment is none of a token.
+    `prompt_tokens` is the mean of the prompts, `decoded_tokens` are those after the first moment, [n]; None: all but one. `overlap`: they
+    were answered beside each other. `decodes_from_start`: all of a query is decoding. `unstreamed_reason` is why the first moment is none
+    of a token.
     """
 
     starts_ns: Times
     first_ns: Times
     last_ns: Times
-    prompt_tokens: int | None
+    prompt_tokens: float | None
     output_tokens: Times
     overlap: bool = False
     decodes_from_start: bool = False
@@ -59,7 +60,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         starts_ns,
         starts_ns + raw["first_token"],
         starts_ns + raw["latency"],
-        generation.prompt_tokens,
+        generation.mean_prompt_tokens,
         raw["output_tokens"],
         overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
         decodes_from_start=generation.decodes_from_start,

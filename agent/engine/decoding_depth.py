@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.engine.generation_queries import SyntheticPrompts
-from edgemeter.agent.generators import ChatMessage, DepthGenerator, Generator, Limits, LoadedGenerator, Query
+from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
+from edgemeter.agent.generators import Chat, ChatMessage, DepthGenerator, Generator, Limits, LoadedGenerator, Prompt, Query
 
 
 class FirstSteps(SyntheticPrompts):
@@ -18,9 +18,9 @@ class FirstSteps(SyntheticPrompts):
         super().__init__(loaded, self._fixed + depth + 1, seed)
         self.filling = super().of(0)[:depth]
 
-    def of(self, number: int) -> list[int] | str:
+    def of(self, number: int, prompt_tokens: int | None = None) -> list[int] | str:
         """Return the token as a prompt."""
-        return super().of(number)[self._fixed : self._fixed + 1]
+        return super().of(number, prompt_tokens)[self._fixed : self._fixed + 1]
 
 
 class FilledGenerator:
@@ -43,6 +43,8 @@ class FilledGenerator:
         """Return the tokens of a text; see `Generator.encode`."""
         return self._generator.encode(prompt)
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Return a query whose first step takes the only token of `prompt`."""
+        if isinstance(prompt, str | Chat):
+            raise ConfigError("behind a filled context a prompt is one token: give a token")
         return self._at_depth.bind_behind(int(prompt[0]), limits)

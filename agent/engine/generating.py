@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
-from edgemeter.agent.contract.record_accuracy import OutputCheck
+from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
 from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
@@ -28,13 +29,17 @@ from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
-from edgemeter.agent.engine.scenarios import generation_statistics, scenario
+from edgemeter.agent.engine.prompts import case_prompts
+from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
+from edgemeter.agent.engine.prompts.file_prompts import score
+from edgemeter.agent.engine.scenarios import generation_statistics, poisson, scenario
+from edgemeter.agent.engine.scenarios.generation_statistics import lengths_of
 from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.engine.warm_up import looks_settled
-from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
+from edgemeter.agent.generators import EMPTY_ANSWER, Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 
@@ -63,38 +68,37 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
     generator = generators.create(work.case.runtime)
     try:
         before_mb = resident_mb()
-        subject = _load(work.case, generator, emit)
+        prompts, subject = _load(work.case, generator, emit)
         loaded_mb = resident_mb()
         first_ns = subject.warm().token_ns[-1]
         cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
-        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9)
+        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9, prompts.queries)
         check = _repeat(subject, generation)
         memory = Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
-        return _measured(work, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
+        return _measured(work, prompts, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
     finally:
         generator.close()
 
 
-def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.GenerationSubject:
+def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, generation_queries.GenerationSubject]:
     emit(job.Phase(name="load"))
-    limits, depth = Limits(case.output_tokens or 0, ignore_end=True), case.depth_tokens
-    options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
-    # At a depth one token more is the input of the first step.
-    before_tokens = case.prompt_tokens or 0 if depth is None else depth + 1
-    loaded = generator.load(Path(case.model), options, before_tokens + limits.output_tokens)
+    depth, options = case.depth_tokens, Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
+    prompts = case_prompts.prepare(case, options)
+    limits = Limits(case.output_tokens or 0, ignore_end=prompts.file is None)
+    loaded = generator.load(Path(case.model), options, prompts.context_tokens)
+    loaded = replace(loaded, import_ns=max(loaded.import_ns, prompts.import_ns))
     if depth is None:
-        prompts = generation_queries.SyntheticPrompts(loaded, before_tokens, case.seed)
-        return generation_queries.GenerationSubject(generator, loaded, prompts, limits)
+        return prompts, generation_queries.GenerationSubject(generator, loaded, prompts.of(loaded), limits)
     steps = FirstSteps(loaded, depth, case.seed)
-    return generation_queries.GenerationSubject(FilledGenerator(generator, loaded, steps), loaded, steps, limits)
+    return prompts, generation_queries.GenerationSubject(FilledGenerator(generator, loaded, steps), loaded, steps, limits)
 
 
 def _time(
-    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float
+    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float, queries: int
 ) -> tuple[generation_queries.TimedGeneration, float, dict[str, Any]]:
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
-    plan = TimingPlan(case.queries, case.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency)
+    plan = TimingPlan(queries, case.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency)
     if plan.users is not None:
         subject.concurrent()
 
@@ -119,7 +123,7 @@ def _run(subject: generation_queries.GenerationSubject, plan: TimingPlan) -> gen
     if plan.users is not None:
         return generation_queries.run_users(subject, plan.users, plan.queries, plan.seconds)
     if plan.rate_per_s is not None:
-        return generation_queries.run_open_loop(subject, plan)
+        return generation_queries.run_open_loop(subject, poisson.schedule_ns(plan).tolist())
     return generation_queries.run_queries(subject, plan.queries, plan.seconds)
 
 
@@ -177,14 +181,20 @@ def _repeat(subject: generation_queries.GenerationSubject, generation: generatio
 
 
 def _measured(
-    work: job.RunJob, subject: generation_queries.GenerationSubject, generation: generation_queries.TimedGeneration, **surroundings: Any
+    work: job.RunJob,
+    prompts: CasePrompts,
+    subject: generation_queries.GenerationSubject,
+    generation: generation_queries.TimedGeneration,
+    **surroundings: Any,
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
     generation = generation_queries.without_unstreamed(generation)
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
     moments = replace(moments, decodes_from_start=case.depth_tokens is not None and loaded.abilities.is_local)
-    prompt_tokens = queries[0].answer.prompt_tokens if case.depth_tokens is None else 1
+    accuracy, no_accuracy = _score(prompts, generation)
+    # Those of a file have no length in common.
+    prompt_tokens = 1 if case.depth_tokens is not None else queries[0].answer.prompt_tokens if prompts.file is None else None
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
@@ -192,45 +202,58 @@ def _measured(
         precision=case.precision or loaded.precision or "unknown",
         inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
-        dataset=generation_queries.prompts_dataset(loaded, case.token_lengths, case.seed),
+        dataset=prompts.dataset(loaded),
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
-        accuracy_reason=NOTHING_TO_SCORE,
+        accuracy=accuracy,
+        accuracy_reason=no_accuracy,
         samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
-        generation=_generation(subject, generation, moments, timed, case),
+        generation=_generation(prompts, subject, generation, moments, timed),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
         **surroundings,
     )
 
 
+def _score(prompts: CasePrompts, generation: generation_queries.TimedGeneration) -> tuple[Accuracy | None, str | None]:
+    """Return the score of the answers to the questions of a file; else None and why."""
+    if prompts.file is None:
+        return None, NOTHING_TO_SCORE
+    answers = [(query.number, query.answer.text) for query in generation.queries]
+    # A model that ends its text at once has answered nothing.
+    answers += [(failure.number, "") for failure in generation.failures if failure.kind == EMPTY_ANSWER]
+    return score(prompts.file, prompts.case.seed, sorted(answers))
+
+
 def _generation(
+    prompts: CasePrompts,
     subject: generation_queries.GenerationSubject,
     generation: generation_queries.TimedGeneration,
     moments: generation_statistics.TokenMoments,
     timed: TimedQueries,
-    case: Case,
 ) -> Generation:
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
     answers = [query.answer for query in generation.queries]
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
-    prompt_counts = [answer.prompt_tokens - (answer.cached_tokens or 0) for answer in answers if answer.prompt_tokens is not None]
-    depth = case.depth_tokens
-    prefilled = sum(prompt_counts) if depth is None and len(prompt_counts) == len(answers) else None
+    prompt_counts = np.array([answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None])
+    depth, states_prompts = prompts.case.depth_tokens, prompt_counts.size == len(answers)
+    processed = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers)
+    prefilled = processed if depth is None and states_prompts else None
     unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
     kinds = Counter(failure.kind for failure in generation.failures)
     described = generation_statistics.with_times(
         Generation(
             prompt_tokens=_most(answer.prompt_tokens for answer in answers) if depth is None else 0,
             depth_tokens=depth,
+            prompt_lengths=lengths_of(prompt_counts) if depth is None and states_prompts and np.ptp(prompt_counts) else None,
             output_tokens=output_tokens,
             context_tokens=loaded.context_tokens,
-            prompts="synthetic",
+            **prompts.described(loaded),
             sampling="greedy",
-            ends_at="length" if loaded.abilities.ignores_end else "end_of_text",
+            ends_at="length" if loaded.abilities.ignores_end and subject.limits.ignore_end else "end_of_text",
             counts=loaded.abilities.counts,
             is_local=loaded.abilities.is_local,
             stamped_tokens_max=moments.stamped_tokens_max(),
@@ -255,7 +278,7 @@ def _generation(
         unstreamed,
     )
     unanswered = timed.unserved + len(generation.failures)
-    return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, case.slo, unanswered, without_metric(described)))
+    return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, prompts.case.slo, unanswered, without_metric(described)))
 
 
 def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:

@@ -1,11 +1,9 @@
 """Timed queries of a language model: one after the other, of several users, or at arrivals; prompts, and the moments of tokens.
 
-Prompts are synthetic: seeded random tokens of exact length, another for each query, so that no cache of prefixes can help.
+What is asked is in `edgemeter.agent.engine.prompts`.
 """
 
-import hashlib
 import itertools
-import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,20 +14,12 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record import Series
-from edgemeter.agent.contract.record_conditions import DatasetInfo
+from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
-from edgemeter.agent.generators import AnswerError, ChatMessage, ConcurrentGenerator, Generated, Limits, LoadedGenerator, Query
-
-# Words for generators that take texts only; each is about one token to most tokenisers.
-WORDS = (
-    "time", "water", "light", "house", "river", "paper", "stone", "green", "north", "field", "night", "music", "table", "glass", "cloud",
-    "bread", "metal", "round", "small", "early", "power", "board", "model", "query", "price", "garden", "summer", "window", "street",
-    "market", "letter", "number", "simple", "quiet", "heavy", "bright",
-)  # fmt: skip
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
+from edgemeter.agent.generators import AnswerError, ChatMessage, ConcurrentGenerator, Generated, Limits, LoadedGenerator, Prompt, Query
 
 # A server that is busy asks to wait; longer than this nobody does.
 LONGEST_WAIT_S = 60.0
@@ -37,50 +27,6 @@ WARM_ATTEMPTS = 5
 # A run goes on until so many more queries have failed than were answered.
 GIVE_UP_FAILURES = 10
 IN_ONE = "in one piece"
-
-
-def prompts_dataset(loaded: LoadedGenerator, lengths: str, seed: int) -> DatasetInfo:
-    """Return how such prompts are named in a record: all that must be equal for two runs to have done the same work.
-
-    These are the lengths (`512+128 tokens`) and the seed, and where they are not the usual ones the type of the cache, speculation, the
-    end of a query, and that a server answered.
-    """
-    able = loaded.abilities
-    unusual = [
-        f"kv {loaded.kv_type}" if loaded.kv_type not in (None, USUAL_KV_TYPE) else "",
-        f"speculative {loaded.speculative}" if loaded.speculative else "",
-        "" if able.ignores_end else "to the end of text",
-        "" if able.is_local else "served",
-    ]
-    name = ", ".join([f"synthetic {lengths}", *filter(None, unusual)])
-    return DatasetInfo(name=name, sha256=hashlib.sha256(f"{name} {seed}".encode()).hexdigest(), images=0, annotated=False)
-
-
-class SyntheticPrompts:
-    """Makes the prompt of each query by its number."""
-
-    def __init__(self, loaded: LoadedGenerator, prompt_tokens: int, seed: int) -> None:
-        self._loaded, self._tokens, self._seed = loaded, prompt_tokens, seed
-        # A server may keep the prompts of earlier runs.
-        self._salt = secrets.token_hex(2)
-        fixed = len(loaded.first_tokens)
-        if loaded.text_tokens.size and prompt_tokens <= fixed:
-            raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
-
-    def of(self, number: int) -> list[int] | str:
-        """Return the prompt of query `number` (0, 1, ... or -1, -2, ...): tokens, or a text where the generator takes no tokens.
-
-        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up; a text begins as none in
-        an earlier run did.
-        """
-        draw = np.random.default_rng((self._seed, abs(number), number < 0))
-        text_tokens = self._loaded.text_tokens
-        if not text_tokens.size:
-            return " ".join([f"{self._salt}{number}:", *(WORDS[index] for index in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
-        fixed = list(self._loaded.first_tokens)
-        begin = int(text_tokens[(self._seed * 7919 + number) % text_tokens.size])
-        following = text_tokens[draw.integers(0, text_tokens.size, self._tokens - len(fixed) - 1)]
-        return [*fixed, begin, *map(int, following)]
 
 
 class Stamps:
@@ -144,7 +90,7 @@ class QuerySource(Protocol):
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens of a text or a chat."""
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Return the bare query."""
 
 
@@ -157,7 +103,7 @@ class GenerationSubject:
 
     generator: QuerySource
     loaded: LoadedGenerator
-    prompts: SyntheticPrompts
+    prompts: Prompts
     limits: Limits
     warmed: int = 0
 
@@ -177,7 +123,7 @@ class GenerationSubject:
         """Bind and attempt query `number` after dropping every cache; see `attempt`."""
         start_ns = time.monotonic_ns()
         try:
-            call = self.generator.bind(self.prompts.of(number), self.limits)
+            call = self.generator.bind(self.prompts.of(number), self.prompts.limits(number, self.limits))
         except AnswerError as error:
             return FailedRequest(number, start_ns, start_ns, time.monotonic_ns(), error)
         return self.attempt(number, call)
@@ -193,7 +139,7 @@ class GenerationSubject:
 
     def bind(self, number: int, user: int | None = None) -> Query:
         """Return the bare query of a user, on the connection of that user; see `ConcurrentGenerator.bind_concurrent`."""
-        return self.concurrent().bind_concurrent(self.prompts.of(number), self.limits, user)
+        return self.concurrent().bind_concurrent(self.prompts.of(number), self.prompts.limits(number, self.limits), user)
 
     def concurrent(self) -> ConcurrentGenerator:
         """Return the generator as one of several queries at once; raises ConfigError if it answers one after the other."""
@@ -221,6 +167,7 @@ class GenerationSubject:
             return FailedRequest(number, start, arrival, time.monotonic_ns(), error)
         if not stamps.taken:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")
+        self.prompts.answered(number, answer)
         tokens = answer.stamped_tokens or stamps.tokens
         moments = [moment - arrival for index, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(tokens[index])]
         return TimedRequest(number, start, arrival, tuple(moments), answer)
@@ -306,14 +253,13 @@ def raise_failures(requests: Sequence[TimedRequest], failures: Sequence[FailedRe
     ) from failures[-1].error
 
 
-def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGeneration:
-    """Run queries at their scheduled arrivals, beside each other; their moments count from the arrival.
+def run_open_loop(subject: GenerationSubject, offsets_ns: Sequence[int]) -> TimedGeneration:
+    """Run queries at these moments after the beginning, beside each other; their moments count from the arrival.
 
     Raises:
         ConfigError: the generator answers one query after the other.
         EdgemeterError: a query failed.
     """
-    offsets_ns = poisson.schedule_ns(plan).tolist()
     calls = [subject.bind(number) for number in range(len(offsets_ns))]
     begin_ns, outcomes = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.attempt(number, calls[number], arrival_ns))
     requests, failures = _parted(outcomes)

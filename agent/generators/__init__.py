@@ -11,7 +11,7 @@ to the first token, TPOT the mean time of each further one: (last - first) / (n 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,15 +62,28 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Chat:
+    """A prompt of messages, to which a server applies its own template."""
+
+    messages: tuple[ChatMessage, ...]
+
+
+# Tokens, a text, or for a server's chat endpoint messages.
+Prompt: TypeAlias = "Sequence[int] | str | Chat"
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """When a query ends: after `output_tokens`; also at the model's end of text unless `ignore_end`; also at one of `stops`.
 
-    Sampling is greedy: always the likeliest token.
+    Sampling is greedy: always the likeliest token. `prefix_cache` names the conversation whose cached beginning may be used; without it
+    none may.
     """
 
     output_tokens: int
     ignore_end: bool = True
     stops: tuple[str, ...] = ()
+    prefix_cache: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +92,15 @@ class GeneratorAbilities:
 
     `counts`: `exact`, it hands over every token by itself; `usage`, a server states the total of each query; `estimated`, its chunks of
     text were counted, or tokenised again. `ignores_end`: it goes on after the model's end of text, so that lengths are exact.
+    `chats`: a prompt may be messages, to which it applies its own template. `keeps_prefix`: it can use what is cached of a conversation.
     `likelihoods`: it is a `LikelihoodGenerator`. `is_local`: it runs in this process, so that the process's memory and the board's energy
     are its own.
     """
 
     counts: TokenCounts = "exact"
     ignores_end: bool = True
+    chats: bool = False
+    keeps_prefix: bool = False
     likelihoods: bool = False
     is_local: bool = True
 
@@ -203,8 +219,8 @@ class Generator(Protocol):
             UnavailableError: the generator does not tell (a server that takes text only), or the model has no chat template.
         """
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
-        """Drop every cache, make `prompt` ready, and return the bare query; it runs once.
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
+        """Drop every cache but the one that `limits` name, make `prompt` ready, and return the bare query; it runs once.
 
         The query is what gets timed: it processes the prompt, generates, and calls `stamp(n)` when n more tokens are there. Its first stamp
         ends the prefill; decoding what comes into text may follow the last stamp only.
@@ -223,7 +239,7 @@ class Generator(Protocol):
 class ConcurrentGenerator(Protocol):
     """A generator that answers several queries at once: a server."""
 
-    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits, user: int | None = None) -> Query:
+    def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
         """Return a query that may run in any thread beside others, on a connection of its own, which it opens and closes.
 
         The queries of a `user` (0, 1, ...) come one after the other, and share a connection that stays open until the generator closes.

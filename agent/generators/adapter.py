@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.generators import Limits
+from edgemeter.agent.generators import Chat, Limits, Prompt
 
 
-def check_tokens(prompt: Sequence[int] | str, limits: Limits, context_tokens: int, vocabulary: int) -> Sequence[int]:
+def check_tokens(prompt: Prompt, limits: Limits, context_tokens: int, vocabulary: int) -> Sequence[int]:
     """Return the prompt of a generator that takes tokens: ids below `vocabulary`, with its output at most `context_tokens`.
 
     Raises:
         ConfigError: it is a text or empty, holds ids that the model does not have, or is too long; or no output is asked for.
     """
-    if isinstance(prompt, str):
+    if isinstance(prompt, str | Chat):
         raise ConfigError("this generator takes a prompt as tokens: encode the text first")
     if limits.output_tokens < 1:
         raise ConfigError(f"cannot generate {limits.output_tokens} tokens: ask for 1 or more")

@@ -50,12 +50,6 @@ class LlamaTimings(Structure):
     )  # fmt: skip
 
 
-class LlamaMessage(Structure):
-    """One message of a chat."""
-
-    _fields_ = (("role", c_char_p), ("content", c_char_p))
-
-
 # By what they return and take: the functions.
 _SIGNATURES: Sequence[tuple[Any, Sequence[Any], str]] = (
     (None, (), "llama_backend_init"),
@@ -74,11 +68,10 @@ _SIGNATURES: Sequence[tuple[Any, Sequence[Any], str]] = (
     ),
     (c_bool, (c_void_p, c_int32), "llama_vocab_is_eog"),
     (c_uint32, (c_void_p,), "llama_n_ctx llama_n_batch llama_n_ubatch"),
-    (c_int32, (c_void_p,), "llama_model_n_layer llama_model_n_swa llama_vocab_n_tokens llama_vocab_bos"),
+    (c_int32, (c_void_p,), "llama_model_n_layer llama_model_n_swa llama_vocab_n_tokens llama_vocab_bos llama_vocab_eos"),
     (c_int32, (c_void_p, LlamaBatch), "llama_decode"),
     (c_int32, (c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool), "llama_tokenize"),
     (c_int32, (c_void_p, POINTER(c_int32), c_int32, c_char_p, c_int32, c_bool, c_bool), "llama_detokenize"),
-    (c_int32, (c_char_p, POINTER(LlamaMessage), c_size_t, c_bool, c_char_p, c_int32), "llama_chat_apply_template"),
     (c_size_t, (c_void_p, c_int32), "llama_state_seq_get_size"),
     (c_size_t, (c_void_p, c_void_p, c_size_t, c_int32), "llama_state_seq_get_data llama_state_seq_set_data"),
     (c_void_p, (c_void_p,), "llama_model_get_vocab llama_get_memory"),

@@ -16,6 +16,7 @@ Tested with xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU.
 """
 
 import ctypes
+import itertools
 import os
 import re
 import time
@@ -37,8 +38,10 @@ from edgemeter.agent.generators import (
     GeneratorAbilities,
     Limits,
     LoadedGenerator,
+    Prompt,
     Query,
     Stamp,
+    chat_template,
     gguf_file,
 )
 from edgemeter.agent.generators import llama_c_api as api
@@ -73,7 +76,7 @@ class LlamaCpp:
         self._vocab: int | None = None
         self._log = _Log()
         self._found: LoadedGenerator | None = None
-        self._template: bytes | None = None
+        self._template: str | None = None
         self._vocabulary = 0
         self._batch = 0
         self._depth = 0
@@ -81,6 +84,8 @@ class LlamaCpp:
         self._logits: dict[int, NDArray[np.float32]] = {}
         self._draft: LlamaCpp | None = None
         self._draft_tokens = 0
+        # The conversation in the cache: its name and tokens.
+        self._kept: tuple[str | None, Sequence[int]] = None, []
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if the header or a setting is wrong, or the file is not whole; see `Checks.check`."""
@@ -159,7 +164,7 @@ class LlamaCpp:
         self, library: RuntimeLibrary, header: GgufModel, settings: "_Settings", context_tokens: int, backend: str, load_ns: int
     ) -> LoadedGenerator:
         quantisation, template = header.quantisation(), header.values.get("tokenizer.chat_template")
-        self._template = template.encode() if isinstance(template, str) else None
+        self._template = template if isinstance(template, str) else None
         text_tokens = header.text_tokens()
         return LoadedGenerator(
             package=library.package,
@@ -181,9 +186,9 @@ class LlamaCpp:
             kv_token_bytes=header.kv_token_bytes(settings.kv_bytes),
             kv_cache_mb=header.kv_cache_mb(self._api.llama_n_ctx(self._context), settings.kv_bytes),
             kv_type=settings.kv_type,
-            chat_template=template if isinstance(template, str) else None,
+            chat_template=self._template,
             tokenizer_sha256=header.tokenizer_sha256,
-            abilities=GeneratorAbilities(likelihoods=True),
+            abilities=GeneratorAbilities(likelihoods=True, keeps_prefix=True),
             facts=self._facts(settings, backend),
         )
 
@@ -209,9 +214,8 @@ class LlamaCpp:
         self._open_model()
         if isinstance(prompt, str):
             return self._tokens(prompt.encode(), special=True, parse=False)
-        rendered = self._chat(prompt)
-        bos = self._api.llama_vocab_get_text(self._vocab, self._api.llama_vocab_bos(self._vocab)) or b""
-        return self._tokens(rendered, special=not (bos and rendered.startswith(bos)), parse=True)
+        rendered, bos = self._chat(prompt), self._word("llama_vocab_bos")
+        return self._tokens(rendered.encode(), special=not (bos and rendered.startswith(bos)), parse=True)
 
     def _tokens(self, text: bytes, *, special: bool, parse: bool) -> list[int]:
         room = len(text) + 8
@@ -221,23 +225,21 @@ class LlamaCpp:
             raise MeasurementError(f"llama.cpp cannot tokenise a text of {len(text)} bytes: it answers {count}")
         return list(tokens[:count])
 
-    def _chat(self, messages: Sequence[ChatMessage]) -> bytes:
+    def _chat(self, messages: Sequence[ChatMessage]) -> str:
         if self._template is None:
             raise UnavailableError("the model has no chat template: give a text, or use an instruction-tuned model")
-        chat = (api.LlamaMessage * len(messages))(*(api.LlamaMessage(message.role.encode(), message.text.encode()) for message in messages))
-        room = 1024 + 4 * sum(len(message.text.encode()) for message in messages)
-        rendered = ctypes.create_string_buffer(room)
-        size = self._api.llama_chat_apply_template(self._template, chat, len(messages), True, rendered, room)
-        if not 0 <= size <= room:
-            raise UnavailableError("llama.cpp's own templates do not include this model's chat template: give a text")
-        return rendered.raw[:size]
+        return chat_template.render(self._template, messages, bos=self._word("llama_vocab_bos"), eos=self._word("llama_vocab_eos"))
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def _word(self, function: str) -> str:
+        token = getattr(self._api, function)(self._vocab)
+        return (self._api.llama_vocab_get_text(self._vocab, token) or b"").decode(errors="replace") if token >= 0 else ""
+
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Clear the cache, lay the prompt's batches out; see `Generator.bind`."""
         loaded = self._open_model()
         tokens = check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
-        array, parts = self._parts(tokens)
-        self._clear()
+        cached_tokens = self._keep(tokens, None if self._draft else limits.prefix_cache)
+        array, parts = self._parts(tokens, cached_tokens)
         if self._draft is not None:
             return self._speculative_query(self._draft, self._draft.prepare(tokens), array, parts, limits)
         answer: list[int] = []
@@ -246,7 +248,9 @@ class LlamaCpp:
             for part in parts:
                 self._decode(part)
             ended = self._generate(answer, limits, stamp)
-            return self._generated(answer, ended, len(array))
+            # The last token was not read.
+            self._kept = limits.prefix_cache, [*tokens, *answer[:-1]]
+            return self._generated(answer, ended, len(array), cached_tokens)
 
         return query
 
@@ -281,7 +285,7 @@ class LlamaCpp:
             answer.append(int(self._logits_of(-1).argmax()))
             stamp(1)
             ended = speculation.generate(answer, limits, stamp)
-            generated = self._generated(answer, ended, len(array))
+            generated = self._generated(answer, ended, len(array), cached_tokens=0)
             # The engine's own timings are of steps, and of one of the two models.
             return replace(generated, own=None, drafted_tokens=speculation.drafted, accepted_tokens=speculation.accepted)
 
@@ -308,10 +312,25 @@ class LlamaCpp:
             return "stop"
         return "length" if len(answer) == limits.output_tokens else None
 
-    def _parts(self, tokens: Sequence[int]) -> "tuple[ctypes.Array[ctypes.c_int32], list[api.LlamaBatch]]":
-        """Return tokens as batches, and the array that has to outlive them."""
-        array = (ctypes.c_int32 * len(tokens))(*tokens)
-        return array, [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in range(0, len(tokens), self._batch)]
+    def _keep(self, tokens: Sequence[int], name: str | None) -> int:
+        """Drop what is cached but the beginning that a prompt shares with the conversation of this name; return its tokens."""
+        kept_name, kept_tokens = self._kept
+        if name is None or name != kept_name:
+            self._clear()
+            return 0
+        pairs = zip(kept_tokens, tokens[:-1], strict=False)
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        # Memory that cannot be cut, as of recurrent models, is cleared.
+        if not self._api.llama_memory_seq_rm(self._api.llama_get_memory(self._context), 0, shared, -1):
+            self._clear()
+            return 0
+        self._api.llama_perf_context_reset(self._context)
+        return shared
+
+    def _parts(self, tokens: Sequence[int], cached_tokens: int = 0) -> "tuple[ctypes.Array[ctypes.c_int32], list[api.LlamaBatch]]":
+        """Return the tokens that are not cached as batches, and the array of all that has to outlive them."""
+        array, starts = (ctypes.c_int32 * len(tokens))(*tokens), range(cached_tokens, len(tokens), self._batch)
+        return array, [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in starts]
 
     def fill(self, tokens: Sequence[int]) -> None:
         """Process the tokens, and keep the state of a memory that cannot forget a part; see `DepthGenerator.fill`."""
@@ -347,7 +366,7 @@ class LlamaCpp:
         def query(stamp: Stamp) -> Generated:
             self._decode(api.batch_of(step, 0, 1))
             ended = self._generate(answer, limits, stamp)
-            return self._generated(answer, ended, 0)
+            return self._generated(answer, ended, 0, self._depth)
 
         return query
 
@@ -381,18 +400,19 @@ class LlamaCpp:
             last[0] = token
             decode(step)
 
-    def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int) -> Generated:
+    def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int, cached_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
         # A prompt of one token is one of the decode steps to the engine; behind a filled context there is none.
         engine_timings = EngineTimings(timings.t_p_eval_ms, timings.n_p_eval, timings.t_eval_ms, timings.n_eval)
         return Generated(
             tokens=tuple(answer),
-            text=self._text(answer).decode(errors="replace"),
+            # The end of text is a token, and no text.
+            text=self._text(answer[:-1] if ended == "end_of_text" else answer).decode(errors="replace"),
             ended=ended,
             prompt_tokens=prompt_tokens,
-            cached_tokens=0 if prompt_tokens else self._depth,
+            cached_tokens=cached_tokens,
             output_tokens=len(answer),
-            own=engine_timings if prompt_tokens != 1 else None,
+            own=engine_timings if prompt_tokens - cached_tokens != 1 else None,
         )
 
     def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
@@ -465,6 +485,7 @@ class LlamaCpp:
             room = -size
 
     def _clear(self) -> None:
+        self._kept = None, []
         self._api.llama_memory_clear(self._api.llama_get_memory(self._context), True)
         self._api.llama_perf_context_reset(self._context)
 

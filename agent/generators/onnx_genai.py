@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import ChatMessage, Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
+from edgemeter.agent.generators import ChatMessage, Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Prompt, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens, json_object, log_likelihoods, part
 from edgemeter.agent.runtimes import Options, onnx_file
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_options, load_library
@@ -111,7 +111,7 @@ class OnnxGenai:
         except RuntimeError as error:
             raise UnavailableError(f"the model's chat template cannot be applied ({one_line(error)}): give a text") from error
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Allocate a cache for the whole context; see `Generator.bind`."""
         loaded = self._loaded()
         tokens = np.asarray(check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary), np.int32)

@@ -29,7 +29,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.generators import ChatMessage, EngineTimings, Generated, Limits, LoadedGenerator, Query, Stamp
+from edgemeter.agent.generators import ChatMessage, EngineTimings, Generated, Limits, LoadedGenerator, Prompt, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
@@ -107,7 +107,7 @@ class ReplayGenerator:
         text = prompt if isinstance(prompt, str) else "\n".join(message.text for message in prompt)
         return [byte % self._open().vocabulary for byte in text.encode()]
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Return a query that lasts as the next recorded one did; see `Generator.bind`."""
         recorded = self._open()
         tokens = check_tokens(prompt, limits, self._context_tokens, recorded.vocabulary)

@@ -41,7 +41,18 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Transient
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import AnswerError, ChatMessage, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
+from edgemeter.agent.generators import (
+    AnswerError,
+    Chat,
+    ChatMessage,
+    Generated,
+    GeneratorAbilities,
+    Limits,
+    LoadedGenerator,
+    Prompt,
+    Query,
+    Stamp,
+)
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
 from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part, Request
@@ -59,6 +70,8 @@ _WORDS = (
 _EVICTION = "Another text, which shares no beginning with any other."
 _OTHER = "Yet one text, which begins like none before it."
 _SHORT = Limits(4)
+_CHATML = "<|im_start|>"
+_IGNORING_END = ("ignore_eos", "min_tokens")
 
 
 class _PromptLikelihoods(msgspec.Struct):
@@ -115,8 +128,12 @@ class ServerGenerator:
         self._open = connection, facts.dialect
         # A server that does not tell refuses an id that it does not have.
         self._vocabulary = facts.vocabulary or 1 << 31
-        first = self._tokens("", special=True) or []
-        words = self._tokens(_WORDS, special=False) or []
+        takes_tokens = facts.dialect.takes_tokens
+        first = self._tokens("", special=True) or [] if takes_tokens else []
+        words = self._tokens(_WORDS, special=False) or [] if takes_tokens else []
+        # llama-server states this template of a model without one, whose vocabulary has no such token.
+        if facts.chat_template and _CHATML in facts.chat_template and takes_tokens and len(self._tokens(_CHATML, special=False) or [0]) > 1:
+            facts = replace(facts, chat_template=None)
         probe = self._probe(context_tokens)
         # Some servers end a connection behind an answer: opens it again.
         self._ping()
@@ -144,14 +161,26 @@ class ServerGenerator:
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens that the server makes of a text; see `Generator.encode`."""
         self._loaded()
-        if not isinstance(prompt, str):
-            raise UnavailableError("a server applies its chat template itself: bind the text, with endpoint chat in the server's file")
-        tokens = self._tokens(prompt, special=True)
+        text = prompt if isinstance(prompt, str) else self._render(prompt)
+        tokens = self._tokens(text, special=True)
         if tokens is None:
             raise UnavailableError(f"{self._opened()[1].package} does not tell the tokens of a text: give the text itself")
         return tokens
 
-    def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
+    def _render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the messages as the server's chat template writes them; raises UnavailableError if it does not tell."""
+        connection, dialect = self._opened()
+        request = dialect.render(messages)
+        if request is None:
+            raise UnavailableError(f"{dialect.package} applies its chat template itself: set endpoint to chat in the server's file")
+        answer = connection.ask(request.path, request.content)
+        rendered = answer.document.get("prompt")
+        if not isinstance(rendered, str):
+            reason = error_message(answer.document) or f"status {answer.status}"
+            raise UnavailableError(f"{dialect.package} does not apply its chat template ({reason}): give a text")
+        return rendered
+
+    def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
         loaded, (_, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
@@ -159,7 +188,7 @@ class ServerGenerator:
         # Opens the connection again if the server has closed it, which a query must not pay for.
         try:
             self._ping()
-            if dialect.evicts:
+            if dialect.evicts and limits.prefix_cache is None:
                 self._stream(_EVICTION, _SHORT, loaded.context_tokens, lambda _: None)
                 self._ping()
         except TransientError as error:
@@ -170,7 +199,7 @@ class ServerGenerator:
 
         return query
 
-    def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits, user: int | None = None) -> Query:
+    def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
         """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
         loaded, (connection, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
@@ -265,8 +294,11 @@ class ServerGenerator:
         while self._users:
             self._users.popitem()[1].close()
 
-    def _check_prompt(self, prompt: Sequence[int] | str, limits: Limits, loaded: LoadedGenerator) -> None:
-        if not isinstance(prompt, str):
+    def _check_prompt(self, prompt: Prompt, limits: Limits, loaded: LoadedGenerator) -> None:
+        if isinstance(prompt, Chat):
+            if not self._opened()[1].chats:
+                raise ConfigError(f"{loaded.package} takes no messages here: set endpoint to chat in the server's file, or give a text")
+        elif not isinstance(prompt, str):
             if not self._opened()[1].takes_tokens:
                 raise ConfigError(f"{loaded.package} takes a prompt as text: give the text itself")
             check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
@@ -275,7 +307,7 @@ class ServerGenerator:
 
     def _stream(
         self,
-        prompt: Sequence[int] | str,
+        prompt: Prompt,
         limits: Limits,
         context_tokens: int,
         stamp: Stamp,
@@ -340,7 +372,11 @@ def _content(line: bytes) -> bytes:
 
 
 def _with_extra(content: Mapping[str, Any], extra: Mapping[str, Any], limits: Limits) -> Mapping[str, Any]:
-    """Return a request with the file's further fields; of one that is a number of tokens `true` stands for those asked for."""
+    """Return a request with the file's further fields; of one that is a number of tokens `true` stands for those asked for.
+
+    Where an answer ends with the text, those that keep it from ending are left out.
+    """
+    extra = {key: value for key, value in extra.items() if limits.ignore_end or key not in _IGNORING_END}
     further = {key: limits.output_tokens if value is True and key.endswith("_tokens") else value for key, value in extra.items()}
     dropped = {"max_tokens"} if "max_completion_tokens" in extra else set()
     return {**{key: value for key, value in content.items() if key not in dropped}, **further}
@@ -378,6 +414,8 @@ def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context
             counts="estimated" if probe.output_tokens is None else "usage",
             ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),
             is_local=False,
+            chats=facts.dialect.chats,
+            keeps_prefix=True,
         ),
         facts={"server_url": file.url, **({"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}), **facts.facts},
     )

@@ -20,7 +20,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.generators import Ended, EngineTimings, Limits
+from edgemeter.agent.generators import Chat, ChatMessage, Ended, EngineTimings, Limits, Prompt
 
 Endpoint = Literal["completions", "chat"]
 DONE = b"[DONE]"
@@ -59,18 +59,19 @@ class Part:
 class Dialect(Protocol):
     """One kind of server.
 
-    `takes_tokens`: a prompt may be token ids. `ignores_end`: it can be told to go on after the end of text. `evicts`: only another
-    prompt drops what it keeps of the last one. `is_chat`: it puts a chat template around each prompt.
+    `takes_tokens`: a prompt may be token ids. `chats`: it takes messages. `ignores_end`: it can be told to go on after the end of text.
+    `evicts`: only another prompt drops what it keeps of the last one. `is_chat`: it puts a chat template around each prompt, text too.
     """
 
     package: str
     ping_path: str
     takes_tokens: bool = False
+    chats: bool = False
     ignores_end: bool = False
     evicts: bool = True
     is_chat: bool = False
 
-    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+    def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query, greedy."""
 
     def behind(self, request: Request) -> Request | None:
@@ -81,6 +82,11 @@ class Dialect(Protocol):
     def tokenise(self, text: str, *, special: bool) -> Request | None:
         """Return the request whose answer holds the tokens of `text`, begun as the model wants if `special`; None: it has none."""
         del text, special
+        return None
+
+    def render(self, messages: Sequence[ChatMessage]) -> Request | None:
+        """Return the request whose answer holds the text of `messages` by the chat template; None: it has none."""
+        del messages
         return None
 
     def scored(self, prompt: Sequence[int] | str) -> Request | None:
@@ -94,6 +100,17 @@ class Dialect(Protocol):
         Raises:
             msgspec.MsgspecError: it is nothing that this server says.
         """
+
+
+def _plain(prompt: Prompt) -> str | list[int]:
+    """Return a prompt as it is sent where no template is applied."""
+    if isinstance(prompt, Chat):
+        raise ConfigError("messages are for a chat: set endpoint to chat, or give a text")
+    return prompt if isinstance(prompt, str) else list(prompt)
+
+
+def _messages(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.text} for message in messages]
 
 
 class _Timings(msgspec.Struct):
@@ -121,28 +138,36 @@ class _LlamaLine(msgspec.Struct):
     error: Any = None
 
 
-class LlamaServer(Dialect):
+class _LlamaTexts:
+    """How llama.cpp's own server counts the tokens of texts and messages."""
+
+    def tokenise(self, text: str, *, special: bool) -> Request:
+        """Return the request for tokens."""
+        return Request("/tokenize", {"content": text, "add_special": special})
+
+    def render(self, messages: Sequence[ChatMessage]) -> Request:
+        """Return the request for the text of messages."""
+        return Request("/apply-template", {"messages": _messages(messages)})
+
+
+class LlamaServer(_LlamaTexts, Dialect):
     """llama.cpp's own server, by its native endpoint."""
 
     package, ping_path = "llama-server", "/health"
     takes_tokens, ignores_end, evicts = True, True, False
 
-    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
-        """Return a greedy query with the prompt cache off."""
+    def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
+        """Return a greedy query, with the prompt cache off unless the limits name a conversation."""
         del context_tokens
         lengths = {"n_predict": limits.output_tokens, "ignore_eos": limits.ignore_end, "stop": list(limits.stops)}
         # Only what changes nothing about the likeliest token is left to compute.
         greedy = {"temperature": 0, "samplers": ["temperature"]}
-        answer = {"stream": True, "return_tokens": True, "cache_prompt": False}
-        return Request("/completion", {"prompt": prompt if isinstance(prompt, str) else list(prompt), **lengths, **answer, **greedy})
+        answer = {"stream": True, "return_tokens": True, "cache_prompt": limits.prefix_cache is not None}
+        return Request("/completion", {"prompt": _plain(prompt), **lengths, **answer, **greedy})
 
     def behind(self, request: Request) -> Request:
         """Return the query with the prompt cache on: the slot keeps what both prompts begin with."""
         return Request(request.path, {**request.content, "cache_prompt": True})
-
-    def tokenise(self, text: str, *, special: bool) -> Request:
-        """Return the request for tokens."""
-        return Request("/tokenize", {"content": text, "add_special": special})
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the last one has no text, but all counters."""
@@ -217,13 +242,13 @@ class OpenAi(Dialect):
 
     def __init__(self, model: str, endpoint: Endpoint, length_key: str = "max_tokens") -> None:
         self._model, self._endpoint, self._length_key = model, endpoint, length_key
-        self.is_chat = endpoint == "chat"
+        self.is_chat = self.chats = endpoint == "chat"
 
     def renamed(self) -> "OpenAi":
         """Return the dialect of servers that know the limit of an answer by its newer name."""
         return type(self)(self._model, self._endpoint, "max_completion_tokens")
 
-    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+    def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query with usage at its end."""
         del context_tokens
         shared = {
@@ -234,10 +259,11 @@ class OpenAi(Dialect):
             "stream_options": {"include_usage": True},
         } | ({"stop": list(limits.stops)} if limits.stops else {})
         if self._endpoint == "chat":
-            if not isinstance(prompt, str):
+            if not isinstance(prompt, str | Chat):
                 raise ConfigError("a chat takes a text, not tokens: set endpoint to completions, or give a text")
-            return Request("/v1/chat/completions", {**shared, "messages": [{"role": "user", "content": prompt}]})
-        return Request("/v1/completions", {**shared, "prompt": prompt if isinstance(prompt, str) else list(prompt)})
+            messages = prompt.messages if isinstance(prompt, Chat) else (ChatMessage("user", prompt),)
+            return Request("/v1/chat/completions", {**shared, "messages": _messages(messages)})
+        return Request("/v1/completions", {**shared, "prompt": _plain(prompt)})
 
     def scored(self, prompt: Sequence[int] | str) -> Request | None:
         """Return the request for the prompt itself with its likelihoods, and one token more; a chat tells none of its prompt."""
@@ -268,16 +294,16 @@ class OpenAi(Dialect):
         )
 
 
-class LlamaChat(OpenAi):
+class LlamaChat(_LlamaTexts, OpenAi):
     """llama.cpp's own server by OpenAI's interface for chats: its cache off, and lengths exact."""
 
     package, ping_path = "llama-server", "/health"
     ignores_end, evicts = True, False
 
-    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+    def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query with the prompt cache off."""
         plain = super().request(prompt, limits, context_tokens)
-        return Request(plain.path, {**plain.content, "cache_prompt": False, "ignore_eos": limits.ignore_end})
+        return Request(plain.path, {**plain.content, "cache_prompt": limits.prefix_cache is not None, "ignore_eos": limits.ignore_end})
 
 
 class Vllm(OpenAi):
@@ -291,13 +317,13 @@ class Vllm(OpenAi):
         """Whether a prompt may be token ids: not that of a chat."""
         return not self.is_chat
 
-    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+    def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query of exact length that shares no prefix with another."""
         plain = super().request(prompt, limits, context_tokens)
         further = {
             "ignore_eos": limits.ignore_end,
             "min_tokens": limits.output_tokens if limits.ignore_end else 0,
-            "cache_salt": secrets.token_hex(16),
+            "cache_salt": limits.prefix_cache or secrets.token_hex(16),
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         return Request(plain.path, {**plain.content, **further})
@@ -314,7 +340,13 @@ class Vllm(OpenAi):
         return replace(plain, total_tokens=plain.output_tokens)
 
 
+class _OllamaMessage(msgspec.Struct, frozen=True):
+    content: str = ""
+    thinking: str = ""
+
+
 class _OllamaLine(msgspec.Struct):
+    message: _OllamaMessage = _OllamaMessage()
     response: str = ""
     thinking: str = ""
     done: bool = False
@@ -328,22 +360,27 @@ class _OllamaLine(msgspec.Struct):
 
 
 class Ollama(Dialect):
-    """Ollama, by its native endpoint, which states durations; raw, so that no template is put around the prompt."""
+    """Ollama, by its native endpoints, which state durations; a text is raw, so that no template is put around it."""
 
     package, ping_path = "ollama", "/api/version"
+    chats = True
 
     def __init__(self, model: str) -> None:
         self._model = model
 
-    def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
+    def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query in a context that holds it: a shorter one would cut the prompt in silence."""
         options = {"num_predict": limits.output_tokens, "temperature": 0, "seed": 0, "num_ctx": context_tokens, "stop": list(limits.stops)}
-        return Request("/api/generate", {"model": self._model, "prompt": prompt, "raw": True, "stream": True, "options": options})
+        shared = {"model": self._model, "stream": True, "options": options}
+        if isinstance(prompt, Chat):
+            return Request("/api/chat", {**shared, "messages": _messages(prompt.messages)})
+        return Request("/api/generate", {**shared, "prompt": prompt, "raw": True})
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the count of the prompt is absent where all of it was cached."""
         message = msgspec.json.decode(line, type=_OllamaLine)
-        text, evaluated, generated = message.response or message.thinking, message.prompt_eval_count, message.eval_count
+        chat, evaluated, generated = message.message, message.prompt_eval_count, message.eval_count
+        text = message.response or message.thinking or chat.content or chat.thinking
         timings = None
         if message.done and generated is not None and evaluated is not None:
             timings = EngineTimings(

@@ -18,7 +18,7 @@ from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_generation import Generation, why_other_answers
+from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation, why_other_answers
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity
@@ -83,19 +83,20 @@ class TurnFigure:
 
     def why_absent(self, sides: Sequence[Side], runs: Sequence[RunRecord]) -> str:
         """Return why no round has it on both sides."""
-        for side, run in zip(sides, runs, strict=True):
-            generation = run.generation
-            if self.name == "energy" and side.energy_reason:
-                return side.energy_reason
-            if generation is not None and self.name == "energy" and generation.energy_reason:
-                return generation.energy_reason
-            if generation is not None and self.choice == TTFT and generation.ttft_reason:
-                return generation.ttft_reason
-            if self.choice == TPOT and generation is not None and generation.tpot is None:
-                return generation.streaming_reason or f"{side.name} generated a single token"
-            if self.choice == TTFT and generation is not None and generation.streaming_reason:
-                return generation.streaming_reason
-        return "no round has it on both sides"
+        reasons = (self._why_absent_of(side, run) for side, run in zip(sides, runs, strict=True))
+        return next(filter(None, reasons), "no round has it on both sides")
+
+    def _why_absent_of(self, side: Side, run: RunRecord) -> str | None:
+        generation = run.generation
+        if self.name == CORRECT_ANSWER:
+            return side.energy_reason or (f"no answer of {side.name} was right" if side.accuracy_value == 0 else None)
+        if self.name == "energy":
+            return side.energy_reason or (generation.energy_reason if generation else None)
+        if generation is None:
+            return None
+        if self.choice == TPOT and generation.tpot is None:
+            return generation.streaming_reason or f"{side.name} generated a single token"
+        return generation.ttft_reason or generation.streaming_reason if self.choice == TTFT else None
 
 
 def scored_by(run: RunRecord) -> tuple[str, int, str] | None:
@@ -143,11 +144,14 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
 
 
 def _why_other_work(choice: str, first: Generation, other: Generation) -> str:
-    prompts = first.prompt_tokens, other.prompt_tokens
+    prompts = first.mean_prompt_tokens, other.mean_prompt_tokens
+    if first.prompts_sha256 is not None and first.prompts_sha256 == other.prompts_sha256:
+        # The same questions, whatever tokens each model cuts them into.
+        prompts = None, None
     if None in prompts and prompts != (None, None):
         return "one of the servers does not state the tokens of its prompts"
     if prompts[0] is not None and prompts[1] is not None and abs(prompts[1] - prompts[0]) > MATTERS_RATIO * prompts[0]:
-        return f"prompts of {prompts[1]} against {prompts[0]} tokens are other work"
+        return f"prompts of {prompts[1]:.4g} against {prompts[0]:.4g} tokens are other work"
     return "" if choice == TTFT else _why_other_output(choice, first, other)
 
 
@@ -239,7 +243,8 @@ def text_doubts(pairs: Sequence[Pair], names: tuple[str, str], scores: tuple[Per
             times = f": a token of {names[1]} is {scores[0].text_tokens / scores[1].text_tokens:.3g} times the text of one of {names[0]}"
         doubts.append(f"their tokenizers differ{times}")
     for side, name in enumerate(names):
-        generations = [(run.generation, run.latency.count) for run in (pair[side] for pair in pairs) if run.generation]
+        runs = [pair[side] for pair in pairs]
+        generations = [(run.generation, run.latency.count) for run in runs if run.generation and run.generation.prompts == SYNTHETIC]
         if early := sum(generation.ended_early for generation, _ in generations):
             queries = sum(count for _, count in generations)
             doubts.append(f"{early} of {queries} queries of {name} ended early")

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
@@ -144,12 +144,12 @@ def _most_mb_per_s(facts: RunFacts) -> tuple[float, str] | None:
 def _own_timings_differ(_: RunFacts, generation: Generation) -> str | None:
     ours_per_s, own_per_s = generation.prefill_tokens_per_s, generation.own_prefill_tokens_per_s
     allowed_ms = OWN_PREFILL_MS + (generation.network_round_trip_ms or 0.0)
-    prefill = _differs("prefill", ours_per_s, own_per_s, allowed_ms, generation.prompt_tokens or 0)
+    prefill = _differs("prefill", ours_per_s, own_per_s, allowed_ms, generation.mean_prompt_tokens or 0)
     decode = _differs("decode", generation.decode_tokens_per_s, generation.own_decode_tokens_per_s, OWN_DECODE_MS, 1)
     return "; ".join(filter(None, (prefill, decode))) or None
 
 
-def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: int) -> str | None:
+def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: float) -> str | None:
     """Return how our rate and the engine's own contradict each other; `allowed_ms` is what `tokens` of them may take longer with us."""
     if not ours_per_s or not own_per_s:
         return None
@@ -192,7 +192,7 @@ def _short_output(facts: RunFacts, generation: Generation) -> str | None:
 )
 def _early_ends(_: RunFacts, generation: Generation) -> str | None:
     lengths = generation.output_lengths
-    if not generation.ended_early or generation.ends_at == "length" or lengths is None:
+    if not generation.ended_early or generation.ends_at == "length" or lengths is None or generation.prompts != SYNTHETIC:
         return None
     return (
         f"{generation.ended_early} answers ended before {generation.output_tokens} tokens: "
@@ -253,7 +253,10 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
-    if generation.streaming_reason or (moments := TokenMoments.of_series(series, generation)) is None:
+    # Of prompts that differ in length queries begin at other depths.
+    if generation.streaming_reason or generation.prompts != SYNTHETIC:
+        return None
+    if (moments := TokenMoments.of_series(series, generation)) is None:
         return None
     each = tpot_ns(moments)
     thirds = np.array_split(each, 3)
@@ -277,9 +280,9 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
     energy, spent = generation.energy, next(iter(facts.energies), None)
     if energy is None or spent is None or spent.sensor != energy.sensor or energy.prefill_token is None or energy.decode_token is None:
         return None
-    if generation.prompt_tokens is None:
+    if generation.mean_prompt_tokens is None:
         return None
-    parts = ((energy.prefill_token, generation.prompt_tokens), (energy.decode_token, generation.mean_output_tokens - 1))
+    parts = ((energy.prefill_token, generation.mean_prompt_tokens), (energy.decode_token, generation.mean_output_tokens - 1))
     both_mj = math.fsum(part.gross_mj * tokens for part, tokens in parts)
     u_mj = [None if part.gross_u_mj is None else part.gross_u_mj * tokens for part, tokens in parts] + [spent.gross_u_mj]
     known_mj = [u for u in u_mj if u is not None]

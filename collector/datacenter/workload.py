@@ -54,7 +54,7 @@ def workload_of(case: CaseSummary) -> TokenWorkload | None:
         return None
     counted = {run.generation.counts for run in case.runs if run.generation}
     return TokenWorkload(
-        prompt_tokens=generation.prompt_tokens,
+        prompt_tokens=None if generation.mean_prompt_tokens is None else round(generation.mean_prompt_tokens),
         output_tokens=generation.mean_output_tokens,
         precision=case.key.precision,
         concurrency=max((run.load.in_flight_max or 1 for run in case.runs if run.load), default=1),

@@ -196,12 +196,21 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
     meaning = "generated" if generation.depth_tokens is not None else "prompt + generated"
     return {
+        "Prompts": _prompts(generation),
         "Tokens": f"{generation.lengths} ({meaning}){_shorter(generation)}",
         "No times of tokens": generation.streaming_reason,
         "Failed queries": ", ".join(f"{count:,} {kind}" for kind, count in generation.failures.items()) or None,
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
         **{name: f"{figures.significant(rate)} tokens/s" for name, rate in rates.items() if rate is not None},
     }
+
+
+def _prompts(generation: Generation) -> str | None:
+    if generation.prompts_sha256 is None:
+        return None
+    return (
+        f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]}), {'chat template' if generation.chat_template else 'no template'}"
+    )
 
 
 def _shorter(generation: Generation) -> str:

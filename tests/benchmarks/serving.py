@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.engine.generation_queries import SyntheticPrompts
+from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.generators import LoadedGenerator

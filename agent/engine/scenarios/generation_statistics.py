@@ -59,13 +59,7 @@ class TokenMoments:
 
     def lengths(self) -> TokenLengths:
         """Return how many tokens the queries have."""
-        tokens = self.output_tokens
-        return TokenLengths(
-            min_tokens=int(tokens.min()),
-            p50_tokens=float(np.median(tokens)),
-            mean_tokens=float(tokens.mean()),
-            max_tokens=int(tokens.max()),
-        )
+        return lengths_of(self.output_tokens)
 
     def gaps_ns(self) -> tuple[Times, Times]:
         """Return the gaps between the tokens of each query, and the query (0, 1, ...) of each."""
@@ -96,6 +90,16 @@ class TokenMoments:
         begins[1:] = (np.diff(self.token_ns) != 0) | (np.diff(owner) != 0)
         lengths = np.diff(np.append(np.flatnonzero(begins), self.token_ns.size))
         return int(lengths.max(initial=1))
+
+
+def lengths_of(tokens: Times) -> TokenLengths:
+    """Return the distribution of these counts, at least one."""
+    return TokenLengths(
+        min_tokens=int(tokens.min()),
+        p50_tokens=float(np.median(tokens)),
+        mean_tokens=float(tokens.mean()),
+        max_tokens=int(tokens.max()),
+    )
 
 
 def tpot_ns(moments: TokenMoments) -> Times:
@@ -141,8 +145,10 @@ def with_times(
     `prefilled` counts the prompt tokens that were processed, None if unknown. Where queries overlap, rates are over the timed part.
     `unstreamed` is why an answer had no moments.
     """
+    # The shortest time to a first token is that of the shortest prompt.
+    shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
     guesses = generation.speculative or generation.drafted_tokens or generation.is_local
-    reason = unstreamed or unstreamed_reason(moments, generation.prompt_tokens, LONGEST_STEP if guesses else 1)
+    reason = unstreamed or unstreamed_reason(moments, shortest, LONGEST_STEP if guesses else 1)
     described = msgspec.structs.replace(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
@@ -255,7 +261,7 @@ def bandwidths_mb_per_s(generation: Generation, *, overlap: bool) -> tuple[float
     if rate is None or model.weights_mb is None or overlap or step_tokens is None:
         return None, None
     steps_per_s = rate / step_tokens
-    before = generation.depth_tokens if generation.depth_tokens is not None else generation.prompt_tokens
+    before = generation.depth_tokens if generation.depth_tokens is not None else generation.mean_prompt_tokens
     if before is None or model.kv_token_bytes is None:
         return steps_per_s * model.weights_mb, None
     cache_mb = (before + generation.mean_output_tokens / 2) * model.kv_token_bytes / 1e6

@@ -100,6 +100,21 @@ def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexit
     assert "[4/4]" in result.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.needs(module="xllamacpp")
+def test_language_models_answer_the_same_questions(tmp_path):
+    """The shipped ones, by name: speed, score and perplexity in one table, and the reason why there is no energy of an answer."""
+    names = [SHIPPED_FOLDER.parent / "language" / f"edgemeter-notes_{bits}.gguf" for bits in ("q4_0", "q8_0")]
+    options = ("--prompts", "edgemeter-questions", "--subset", 20, "--output-tokens", 12, "--mode", "rapid", "--runs", 2, "--power", "none")
+    result = run(*names, *options, env=os.environ | {"EDGEMETER_HOME": str(tmp_path), "COLUMNS": "200"})
+    assert result.returncode == 0, result.stderr
+    heading, *rows = [line for line in result.stdout.splitlines() if "TTFT ms" in line or "edgemeter-questions, at most 12 tokens" in line]
+    assert "exact match" in heading
+    assert [row.split()[0] for row in rows] == ["A", "B"]
+    assert all(" 1.0000 " in row for row in rows)
+    assert "no energy per correct answer: " in result.stdout
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):

@@ -83,6 +83,7 @@ MEANINGS = {
     "--power": "power sensors",
     "--precision": "precision of the model",
     "--prompt-tokens": "tokens of the prompt",
+    "--prompts": "real prompts",
     "--public-key": "key to verify with",
     "--quiet": "the result and errors only",
     "--rate": "how many a second",

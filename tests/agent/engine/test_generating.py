@@ -13,7 +13,8 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generating, job
-from edgemeter.agent.engine.generation_queries import GenerationSubject, SyntheticPrompts, run_queries
+from edgemeter.agent.engine.generation_queries import GenerationSubject, run_queries
+from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.generators.replay import ReplayGenerator
 from edgemeter.agent.runtimes import Options

@@ -16,6 +16,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import generating, generation_queries
+from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.generators import AnswerError, Generated, Limits
@@ -96,7 +97,7 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(tmp_path):
     path.write_text(f'url = "{server.url}"\n')
     generator = generators.create("server")
     loaded = generator.load(path, Options(), 12)
-    subject = generation_queries.GenerationSubject(generator, loaded, generation_queries.SyntheticPrompts(loaded, 8, 0), Limits(4))
+    subject = generation_queries.GenerationSubject(generator, loaded, SyntheticPrompts(loaded, 8, 0), Limits(4))
     call = generator.bind_concurrent(subject.prompts.of(0), subject.limits)
     request = subject.attempt(0, call, time.monotonic_ns() - 500_000_000)
     assert request.start_ns - request.arrival_ns >= 500_000_000

@@ -195,6 +195,18 @@ def test_other_questions_are_no_reason_to_compare_the_energy_of_an_answer(compar
     assert absent(comparison)["energy per correct answer"] == "they answered other questions"
 
 
+def test_the_same_file_is_the_same_work_whatever_tokens_it_makes(compare):
+    """Models of other tokenizers are asked the same questions; that their answers end is no doubt; none right is a reason."""
+    file = {"prompts": "questions.jsonl", "prompts_sha256": "e" * 64, "ends_at": "end_of_text", "early": 3, "token_mj": 9.0}
+    comparison = compare(
+        lambda n: language_run(100.0 + n, accuracy=exact_match(0.5), **file),
+        lambda n: language_run(50.0 + n, accuracy=exact_match(0.0), prompt_tokens=300, **file),
+    )
+    assert comparison.contrasts[0].sentence.startswith("B prefills 1.9")
+    assert "ended early" not in comparison.contrasts[0].sentence
+    assert absent(comparison)["energy per correct answer"] == "no answer of B was right"
+
+
 def test_of_three_quantisations_the_fastest_is_taken_that_keeps_the_perplexity(compare):
     """The smallest decodes fastest, but its perplexity is a tenth above the first's: the one between is taken, in one sentence."""
     losses = [(0.40, 0.41), (0.41, 0.42), (0.50, 0.51)]

@@ -10,6 +10,7 @@ from edgemeter.agent.contract.record_conditions import Condition, Environment, M
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation, TokenEnergy, TokenLengths
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.engine.scenarios.generation_statistics import bandwidths_mb_per_s
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_energy, make_environment, make_generation, make_generation_energy
@@ -104,6 +105,16 @@ def test_a_rule_is_violated_by_one_run_and_just_not_by_another():
     ]:
         assert rule in violated(generating(**violating)), f"{rule!r}, {violating!r}, {just_not!r}"
         assert rule not in violated(generating(**just_not)), f"{rule!r}, {violating!r}, {just_not!r}"
+
+
+def test_real_prompts_differ_and_end_when_they_end():
+    """Each query is another: neither an end before the limit, nor other depths, nor latencies far apart speak against the run."""
+    slowing = [STEP_NS] * 20 + [STEP_NS * 112 // 100] * 10
+    apart = summarise_latency(np.random.default_rng(1).permutation(np.repeat((5_000_000, 9_000_000), 60)))
+    ended = {"ended_early": 1, "ends_at": "end_of_text", "output_lengths": LENGTHS}
+    for prompts, rules in (("synthetic", {"early-ends", "decode-slowed", "wide-bounds"}), ("questions.jsonl", set())):
+        run = msgspec.structs.replace(generating(slowing, prompts=prompts, **ended), latency=apart)
+        assert set(violated(run)) & {"early-ends", "short-output", "decode-slowed", "wide-bounds"} == rules
 
 
 def test_swapping_makes_a_generating_run_invalid():

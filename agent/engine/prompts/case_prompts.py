@@ -1,0 +1,125 @@
+"""The prompts of a case: made ready before the load that is measured, because it needs their lengths, and named for the record."""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent import generators
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
+from edgemeter.agent.contract.record_conditions import DatasetInfo
+from edgemeter.agent.contract.record_generation import SYNTHETIC
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine.prompts import Prompts
+from edgemeter.agent.engine.prompts.file_prompts import FilePrompts, PromptEncoder
+from edgemeter.agent.engine.prompts.prompt_file import PromptFile, read_prompts
+from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
+from edgemeter.agent.generators import Chat, ChatMessage, Generator, LoadedGenerator, Prompt
+from edgemeter.agent.runtimes import Options
+
+# Of a message that only a server can count: its bytes, and about what a template puts around it.
+_TEMPLATE_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CasePrompts:
+    """The prompts of a case with the context that they need; `file` is None of synthetic ones.
+
+    `has_template`: the model's chat template was applied. `import_ns` is what the import of the library took that counted their tokens.
+    `salt` begins synthetic texts, so that no server has them from an earlier run.
+    """
+
+    case: Case
+    context_tokens: int
+    file: PromptFile | None = None
+    texts: Sequence[Prompt] = ()
+    has_template: bool = False
+    import_ns: int = 0
+    salt: str = field(default_factory=lambda: secrets.token_hex(2))
+
+    @property
+    def queries(self) -> int:
+        """Return the fewest queries: each question with right answers is asked once."""
+        return max(self.case.queries, len(self.file.items) if self.file and self.file.has_answers else 0)
+
+    def of(self, loaded: LoadedGenerator) -> Prompts:
+        """Return the prompts of each query; raises ConfigError if synthetic ones have no room."""
+        case = self.case
+        return FilePrompts(self.texts, case.seed) if self.file else SyntheticPrompts(loaded, case.prompt_tokens or 0, case.seed, self.salt)
+
+    def described(self, loaded: LoadedGenerator) -> dict[str, Any]:
+        """Return the fields of a record that state where the prompts come from."""
+        file = self.file
+        if file is None:
+            return {"prompts": SYNTHETIC, "prompts_salt": None if loaded.text_tokens.size else self.salt}
+        return {"prompts": file.name, "prompts_sha256": file.file_sha256, "chat_template": self.has_template}
+
+    def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:
+        """Return how the prompts are named in a record: all that must be equal for two runs to have done the same work.
+
+        These are the lengths and the seed, or the file's content, and where they are not the usual ones the type of the cache, speculation,
+        the end of a query, and that a server answered.
+        """
+        case, able, file = self.case, loaded.abilities, self.file
+        name = f"synthetic {case.token_lengths}"
+        if file:
+            template = "chat template" if self.has_template else "no template"
+            name = f"{len(file.items)} prompts of {file.name}, {template}, {case.output_tokens} tokens"
+        unusual = [
+            "" if loaded.text_tokens.size or file else "salted",
+            f"kv {loaded.kv_type}" if loaded.kv_type not in (None, USUAL_KV_TYPE) else "",
+            f"speculative {loaded.speculative}" if loaded.speculative else "",
+            "" if able.ignores_end and not file else "to the end of text",
+            "" if able.is_local else "served",
+        ]
+        name = ", ".join([name, *filter(None, unusual)])
+        sha256 = hashlib.sha256(f"{name} {case.seed}{file.sha256 if file else ''}".encode()).hexdigest()
+        return DatasetInfo(name=name, sha256=sha256, images=len(file.items) if file else 0, annotated=bool(file and file.has_answers))
+
+
+def prepare(case: Case, options: Options) -> CasePrompts:
+    """Return the prompts of a case.
+
+    The length of those of a file only the model's tokeniser knows: it is loaded with a short context to count them.
+
+    Raises:
+        EdgemeterError: the file cannot be read or is of no form that is known; the model cannot be loaded.
+    """
+    output_tokens = case.output_tokens or 0
+    if case.prompts is None:
+        # At a depth one token more is the input of the first step.
+        before_tokens = case.prompt_tokens or 0 if case.depth_tokens is None else case.depth_tokens + 1
+        return CasePrompts(case, before_tokens + output_tokens)
+    file = read_prompts(case.prompts, case.subset, case.seed)
+    with closing(generators.create(case.runtime)) as generator:
+        loaded = generator.load(Path(case.model), options, 1 + output_tokens)
+        encoder = PromptEncoder(generator, loaded)
+        texts = [encoder.prompt(item.messages) for item in file.items]
+        counts = [_tokens(generator, text, item.messages) for text, item in zip(texts, file.items, strict=True)]
+    counted = [count for count in counts if count is not None]
+    context_tokens = (
+        max(counted) + output_tokens if len(counted) == len(counts) else _room(file, output_tokens, loaded.trained_context_tokens)
+    )
+    return CasePrompts(case, context_tokens, file, texts, encoder.has_template, loaded.import_ns)
+
+
+def _tokens(generator: Generator, text: Prompt, messages: Sequence[ChatMessage]) -> int | None:
+    """Return the tokens of a prompt; None where a server does not count them before it answers."""
+    if not isinstance(text, str | Chat):
+        return len(text)
+    try:
+        return len(generator.encode(text if isinstance(text, str) else messages))
+    except UnavailableError:
+        return None
+
+
+def _room(file: PromptFile, output_tokens: int, trained_context_tokens: int | None) -> int:
+    """Return the most tokens that uncounted prompts can have, in the context that the model was made for; else what any server has."""
+    if trained_context_tokens is None:
+        return 1 + output_tokens
+    longest = max(sum(len(message.text.encode()) + _TEMPLATE_TOKENS for message in item.messages) for item in file.items)
+    return min(longest + output_tokens, trained_context_tokens)

@@ -1,0 +1,180 @@
+"""Files of prompts: JSON Lines or JSON with `prompt`, `messages` (OpenAI) or `conversations` (ShareGPT), SQuAD, or a prompt a line.
+
+| form | a prompt is |
+|---|---|
+| `{"prompt": "..."}` | the text |
+| `{"messages": [{"role", "content"}]}` | all messages up to the user's last |
+| `{"conversations": [{"from": "human", "value"}]}` | the messages up to the user's first |
+| SQuAD's `{"data": [{"paragraphs"}]}` | passage and question |
+| a text file | each line that is not empty |
+
+An object may also have an `id`, and what is right: `answer` (a text or number), `answers` (any of them), or `choices` with the letter of
+the right one, or its number from 0, as `answer`; the choices are then added to the prompt, a letter before each.
+"""
+
+import hashlib
+import random
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.model_names import shipped_text
+from edgemeter.agent.datasets import Targets
+from edgemeter.agent.datasets.items import read_bytes
+from edgemeter.agent.datasets.texts import RightAnswers, Squad
+from edgemeter.agent.generators import ChatMessage
+from edgemeter.agent.quality.answer_key import AnswerKey
+
+_ROLES: Mapping[str, Literal["system", "user", "assistant"]] = {
+    "human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant",
+    "assistant": "assistant", "system": "system",
+}  # fmt: skip
+
+
+class _Message(msgspec.Struct, frozen=True):
+    role: str
+    content: str
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    value: str
+    role: str = msgspec.field(name="from")
+
+
+class _PromptEntry(msgspec.Struct, frozen=True):
+    """One object of a file, of whichever form."""
+
+    prompt: str | None = None
+    messages: tuple[_Message, ...] = ()
+    conversations: tuple[_Turn, ...] = ()
+    answer: str | int | float | None = None
+    answers: tuple[str, ...] | None = None
+    choices: tuple[str, ...] = ()
+    id: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptItem:
+    """One prompt, with its right answer where one is stated.
+
+    `messages` are those of a request; `turns` are all texts of the user in the conversation that it begins.
+    """
+
+    name: str
+    messages: tuple[ChatMessage, ...]
+    turns: tuple[str, ...]
+    key: AnswerKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFile:
+    """The prompts of a file in its order; `sha256` is that of the prompts used, with their answers, `file_sha256` that of the file."""
+
+    name: str
+    items: tuple[PromptItem, ...]
+    sha256: str
+    file_sha256: str
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether every prompt states what is right."""
+        return all(item.key is not None for item in self.items)
+
+
+def path_of(prompts: str) -> Path:
+    """Return the file of prompts by its path, or of a shipped data set by its name; raises ConfigError if there is none."""
+    path = Path(prompts)
+    shipped = shipped_text(f"{path.name.removeprefix('edgemeter-')}.jsonl")
+    if not path.is_file() and shipped is None:
+        raise ConfigError(f"there are no prompts {prompts!r}: give a file, edgemeter-questions or edgemeter-choices")
+    return path if path.is_file() or shipped is None else shipped
+
+
+def read_prompts(prompts: str, subset: int | None = None, seed: int = 0) -> PromptFile:
+    """Return the prompts of a file or a shipped data set, of `subset` a random draw that is the same everywhere.
+
+    Raises:
+        ConfigError: it cannot be read, is of no form that is known, or holds no prompt; the entry is named.
+    """
+    path = path_of(prompts)
+    content = read_bytes(path, "the prompts")
+    if Squad().recognises(path, None):
+        items = _squad_items(path)
+    else:
+        items = [_item(path, number, entry) for number, entry in enumerate(_entries(path, content.removeprefix(b"\xef\xbb\xbf")), 1)]
+    if not items:
+        raise ConfigError(f"{str(path)!r} holds no prompt: give a file with at least one")
+    if subset is not None and subset < len(items):
+        indices = sorted(random.Random(seed).sample(range(len(items)), subset))  # noqa: S311 - a repeatable draw is wanted
+        items = [items[index] for index in indices]
+    return PromptFile(path.name, tuple(items), hashlib.sha256(msgspec.json.encode(items)).hexdigest(), hashlib.sha256(content).hexdigest())
+
+
+def _entries(path: Path, content: bytes) -> Sequence[_PromptEntry]:
+    """Return the objects of JSON Lines or of a JSON array; of another file its lines."""
+    try:
+        if path.suffix.lower() not in (".json", ".jsonl", ".ndjson"):
+            return [_PromptEntry(prompt=line) for line in content.decode().splitlines() if line.strip()]
+        if content.lstrip().startswith(b"["):
+            return msgspec.json.decode(content, type=tuple[_PromptEntry, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the prompts in {str(path)!r}: {error}") from error
+    return [_entry(path, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+
+
+def _entry(path: Path, number: int, line: bytes) -> _PromptEntry:
+    try:
+        return msgspec.json.decode(line, type=_PromptEntry)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the prompts in {str(path)!r}, line {number}: {error}") from error
+
+
+def _item(path: Path, number: int, entry: _PromptEntry) -> PromptItem:
+    name = str(number if entry.id is None else entry.id)
+    where = f"{str(path)!r}: prompt {name!r}"
+    messages = _messages(entry, where)
+    users = [index for index, message in enumerate(messages) if message.role == "user" and message.text.strip()]
+    if not users:
+        raise ConfigError(f"{where} holds no text of a user: give prompt, messages or conversations")
+    last = users[0] if entry.conversations else users[-1]
+    key, listed = _key(entry, where)
+    request = (*messages[:last], ChatMessage("user", messages[last].text + listed))
+    return PromptItem(name, request, tuple(messages[index].text for index in users), key)
+
+
+def _messages(entry: _PromptEntry, where: str) -> list[ChatMessage]:
+    written = [(message.role, message.content) for message in entry.messages] or [(turn.role, turn.value) for turn in entry.conversations]
+    if entry.prompt is not None:
+        written = [("user", entry.prompt)]
+    if unknown := [role for role, _ in written if role not in _ROLES]:
+        raise ConfigError(f"{where} has a message of {unknown[0]!r}: give system, user and assistant only")
+    return [ChatMessage(_ROLES[role], text) for role, text in written]
+
+
+def _key(entry: _PromptEntry, where: str) -> tuple[AnswerKey | None, str]:
+    """Return what is right, and the choices as they are added to the prompt."""
+    if not entry.choices:
+        answers = entry.answers if entry.answer is None else (str(entry.answer),)
+        return None if answers is None else AnswerKey(answers), ""
+    letters = string.ascii_uppercase[: len(entry.choices)]
+    index = letters.find(entry.answer) if isinstance(entry.answer, str) and entry.answer else entry.answer
+    if not isinstance(index, int) or not 0 <= index < len(letters):
+        raise ConfigError(f"{where} has no choice {entry.answer!r}: give the letter of one of at most 26 choices, or its number from 0")
+    lines = [f"{letter}. {choice}" for letter, choice in zip(letters, entry.choices, strict=False)]
+    return AnswerKey((letters[index],), len(letters)), "\n\n" + "\n".join(lines) + "\n\nAnswer with the letter of the right choice."
+
+
+def _squad_items(path: Path) -> list[PromptItem]:
+    truth = Squad().read(path, None)
+    items = []
+    for item in truth.items:
+        text = f"{item.context}\n\nQuestion: {item.text}\nAnswer:"
+        right = truth.content.values[item.name] if isinstance(truth.content, Targets) else None
+        answers = right.texts if isinstance(right, RightAnswers) else ()
+        items.append(PromptItem(item.name, (ChatMessage("user", text),), (text,), AnswerKey(answers)))
+    return items

