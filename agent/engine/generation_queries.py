@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
@@ -309,8 +310,14 @@ def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
         first_ns=np.array([query.token_ns[0] for query in queries], dtype=np.int64),
         latency_ns=np.array([query.token_ns[-1] for query in queries], dtype=np.int64),
         output_tokens=np.array([len(query.token_ns) for query in queries], dtype=np.int64),
+        image_encode_ns=_stated([query.answer.image_encode_ns for query in queries]),
         token_ns=np.array([moment for query in queries for moment in query.token_ns], dtype=np.int64),
     )
+
+
+def _stated(values: Sequence[int | None]) -> NDArray[np.int64] | None:
+    """Return values that all queries state; None where one does not."""
+    return None if not values or None in values else np.array(values, dtype=np.int64)
 
 
 def series_of(timed: TimedQueries, moments: TokenMoments, begin_ns: int) -> tuple[Series, ...]:
@@ -320,4 +327,5 @@ def series_of(timed: TimedQueries, moments: TokenMoments, begin_ns: int) -> tupl
         samples.pack("first_token", "ns", moments.first_ns),
         samples.pack("token", "ns", moments.token_ns),
         samples.pack("output_tokens", "tokens", moments.output_tokens),
+        *([] if moments.image_encode_ns is None else [samples.pack("image_encode", "ns", moments.image_encode_ns)]),
     )

@@ -46,6 +46,11 @@ class CasePrompts:
         """Return the fewest queries: each question with right answers is asked once."""
         return max(self.case.queries, len(self.file.items) if self.file and self.file.has_answers else 0)
 
+    @property
+    def has_pictures(self) -> bool:
+        """Whether prompts hold pictures."""
+        return self.file is not None and any(message.picture for item in self.file.items for message in item.messages)
+
     def of(self, loaded: LoadedGenerator) -> Prompts:
         """Return the prompts of each query; raises ConfigError if synthetic ones have no room."""
         case = self.case

@@ -37,7 +37,8 @@ class TokenMoments:
     """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
     All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
-    moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too.
+    moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too. `is_local`:
+    by no network.
     """
 
     first_ns: Times
@@ -45,13 +46,20 @@ class TokenMoments:
     output_tokens: Times
     token_ns: Times
     decodes_from_start: bool = False
+    image_encode_ns: Times | None = None
+    is_local: bool = False
 
     @classmethod
     def of_series(cls, series: Mapping[str, Times], generation: Generation) -> "TokenMoments | None":
         """Return the moments by the names of the record's samples; None where one of the series is missing."""
         if not set(MOMENTS) <= set(series):
             return None
-        return cls(**{field: series[name] for name, field in MOMENTS.items()}, decodes_from_start=generation.decodes_from_start)
+        return cls(
+            **{field: series[name] for name, field in MOMENTS.items()},
+            decodes_from_start=generation.decodes_from_start,
+            image_encode_ns=series.get("image_encode"),
+            is_local=generation.is_local,
+        )
 
     def ended_early(self, asked_tokens: int) -> int:
         """Return how many queries have fewer tokens than were asked for."""
@@ -72,7 +80,7 @@ class TokenMoments:
         """Return how many tokens of each query `decoding_ns` took: those after its first moment, at which several may have come."""
         if self.decodes_from_start:
             return self.output_tokens
-        return tokens_after_first(self.token_ns, self.output_tokens)
+        return tokens_after_first(self.token_ns, self.output_tokens, is_local=self.is_local)
 
     def decoding_ns(self) -> Times:
         """Return the time from the first moment of each query to its last; at a depth from its start."""
@@ -155,6 +163,7 @@ def with_times(
         ended_early=moments.ended_early(generation.output_tokens),
         output_lengths=moments.lengths(),
         streaming_reason=reason,
+        image_encode=None if moments.image_encode_ns is None else summarise_latency(moments.image_encode_ns),
         ttft=None if reason or generation.ttft_reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),
@@ -220,7 +229,8 @@ def tokens_within(moments: TokenMoments, timed: TimedQueries, counted: NDArray[n
 def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None = None) -> float | None:
     """Return the prompt tokens that were processed in all queries, by the time to the first tokens; where queries overlap by the window."""
     if timed is None or not timed.overlap:
-        spent_ns = int(moments.first_ns.sum())
+        # A picture's encoder is none of the prefill.
+        spent_ns = int(moments.first_ns.sum()) - (0 if moments.image_encode_ns is None else int(moments.image_encode_ns.sum()))
         return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
     first, _ = tokens_within(moments, timed, np.ones(moments.first_ns.size, bool))
     return processed_tokens * first / moments.first_ns.size * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
