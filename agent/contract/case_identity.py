@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -135,6 +136,9 @@ def _settings(run: RunRecord) -> str:
     if generation is not None:
         cache = {"kv_type": generation.model.kv_type} if generation.model.kv_type else {}
         options = options | cache | ({"speculative": generation.speculative} if generation.speculative else {})
+        # A file is what is in it, wherever it lies.
+        hashes = {name: run.runtime.facts.get(f"{name}_sha256") for name in options}
+        options = {name: f"{Path(value).name} {hashes[name][:8]}" if hashes[name] else value for name, value in options.items()}
         options = {name: value for name, value in options.items() if (name, value) != ("kv_type", USUAL_KV_TYPE)}
     if run.cpus is not None:
         options = options | {"cpus": " ".join(map(str, run.cpus))}
@@ -182,7 +186,7 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "settings", lambda key: key.settings or "nothing set",
-        ("runtime.options", "generation.model.kv_type", "generation.speculative", "cpus", "dataset.text"), _settings,
+        ("runtime.options", "runtime.facts", "generation.model.kv_type", "generation.speculative", "cpus", "dataset.text"), _settings,
         marks=(PairMark("other settings", "the reference has other options of the runtime, another cache or other cores"),),
     ),
     IdentityField(

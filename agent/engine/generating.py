@@ -292,12 +292,16 @@ def _pictures(prompts: CasePrompts, answers: Sequence[Generated]) -> dict[str, A
 
 
 def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:
-    """Return what speculation drafted, what of that was accepted, and the tokens of a step; None where it is off or not all is stated."""
+    """Return what speculation drafted, what of that was accepted, and the tokens of a step; nothing where it is off or not all is stated.
+
+    The first token of an answer is the prefill's.
+    """
     drafted = [answer.drafted_tokens for answer in answers if answer.drafted_tokens is not None]
     accepted = [answer.accepted_tokens for answer in answers if answer.accepted_tokens is not None]
     if len(drafted) < len(answers) or len(accepted) < len(answers):
         return {}
-    tokens, steps = sum(answer.output_tokens for answer in answers), sum(answer.output_tokens for answer in answers) - sum(accepted)
+    tokens = sum(answer.output_tokens - 1 for answer in answers)
+    steps = tokens - sum(accepted)
     return {"drafted_tokens": sum(drafted), "accepted_tokens": sum(accepted), "step_tokens": tokens / steps if steps > 0 else None}
 
 

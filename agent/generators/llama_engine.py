@@ -59,6 +59,8 @@ from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, c
 _LIBRARIES = (LibraryCandidate("xllamacpp.xllamacpp", ("xllamacpp",)),)
 _SETTINGS = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention", "draft_model", "draft_tokens", "mmproj")
 _DRAFT_TOKENS = 4
+# Models of one family have tables of tokens that are filled up to different lengths; llama.cpp itself allows as much.
+_MOST_PADDING = 128
 _FLASH = {"auto": api.AUTOMATIC, "on": api.ON, "off": api.OFF}
 _BATCH, _UBATCH = 2048, 512
 _ERROR_LEVEL = 4
@@ -135,20 +137,26 @@ class LlamaCpp:
         extra = {key: value for key, value in options.extra.items() if not key.startswith("draft_")}
         self._draft, self._draft_tokens = LlamaCpp(), settings.draft_tokens
         draft = self._draft.load(path, replace(options, extra=extra, sha256=None), context_tokens)
-        if draft.tokenizer_sha256 != loaded.tokenizer_sha256 and self._draft.vocabulary != self.vocabulary:
+        if draft.tokenizer_sha256 != loaded.tokenizer_sha256 and not self._draft.share_tokens(self.words()):
             raise ConfigError(f"the draft model {str(path)!r} has other tokens than the model: use a smaller model of the same family")
         facts = {
             "draft_model": path.name,
-            "draft_sha256": model_file.sha256(path),
+            "draft_model_sha256": model_file.sha256(path),
             "draft_tokens": str(settings.draft_tokens),
             "draft_weights_mb": f"{draft.weights_mb:.4g}",
         }
         return replace(loaded, speculative="draft", load_ns=loaded.load_ns + draft.load_ns, facts={**loaded.facts, **facts})
 
-    @property
-    def vocabulary(self) -> int:
-        """How many tokens the model has."""
-        return self._vocabulary
+    def share_tokens(self, words: Sequence[bytes]) -> bool:
+        """Return whether these are the model's tokens, but for a few that fill a table up; from then on it guesses none that is not there."""
+        own_words = self.words()
+        self._vocabulary = min(len(words), len(own_words))
+        is_padded = abs(len(words) - len(own_words)) <= _MOST_PADDING
+        return is_padded and own_words[: self._vocabulary] == words[: self._vocabulary]
+
+    def words(self) -> list[bytes]:
+        """Return the text of each token."""
+        return [self._api.llama_vocab_get_text(self._vocab, token) for token in range(self._vocabulary)]
 
     def _open(self, model: Path, options: Options, settings: "_Settings", context_tokens: int, backend: str) -> None:
         layers = settings.gpu_layers if backend == "gpu" else 0
@@ -445,23 +453,16 @@ class LlamaCpp:
         self._api.llama_perf_context_reset(self._context)
 
     def _generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
-        decode, logits_of, vocab, is_end = self._decode, self._logits_of, self._vocab, self._api.llama_vocab_is_eog
         last = (ctypes.c_int32 * 1)()
         step = api.batch_of(last, 0, 1)
-        stops = tuple(stop.encode() for stop in limits.stops)
         while True:
             # Waits for the device.
-            token = int(logits_of(-1).argmax())
+            last[0] = int(self._logits_of(-1).argmax())
             stamp(1)
-            answer.append(token)
-            if not limits.ignore_end and is_end(vocab, token):
-                return "end_of_text"
-            if stops and any(stop in self._text(answer) for stop in stops):
-                return "stop"
-            if len(answer) == limits.output_tokens:
-                return "length"
-            last[0] = token
-            decode(step)
+            answer.append(last[0])
+            if ended := self._ended(answer, limits):
+                return ended
+            self._decode(step)
 
     def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int, cached_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
@@ -606,6 +607,10 @@ class _Settings:
         self.kv_type = _one_of(extra, "kv_type", "f16", api.KV_TYPES)
         self.draft_model, self.mmproj = extra.get("draft_model"), extra.get("mmproj")
         self.draft_tokens = _whole(extra, "draft_tokens", _DRAFT_TOKENS)
+        if "draft_tokens" in extra and self.draft_model is None:
+            raise ConfigError("runtime 'llama': draft_tokens without draft_model guesses nothing: give both")
+        if self.draft_model is not None and self.draft_tokens >= self.batch:
+            raise ConfigError(f"runtime 'llama': a step of {self.draft_tokens} draft_tokens and one more exceeds the batch of {self.batch}")
         self.flash_attention = _one_of(extra, "flash_attention", "auto", _FLASH)
 
     @property

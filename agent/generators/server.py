@@ -408,8 +408,7 @@ def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context
         digest_sha256=facts.digest_sha256,
         trained_context_tokens=facts.trained_context_tokens,
         chat_template=facts.chat_template,
-        # llama-server states its drafts with each answer, whatever its settings state.
-        speculative=facts.speculative or ("draft" if probe.drafts else None),
+        speculative=facts.speculative or probe.speculative,
         abilities=GeneratorAbilities(
             counts="estimated" if probe.output_tokens is None else "usage",
             ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),

@@ -7,7 +7,7 @@ from edgemeter.agent.base.errors import one_line
 from edgemeter.agent.generators import EMPTY_ANSWER, LONGEST_STEP, AnswerError, Ended, Generated, GeneratorAbilities, Limits, Stamp
 from edgemeter.agent.generators.server_dialects import Part
 
-_KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens")
+_KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens", "speculative")
 
 
 class ReceivedAnswer:
@@ -41,9 +41,10 @@ class ReceivedAnswer:
         return self._last.cached_tokens or 0
 
     @property
-    def drafts(self) -> bool:
-        """Whether the server states that it drafted tokens."""
-        return bool(self._last.drafted_tokens)
+    def speculative(self) -> str | None:
+        """How the server guesses tokens: by the name that it states, `draft` where it only counts them; None where it does not."""
+        stated = self._last.speculative
+        return stated if stated not in (None, "", "none") else "draft" if self._last.drafted_tokens else None
 
     def take(self, part: Part) -> None:
         """Stamp what is new in `part`; raises AnswerError if it is an error of the server, or more than was asked for."""
@@ -92,7 +93,7 @@ class ReceivedAnswer:
 
     def _has_several(self, counted: int | None) -> bool:
         """Return whether the answer has more tokens than one step gives; uncounted ones are told by their words."""
-        return (counted if counted is not None else len("".join(self._pieces).split())) > (LONGEST_STEP if self.drafts else 1)
+        return (counted if counted is not None else len("".join(self._pieces).split())) > (LONGEST_STEP if self.speculative else 1)
 
     def generated(self, abilities: GeneratorAbilities, limits: Limits) -> Generated:
         """Return the answer; raises AnswerError if the server told its count when it was loaded, and not now."""

@@ -55,6 +55,7 @@ class Part:
     own: EngineTimings | None = None
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
+    speculative: str | None = None
     error: Any = None
 
 
@@ -143,6 +144,10 @@ class _Timings(msgspec.Struct):
         return EngineTimings(self.prompt_ms, self.prompt_n, self.predicted_ms, max(self.predicted_n - 1, 0))
 
 
+class _LlamaSettings(msgspec.Struct):
+    speculative: str | None = msgspec.field(default=None, name="speculative.types")
+
+
 class _LlamaLine(msgspec.Struct):
     content: str = ""
     tokens: tuple[int, ...] = ()
@@ -151,6 +156,7 @@ class _LlamaLine(msgspec.Struct):
     tokens_predicted: int | None = None
     tokens_evaluated: int | None = None
     timings: _Timings | None = None
+    generation_settings: _LlamaSettings | None = None
     error: Any = None
 
 
@@ -202,6 +208,7 @@ class LlamaServer(_LlamaTexts, Dialect):
             own=timings.own() if timings else None,
             drafted_tokens=timings.draft_n if timings else None,
             accepted_tokens=timings.draft_n_accepted if timings else None,
+            speculative=message.generation_settings.speculative if message.generation_settings else None,
             error=message.error,
         )
 
