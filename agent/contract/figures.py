@@ -253,6 +253,10 @@ def _correct_answer_mj(run: RunRecord) -> float | None:
     return run.energy.gross_mj / run.accuracy.value
 
 
+def _accepted_ratio(run: RunRecord) -> float | None:
+    return run.generation.accepted_ratio if run.generation else None
+
+
 def _duty_cycle_ratio(run: RunRecord) -> float | None:
     """Return the share of the timed part in which the model was at work: the rest is the agent's own time, or waiting for queries."""
     if run.load is not None and run.load.target_per_s is not None:
@@ -268,6 +272,7 @@ def _duty_cycle_ratio(run: RunRecord) -> float | None:
 # Metrics whose value is the share of items that are answered right.
 RIGHT_ANSWERS = frozenset({"exact_match", "accuracy"})
 TOO_FEW_QUERIES = "too few queries for a median"
+NO_DRAFTS = "no tokens are guessed, or the server states none of them"
 NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
 
@@ -351,6 +356,15 @@ FIGURES: tuple[Figure, ...] = (
         "output tokens a user", "tokens/s a user", "tokens/s", "generation", "higher", path="generation.user_tokens_per_s",
         column="user_tokens_per_s", choice="user-tokens", is_text_model_only=True, why_absent=SINGLE,
         views=_views("compare influx csv paper"),
+    ),
+    Figure(
+        "accepted guesses", "accepted", "", "generation", "higher", name="generation_accepted_ratio", choice="accepted",
+        column="accepted_ratio", of=_accepted_ratio, reads=("generation.accepted_tokens", "generation.drafted_tokens"),
+        is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv paper"), rank=2,
+    ),
+    Figure(
+        "tokens a step", "tokens/step", "", "generation", "higher", path="generation.step_tokens", column="step_tokens",
+        choice="step-tokens", is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv paper"), rank=2,
     ),
     # Of other limits it is another figure: no comparison takes it.
     Figure(

@@ -148,7 +148,7 @@ class LlamaCpp:
         return replace(loaded, speculative="draft", load_ns=loaded.load_ns + draft.load_ns, facts={**loaded.facts, **facts})
 
     def share_tokens(self, words: Sequence[bytes]) -> bool:
-        """Return whether these are the model's tokens, but for a few that fill a table up; from then on it guesses none that is not there."""
+        """Return whether these are the model's tokens, but for a few that fill a table up; then guess no others."""
         own_words = self.words()
         self._vocabulary = min(len(words), len(own_words))
         is_padded = abs(len(words) - len(own_words)) <= _MOST_PADDING

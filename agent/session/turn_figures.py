@@ -167,13 +167,11 @@ def _why_other_output(choice: str, first: Generation, other: Generation) -> str:
 def speculation_text(pair: tuple[RunRecord, RunRecord], decode: PairJudgement | None) -> str:
     """Return what a draft does to the decoding of the second where the first has none; empty where that is not what they differ in."""
     first, other = pair[0].generation, pair[1].generation
-    if first is None or other is None or first.speculative or not other.drafted_tokens or other.accepted_tokens is None:
+    if first is None or other is None or first.speculative or not other.acceptance:
         return ""
     than = {"lower": "faster than", "higher": "slower than", "alike": "as fast as"}
     outcome = than.get(decode.state if decode else "", "neither clearly faster nor slower than")
-    accepted = f"{other.accepted_tokens / other.drafted_tokens:.0%} of its guesses are accepted"
-    steps = f", {other.step_tokens:.3g} tokens a step" if other.step_tokens else ""
-    return f"with a draft ({accepted}{steps}) it decodes {outcome} without"
+    return f"with a draft ({other.acceptance}) it decodes {outcome} without"
 
 
 def score_texts(cases: Sequence[Case], text: str | None) -> list[Perplexity | str]:

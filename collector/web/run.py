@@ -204,6 +204,7 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
         "Prompts": _prompts(generation),
         "Tokens": f"{generation.lengths} ({meaning}){_shorter(generation)}",
         "Of a picture": f"{generation.image_tokens:,} prompt tokens" if generation.image_tokens else generation.image_reason,
+        "Speculation": ": ".join(filter(None, (generation.speculative, generation.acceptance))) or None,
         "No times of tokens": generation.streaming_reason,
         "Failed queries": ", ".join(f"{count:,} {kind}" for kind, count in generation.failures.items()) or None,
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
