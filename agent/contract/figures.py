@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from edgemeter.agent.base.figures import accuracy, significant
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_generation import accepted_ratio
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
 # of cases; runs: its lists of runs; chart: its charts over time; site: the public site of results; references: their list; influx: InfluxDB
@@ -254,7 +255,8 @@ def _correct_answer_mj(run: RunRecord) -> float | None:
 
 
 def _accepted_ratio(run: RunRecord) -> float | None:
-    return run.generation.accepted_ratio if run.generation else None
+    generation = run.generation
+    return accepted_ratio(generation.drafted_tokens, generation.accepted_tokens) if generation else None
 
 
 def _duty_cycle_ratio(run: RunRecord) -> float | None:

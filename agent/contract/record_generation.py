@@ -174,19 +174,19 @@ class Generation(RecordPart, frozen=True, kw_only=True):
         return f"{'?' if self.prompt_tokens is None else self.prompt_tokens}+{self.output_tokens}"
 
     @property
-    def accepted_ratio(self) -> float | None:
-        """The share of the drafted tokens that the model accepted; None without speculation, or where the engine states none."""
-        return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens and self.accepted_tokens is not None else None
-
-    @property
     def acceptance(self) -> str | None:
         """The outcome of speculation in words; None where it is not known."""
-        if self.accepted_ratio is None:
+        if (ratio := accepted_ratio(self.drafted_tokens, self.accepted_tokens)) is None:
             return None
         steps = f", {self.step_tokens:.3g} tokens a step" if self.step_tokens else ""
-        return f"{self.accepted_ratio:.0%} of its guesses are accepted{steps}"
+        return f"{ratio:.0%} of its guesses are accepted{steps}"
 
     @property
     def mean_output_tokens(self) -> float:
         """The mean length of the answers."""
         return self.output_lengths.mean_tokens if self.output_lengths else self.output_tokens
+
+
+def accepted_ratio(drafted_tokens: int | None, accepted_tokens: int | None) -> float | None:
+    """Return the share of the drafted tokens that the model accepted; None without speculation, or where the engine states none."""
+    return accepted_tokens / drafted_tokens if drafted_tokens and accepted_tokens is not None else None

@@ -397,7 +397,7 @@ def test_a_server_states_what_its_draft_model_guessed_and_what_of_that_was_right
             generator = create("server")
             facts = generator.load(path, Options(), CONTEXT)
             answers[name] = generator.bind([1, *range(70, 78)], Limits(24))(lambda _: None)
-            assert facts.speculative == (None if name == "none" else "draft")
+            assert facts.speculative == (None if name == "none" else "draft-simple")
             generator.close()
     assert answers["none"].tokens == answers["same"].tokens == answers["other"].tokens
     assert answers["none"].drafted_tokens is None
