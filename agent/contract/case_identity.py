@@ -132,13 +132,15 @@ def served_model(generation: Generation | None) -> str | None:
 
 
 def _settings(run: RunRecord) -> str:
-    options, generation, text = run.runtime.options, run.generation, run.dataset.text
+    generation, text, facts = run.generation, run.dataset.text, run.runtime.facts
+    # A file is what is in it, wherever it lies.
+    options = {
+        name: f"{Path(value).name} {digest[:8]}" if (digest := facts.get(f"{name}_sha256")) else value
+        for name, value in run.runtime.options.items()
+    }
     if generation is not None:
         cache = {"kv_type": generation.model.kv_type} if generation.model.kv_type else {}
         options = options | cache | ({"speculative": generation.speculative} if generation.speculative else {})
-        # A file is what is in it, wherever it lies.
-        hashes = {name: run.runtime.facts.get(f"{name}_sha256") for name in options}
-        options = {name: f"{Path(value).name} {hashes[name][:8]}" if hashes[name] else value for name, value in options.items()}
         options = {name: value for name, value in options.items() if (name, value) != ("kv_type", USUAL_KV_TYPE)}
     if run.cpus is not None:
         options = options | {"cpus": " ".join(map(str, run.cpus))}

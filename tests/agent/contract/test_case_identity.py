@@ -150,6 +150,10 @@ def test_facts_of_a_run_are_no_settings():
             "kv_type q8_0",
         ),
         ({"generation": make_generation(speculative="draft")}, "speculative draft"),
+        (
+            {"runtime": make_runtime(options={"draft_model": "/a/b.gguf"}, facts={"draft_model_sha256": "0123456789" * 6 + "abcd"})},
+            "draft_model b.gguf 01234567",
+        ),
         ({"cpus": (0, 3)}, "cpus 0 3"),
         (of_texts(stride_tokens=64), "stride_tokens 64"),
     ):

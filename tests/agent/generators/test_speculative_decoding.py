@@ -1,17 +1,22 @@
 """Facts about drafts: the text is that without one, its own draft is always right, and another one hardly ever."""
 
+import hashlib
 import importlib
 import random
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.engine import generating
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.generators.speculative_decoding import Speculation
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import one_case, run_job
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 CONTEXT = 240
@@ -131,6 +136,65 @@ def test_an_end_of_text_within_accepted_tokens_ends_the_answer(models):
 
 
 def test_a_draft_of_other_tokens_is_refused_with_the_remedy(models):
-    """In one line."""
-    with pytest.raises(ConfigError, match=r"model\.gguf.*has other tokens than the model: use a smaller model of the same family"):
-        generated(SHIPPED, PROMPTS, 4, draft_model=models / "model.gguf")
+    """In one line: also where there are as many of them, or by far more."""
+    make_llama = importlib.import_module("tests.fixtures.generators.make_llama")
+    make_llama.write(models / "words.gguf", words=[word[::-1] for word in make_llama.WORDS])
+    make_llama.write(models / "more.gguf", words=[*make_llama.WORDS, *(f"word{number}" for number in range(200))])
+    for model, draft in ((SHIPPED, "model.gguf"), (models / "model.gguf", "words.gguf"), (models / "model.gguf", "more.gguf")):
+        remedy = rf"{draft}.*has other tokens than the model: use a smaller model of the same family"
+        with table_row(draft), pytest.raises(ConfigError, match=remedy):
+            generated(model, PROMPTS, 4, draft_model=models / draft)
+
+
+def test_a_table_of_tokens_may_be_filled_up_at_its_end(models):
+    """Models of one family have tables of different lengths: a draft guesses no token that the model has not."""
+    make_llama = importlib.import_module("tests.fixtures.generators.make_llama")
+    make_llama.write(models / "padded.gguf", words=[*make_llama.WORDS, *(f"<pad{number}>" for number in range(100))])
+    _, bare = generated(models / "model.gguf", PROMPTS, 100)
+    _, drafted = generated(models / "model.gguf", PROMPTS, 100, draft_model=models / "padded.gguf")
+    assert [answer.tokens for answer, _ in drafted] == [answer.tokens for answer, _ in bare]
+    assert all(answer.drafted_tokens for answer, _ in drafted)
+
+
+def test_an_answer_may_fill_the_context_to_its_last_token(models):
+    """A step never guesses beyond what may still come."""
+    for output_tokens in range(CONTEXT - 14, CONTEXT - 8):
+        _, bare = generated(models / "model.gguf", PROMPTS[:1], output_tokens)
+        for draft in ("same", "other"):
+            _, drafted = generated(models / "model.gguf", PROMPTS[:1], output_tokens, draft_model=models / f"{draft}.gguf", draft_tokens=7)
+            with table_row(output_tokens, draft):
+                assert drafted[0][0].tokens == bare[0][0].tokens
+                assert len(drafted[0][0].tokens) == output_tokens
+
+
+def test_a_model_that_cannot_forget_is_refused_with_the_remedy(models):
+    """Recurrent memory keeps no single tokens, so that wrong guesses stay in it."""
+    importlib.import_module("tests.fixtures.generators.make_mamba").write(models / "mamba.gguf")
+    for model, draft in (("mamba", "model"), ("model", "mamba")):
+        with table_row(model, draft), pytest.raises(MeasurementError, match=r"cannot forget .* leave draft_model out"):
+            generated(models / f"{model}.gguf", PROMPTS, 20, draft_model=models / f"{draft}.gguf")
+
+
+def test_settings_that_guess_nothing_or_too_much_are_refused(models):
+    """A number of guesses without a model that makes them, and a step that exceeds the batch."""
+    with pytest.raises(ConfigError, match="draft_tokens without draft_model"):
+        generated(models / "model.gguf", PROMPTS, 4, draft_tokens=2)
+    with pytest.raises(ConfigError, match="4 draft_tokens and one more exceeds the batch of 4"):
+        generated(models / "model.gguf", PROMPTS, 4, draft_model=models / "same.gguf", batch=4)
+
+
+def test_a_run_states_what_its_draft_is_and_what_came_of_it(models):
+    """Each step of decoding gives five tokens: the first token of an answer is the prefill's. The weights are read once a step."""
+    options = {"draft_model": str(models / "same.gguf")}
+    settings = {"mode": "rapid", "prompt_tokens": 20, "output_tokens": 21, "options": options}
+    case = msgspec.structs.replace(one_case(model=str(models / "model.gguf"), **settings), warm_up_seconds=0.05)
+    now = time.monotonic_ns()
+    run = generating.measure_generation(run_job(case, idle=False, spawned_ns=now), now, lambda _: None)
+    generation = run.generation
+    assert (generation.speculative, generation.step_tokens) == ("draft", 5.0)
+    assert generation.acceptance == "100% of its guesses are accepted, 5 tokens a step"
+    assert (generation.drafted_tokens, generation.accepted_tokens) == (16 * run.latency.count, 16 * run.latency.count)
+    assert (generation.stamped_tokens_max, generation.itl) == (5, None)
+    assert generation.weight_bandwidth_mb_per_s == pytest.approx(generation.decode_tokens_per_s / 5 * generation.model.weights_mb)
+    assert run.runtime.facts["draft_model_sha256"] == hashlib.sha256((models / "same.gguf").read_bytes()).hexdigest()
+    assert float(run.runtime.facts["draft_weights_mb"]) == pytest.approx(generation.model.weights_mb, rel=1e-3)
