@@ -11,7 +11,7 @@ What is timed: `llama_decode` on the prompt, `batch` tokens at a time, and the l
 query; at a depth what was decoded behind it is removed, or its saved state put back where a model cannot forget a part (recurrent, hybrid
 or sliding-window memory). The end of text is ignored by going on behind it. The engine's server, slots and context shift are not used.
 Speculation: `draft_model` (a smaller .gguf file with the same tokens) guesses `draft_tokens` tokens a step (default 4). TTFT then holds
-the prompt's processing by both models; the tokens of a step have one moment.
+the prompt's processing by both models; the tokens of a step have one moment. Heads for several tokens (MTP) are not used.
 Tested with xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU.
 """
 
