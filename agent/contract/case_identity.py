@@ -17,7 +17,7 @@ import msgspec
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import TextForm
-from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
+from edgemeter.agent.contract.record_generation import Generation
 
 USUAL_KV_TYPE = "f16"  # A cache holds values of this type unless it was set: it is no setting.
 
@@ -153,7 +153,7 @@ def _prompt_tokens(run: RunRecord) -> int | None:
     # A server counts the tokens of texts that were made to be about as long: its highest count changes with the number of queries, as does
     # that of a file's prompts.
     generation = run.generation
-    return generation.prompt_tokens if generation and generation.counts == "exact" and generation.prompts == SYNTHETIC else None
+    return generation.prompt_tokens if generation and generation.counts == "exact" and not generation.has_other_lengths else None
 
 
 def _input_values(run: RunRecord) -> int | None:

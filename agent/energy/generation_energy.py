@@ -48,6 +48,7 @@ class GenerationWindows:
     decodes_from_start: bool = False
     decoded_tokens: Times | None = None
     unstreamed_reason: str | None = None
+    is_cached: bool = False
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
@@ -66,6 +67,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         decodes_from_start=generation.decodes_from_start,
         decoded_tokens=tokens_after_first(raw["token"], raw["output_tokens"]) if "token" in raw else None,
         unstreamed_reason=generation.streaming_reason,
+        is_cached=generation.prefix_cache == "on",
     )
 
 
@@ -124,6 +126,8 @@ class _Split:
         tokens, windows = self.windows.prompt_tokens, self.windows
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
+        if windows.is_cached:
+            return None, "prompts came partly from a cache"
         if tokens == 0:
             return None, "queries at a depth have no prompt"
         if windows.output_tokens.max() > 1:

@@ -6,16 +6,19 @@ What is asked is in `edgemeter.agent.engine.prompts`.
 import itertools
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.engine.prompts import Prompts
+from edgemeter.agent.engine.prompts.conversations import Conversations
+from edgemeter.agent.engine.prompts.trace import TracePrompts
 from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
@@ -313,11 +316,26 @@ def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
     )
 
 
-def series_of(timed: TimedQueries, moments: TokenMoments, begin_ns: int) -> tuple[Series, ...]:
+def counts_of(queries: Sequence[TimedRequest], prompts: Prompts, limits: Limits) -> dict[str, NDArray[np.int64]]:
+    """Return the counts of each query, of turns and of the requests of a trace, as far as they are stated; see `COUNTS`."""
+    if isinstance(prompts, TracePrompts):
+        return {"asked_tokens": np.array([prompts.limits(query.number, limits).output_tokens for query in queries], np.int64)}
+    if not isinstance(prompts, Conversations):
+        return {}
+    counts = {
+        "turn": [prompts.turn_of(query.number) + 1 for query in queries],
+        "prompt_tokens": [query.answer.prompt_tokens for query in queries],
+        "cached_tokens": [query.answer.cached_tokens for query in queries],
+    }
+    return {name: np.array(values, np.int64) for name, values in counts.items() if None not in values}
+
+
+def series_of(timed: TimedQueries, moments: TokenMoments, counts: Mapping[str, NDArray[np.int64]], begin_ns: int) -> tuple[Series, ...]:
     """Return the raw samples of a record whose time counts from `begin_ns`."""
     return (
         *scenario.time_series(timed, begin_ns),
         samples.pack("first_token", "ns", moments.first_ns),
         samples.pack("token", "ns", moments.token_ns),
         samples.pack("output_tokens", "tokens", moments.output_tokens),
+        *(samples.pack(name, "turns" if name == "turn" else "tokens", values) for name, values in counts.items()),
     )

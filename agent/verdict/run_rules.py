@@ -46,7 +46,8 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     if load is None or load.is_sustained is not False:
         return None
     unserved = f", {load.unserved} were dropped" if load.unserved else ""
-    return f"{load.target_per_s:g} queries/s arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
+    arrived = "a trace's requests" if load.target_per_s is None else f"{load.target_per_s:g} queries/s"
+    return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
 
 
 @RULES.invalid(

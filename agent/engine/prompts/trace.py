@@ -57,13 +57,19 @@ class Trace:
     requests: tuple[TracedRequest, ...]
     left_out: int
 
-    def offsets_ns(self, speed: float) -> list[int]:
-        """Return when each request comes after the first, `speed` times as fast as recorded."""
-        return [round(request.offset_ns / speed) for request in self.requests]
+    @property
+    def offsets_ns(self) -> tuple[int, ...]:
+        """When each request comes after the first."""
+        return tuple(request.offset_ns for request in self.requests)
+
+    @property
+    def longest_output_tokens(self) -> int:
+        """The most tokens that are asked for."""
+        return max(request.output_tokens for request in self.requests)
 
     @property
     def longest_tokens(self) -> int:
-        """Return the longest request with its answer."""
+        """The longest request with its answer."""
         return max(request.input_tokens + request.output_tokens for request in self.requests)
 
 

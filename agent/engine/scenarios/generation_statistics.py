@@ -30,6 +30,8 @@ _FEWEST_RESAMPLES = 100
 
 # The raw samples of a record by what they are here.
 MOMENTS = {"first_token": "first_ns", "latency": "latency_ns", "output_tokens": "output_tokens", "token": "token_ns"}
+# Counts of each query that some records have beside them.
+COUNTS = ("turn", "prompt_tokens", "cached_tokens", "asked_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class TokenMoments:
 
     All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
     moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too.
+    `asked_tokens` are those of each query where they differ.
     """
 
     first_ns: Times
@@ -45,17 +48,24 @@ class TokenMoments:
     output_tokens: Times
     token_ns: Times
     decodes_from_start: bool = False
+    asked_tokens: Times | None = None
 
     @classmethod
     def of_series(cls, series: Mapping[str, Times], generation: Generation) -> "TokenMoments | None":
         """Return the moments by the names of the record's samples; None where one of the series is missing."""
         if not set(MOMENTS) <= set(series):
             return None
-        return cls(**{field: series[name] for name, field in MOMENTS.items()}, decodes_from_start=generation.decodes_from_start)
+        fields = {field: series[name] for name, field in MOMENTS.items()}
+        return cls(**fields, decodes_from_start=generation.decodes_from_start, asked_tokens=series.get("asked_tokens"))
+
+    def of_queries(self, selected: NDArray[np.bool_]) -> "TokenMoments":
+        """Return the moments of some queries, bool [queries]."""
+        each = (self.first_ns[selected], self.latency_ns[selected], self.output_tokens[selected])
+        return TokenMoments(*each, self.token_ns[np.repeat(selected, self.output_tokens)], self.decodes_from_start)
 
     def ended_early(self, asked_tokens: int) -> int:
-        """Return how many queries have fewer tokens than were asked for."""
-        return int(np.count_nonzero(self.output_tokens < asked_tokens))
+        """Return how many queries have fewer tokens than were asked for, of most queries `asked_tokens`."""
+        return int(np.count_nonzero(self.output_tokens < (asked_tokens if self.asked_tokens is None else self.asked_tokens)))
 
     def lengths(self) -> TokenLengths:
         """Return how many tokens the queries have."""
