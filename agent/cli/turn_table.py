@@ -14,9 +14,9 @@ _COLUMNS: Mapping[str, Callable[[TurnFigures], float | None]] = {
     "turn": lambda figures: figures.turn,
     "prompt tokens": lambda figures: figures.prompt_tokens,
     "from the cache": lambda figures: figures.cached_tokens,
-    "TTFT p50 ms": lambda figures: figures.ttft and figures.ttft.p50_ms,
-    "mean ms": lambda figures: figures.ttft and figures.ttft.mean_ms,
-    "TPOT mean ms": lambda figures: figures.tpot and figures.tpot.mean_ms,
+    "TTFT p50 ms": lambda figures: figures.ttft.p50_ms if figures.ttft else None,
+    "mean ms": lambda figures: figures.ttft.mean_ms if figures.ttft else None,
+    "TPOT mean ms": lambda figures: figures.tpot.mean_ms if figures.tpot else None,
     "queries": lambda figures: figures.queries,
 }
 

@@ -187,7 +187,7 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     @property
     def has_other_lengths(self) -> bool:
         """Whether the prompts were made to have other lengths: those of a file, of turns, or of a trace."""
-        return self.prompts_sha256 is not None or self.prefix_cache is not None or self.trace is not None
+        return self.prompts != SYNTHETIC or self.prefix_cache is not None or self.trace is not None
 
     @property
     def lengths(self) -> str:

@@ -447,15 +447,15 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
         )
     if merged.scenario not in (None, "single_stream", "conversation", *OVERLAPPING):
         raise ConfigError(
-            f"{where}: a language model runs in single_stream and conversation, behind a server also in {', '.join(OVERLAPPING)}, "
+            f"{where}: a language model runs in single_stream, in conversation, behind a server also in {', '.join(OVERLAPPING)}, "
             f"not {merged.scenario}: leave it out"
         )
     if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
         raise ConfigError(f"{where}: {useless[0]} is not for language models: leave it out")
     if merged.prompts and (other := next((key for key in ("prompt_tokens", "depth_tokens") if key in set_values), None)):
         raise ConfigError(f"{where}: prompts of a file have lengths of their own: leave {other} or prompts out")
-    unfit = (*TOKEN_AXES, "prompts", "minutes") if merged.trace else ("depth_tokens", "prompts") if talks else ()
-    if other := next((key for key in unfit if getattr(merged, key) is not None), None):
+    misfits = (*TOKEN_AXES, "prompts", "minutes") if merged.trace else ("depth_tokens", "prompts") if talks else ()
+    if other := next((key for key in misfits if getattr(merged, key) is not None), None):
         raise ConfigError(f"{where}: prompts of a {merged.scenario} are synthetic, in its own lengths and number: leave {other} out")
     settings = {
         "prompt_tokens": axes["prompt_tokens"]

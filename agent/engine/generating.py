@@ -166,9 +166,11 @@ def _repeat(subject: generation_queries.GenerationSubject, generation: generatio
     """Generate from a few of the timed prompts again: greedy generation gives the same tokens.
 
     A server sums in another order for a batch of users than for one, and behind what it has cached, so that answers may part later on: then
-    they differ only if they do not begin alike. A repeated turn is processed from its beginning.
+    they differ only if they do not begin alike. Repeated are queries of which the least was cached, as nothing is now: an engine
+    may sum a long batch otherwise than its parts.
     """
-    queries = generation.queries
+    fewest = min(query.answer.cached_tokens or 0 for query in generation.queries)
+    queries = [query for query in generation.queries if (query.answer.cached_tokens or 0) == fewest]
     repeated = [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED]]
     pairs = [
         (query.answer, repeated_query.answer)
@@ -178,7 +180,7 @@ def _repeat(subject: generation_queries.GenerationSubject, generation: generatio
     same = [(answer.tokens, answer.text) == (repetition.tokens, repetition.text) for answer, repetition in pairs]
     alike = (
         [(answer.tokens[:1], answer.text[:1]) == (repetition.tokens[:1], repetition.text[:1]) for answer, repetition in pairs]
-        if generation.overlap or not subject.loaded.abilities.is_local or any(query.answer.cached_tokens for query in generation.queries)
+        if generation.overlap or not subject.loaded.abilities.is_local
         else same
     )
     return OutputCheck(compared=len(same), identical=sum(same), worst_ratio=None, differing=len(alike) - sum(alike))

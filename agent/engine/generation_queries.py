@@ -317,12 +317,12 @@ def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
 
 
 def counts_of(queries: Sequence[TimedRequest], prompts: Prompts, limits: Limits) -> dict[str, NDArray[np.int64]]:
-    """Return the counts of each query, of turns and of the requests of a trace, as far as they are stated; see `COUNTS`."""
+    """Return the counts of each query, of turns and of the requests of a trace, as far as they are stated."""
     if isinstance(prompts, TracePrompts):
         return {"asked_tokens": np.array([prompts.limits(query.number, limits).output_tokens for query in queries], np.int64)}
     if not isinstance(prompts, Conversations):
         return {}
-    counts = {
+    counts: dict[str, list[int | None]] = {
         "turn": [prompts.turn_of(query.number) + 1 for query in queries],
         "prompt_tokens": [query.answer.prompt_tokens for query in queries],
         "cached_tokens": [query.answer.cached_tokens for query in queries],

@@ -30,8 +30,6 @@ _FEWEST_RESAMPLES = 100
 
 # The raw samples of a record by what they are here.
 MOMENTS = {"first_token": "first_ns", "latency": "latency_ns", "output_tokens": "output_tokens", "token": "token_ns"}
-# Counts of each query that some records have beside them.
-COUNTS = ("turn", "prompt_tokens", "cached_tokens", "asked_tokens")
 
 
 @dataclass(frozen=True, slots=True)
