@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.errors import FAILED
+from edgemeter.agent.base.errors import FAILED, ConfigError
 from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from edgemeter.agent.quality.gate import Quality
+    from edgemeter.agent.quality.lm_eval_results import ImportedResults
 
 
 @click.command()
-@click.option(
-    "-m", "--model", required=True, type=PATH, help="Language model (.gguf, genai_config.json, .server), or name of the catalogue."
-)
+@click.option("-m", "--model", type=PATH, help="Language model (.gguf, genai_config.json, .server), or name of the catalogue.")
 @renamed_option(
     "--unquantised", "source", former=["--source"], type=PATH,
     help="The 16-bit file that --model was quantised from: the gate compares the two.",
@@ -32,12 +31,24 @@ if TYPE_CHECKING:
 @click.option("--questions", type=PATH, help='JSON Lines for exact match and F1: {"id", "prompt", "answers": [...]}.')
 @click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
 @click.option("--limit", type=click.IntRange(2), help="Score the first N items of each file, and chunks of the text. Default: all.")
+@click.option(
+    "--lm-eval", "lm_eval", type=PATH, multiple=True,
+    help="results_*.json of lm-evaluation-harness: its scores are shown as imported; repeatable.",
+)  # fmt: skip
 @click.option("--runtime", help="Generator: llama, genai, server. Default: by the file's name.")
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads of the generator.")
 @quiet_option
-@format_option('Print {"files": [{"file": ..., "quality": {...}}], "gate": {...} or null}.')
+@format_option('Print {"files": [{"file": ..., "quality": {...}}], "gate": {...} or null, "imported": [...]}.')
 def quality(
-    model: Path, source: Path | None, runtime: str | None, threads: int, *, form: Format | None, limit: int | None, **files: Any
+    model: Path | None,
+    source: Path | None,
+    runtime: str | None,
+    threads: int,
+    *,
+    form: Format | None,
+    limit: int | None,
+    lm_eval: tuple[Path, ...],
+    **files: Any,
 ) -> None:
     """Score a language model: perplexity, multiple choice, short answers.
 
@@ -53,19 +64,26 @@ def quality(
     """
     from edgemeter.agent.base.model_names import model_path
     from edgemeter.agent.quality.gate import quality_gate
+    from edgemeter.agent.quality.lm_eval_results import read_results
     from edgemeter.agent.quality.scoring import read_material, score_file
 
-    material = read_material(**files, limit=limit)
-    qualities = {}
-    model, source = model_path(model), source and model_path(source)
+    imported = [read_results(path) for path in lm_eval]
+    if model is None and (source is not None or not imported):
+        raise ConfigError("nothing to score: give --model FILE, or --lm-eval FILE alone to see what that states")
+    qualities: dict[Path, Quality] = {}
+    material = read_material(**files, limit=limit) if model is not None else None
+    model, source = model and model_path(model), source and model_path(source)
     for path in (model, source):
-        if path is not None:
+        if path is not None and material is not None:
             note(f"scoring {path.name}")
             qualities[path] = score_file(path, runtime or runtime_for(path), threads, material)
-    gate = quality_gate(qualities[model], qualities[source]) if source is not None else None
+    gate = quality_gate(qualities[model], qualities[source]) if model is not None and source is not None else None
     scores = [{"file": str(path), "quality": scored} for path, scored in qualities.items()]
-    if not print_data(form, {"files": scores, "gate": gate}, rows="files"):
-        console_for(form).print(_table(qualities, limit))
+    if not print_data(form, {"files": scores, "gate": gate, "imported": imported}, rows="files"):
+        if qualities:
+            console_for(form).print(_table(qualities, limit))
+        for results in imported:
+            console_for(form).print(_imported_table(results))
         for check in gate.checks if gate else ():
             click.echo(check.sentence())
         if gate:
@@ -90,6 +108,18 @@ def _table(qualities: "dict[Path, Quality]", limit: int | None) -> "Table":
             f"{answered.exact_match:.3f}" if answered else "-",
             f"{answered.f1:.3f}" if answered else "-",
         )
+    return table
+
+
+def _imported_table(results: "ImportedResults") -> "Table":
+    right = ("value", "shots", "items")
+    table = plain_table("task", "metric", *right, right=right)
+    table.caption_justify = "left"
+    table.caption = f"imported, not measured here: {results.source}, {results.model}, from {results.file}; \u00b1: its standard error"
+    for score in results.scores:
+        metric = score.metric if score.filter == "none" else f"{score.metric} ({score.filter})"
+        counts = (str(count) if count is not None else "-" for count in (score.shots, score.items))
+        table.add_row(score.task, metric, _accuracy(score.value, score.standard_error), *counts)
     return table
 
 

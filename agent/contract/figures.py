@@ -329,6 +329,11 @@ FIGURES: tuple[Figure, ...] = (
         column="tpot_p50_ms", key="tpot_ms", choice="tpot", trends=(TrendRule("tpot"),), rank=1,
         is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "home", "cases", "site", "references", "canary"},
     ),
+    _percentile(
+        "generation.image_encode", "p50", title="time to encode a picture p50", heading="encode ms", group="generation",
+        column="image_encode_p50_ms", choice="image-encode", is_text_model_only=True, why_absent="no pictures",
+        views=_views("compare influx csv paper"),
+    ),
     Figure(
         "prefill rate", "prompt tokens/s", "tokens/s", "generation", "higher", path="generation.prefill_tokens_per_s",
         column="prefill_tokens_per_s", choice="prefill-tokens", is_text_model_only=True, views=_views("compare influx csv paper"),

@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.run_statistics import MATTERS_RATIO
 from edgemeter.agent.base.types import Count, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
 from edgemeter.agent.contract.record_figures import Latency, Scope
@@ -60,6 +59,8 @@ class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
     prefill_reason: str | None = None  # Why there is no energy of the prefill.
     decode_token: TokenEnergy | None = None  # Energy of decoding per token after the first.
     decode_reason: str | None = None  # Why there is no energy of decoding.
+    picture: TokenEnergy | None = None  # Energy of encoding a picture, per picture.
+    picture_reason: str | None = None  # Why there is no energy of a picture, where there are pictures.
 
 
 class TokenLengths(RecordPart, frozen=True, kw_only=True):
@@ -141,6 +142,9 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     step_tokens: float | None = None  # Tokens of an answer by the steps of the model: 1 without speculation; null where unknown.
     ttft: Latency | None = None
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
+    image_tokens: Count | None = None  # Most tokens of a prompt that are a picture's; null where there is none, or the server states none.
+    image_encode: Latency | None = None  # Scaling a picture, its encoder and projector: the first part of TTFT; null where unknown.
+    image_reason: str | None = None  # Why tokens or time of the pictures are not known, where there are pictures.
     ttft_reason: str | None = None  # Why there is no time to first token, although there are times of tokens.
     tpot: Latency | None = None
     """Time per output token of a query: (last - first) / the tokens that came after the first moment, null where none did; at a depth in
@@ -202,14 +206,3 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     def mean_output_tokens(self) -> float:
         """The mean length of the answers."""
         return self.output_lengths.mean_tokens if self.output_lengths else self.output_tokens
-
-
-def why_other_answers(first: Generation | None, other: Generation | None) -> str:
-    """Return why whole queries of two runs are other work, since their answers have other lengths; empty where they may be the same."""
-    if (
-        first is None
-        or other is None
-        or abs(other.mean_output_tokens - first.mean_output_tokens) <= MATTERS_RATIO * first.mean_output_tokens
-    ):
-        return ""
-    return f"answers of {other.mean_output_tokens:.4g} against {first.mean_output_tokens:.4g} tokens on average are other work"

@@ -49,11 +49,17 @@ class GenerationWindows:
     decoded_tokens: Times | None = None
     unstreamed_reason: str | None = None
     is_cached: bool = False
+    image_encode_ns: Times | None = None
+
+    @property
+    def encoded_ns(self) -> Times:
+        """When the picture of each query was encoded; without pictures its start."""
+        return self.starts_ns if self.image_encode_ns is None else self.starts_ns + self.image_encode_ns
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
     """Return the windows of all queries from the raw samples of a run, which began at `timed_start_ns`."""
-    names = {"query_start", "first_token", "latency", "output_tokens", "arrival", "token"}
+    names = {"query_start", "first_token", "latency", "output_tokens", "arrival", "token", "image_encode"}
     raw = {entry.name: samples.unpack(entry) for entry in series if entry.name in names}
     # Moments of an open loop count from the arrival.
     starts_ns = raw.get("arrival", raw["query_start"]) + timed_start_ns
@@ -65,9 +71,10 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         raw["output_tokens"],
         overlap="arrival" in raw or bool(np.any(raw["query_start"][1:] < (raw["query_start"] + raw["latency"])[:-1])),
         decodes_from_start=generation.decodes_from_start,
-        decoded_tokens=tokens_after_first(raw["token"], raw["output_tokens"]) if "token" in raw else None,
+        decoded_tokens=tokens_after_first(raw["token"], raw["output_tokens"], is_local=generation.is_local) if "token" in raw else None,
         unstreamed_reason=generation.streaming_reason,
         is_cached=generation.prefix_cache == "on",
+        image_encode_ns=raw.get("image_encode"),
     )
 
 
@@ -99,6 +106,7 @@ def generation_energy(
     split = _Split(energy, case, query_energy.query_sensor(case, settling_of(case)), windows)
     prefill, why_no_prefill = split.prefill()
     decode, why_no_decode = split.decode()
+    picture, why_no_picture = split.picture()
     return (
         GenerationEnergy(
             sensor=energy.sensor,
@@ -109,6 +117,8 @@ def generation_energy(
             prefill_reason=why_no_prefill,
             decode_token=decode,
             decode_reason=why_no_decode,
+            picture=picture,
+            picture_reason=why_no_picture,
         ),
         None,
     )
@@ -132,8 +142,16 @@ class _Split:
             return None, "queries at a depth have no prompt"
         if windows.output_tokens.max() > 1:
             before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
-            return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), before, tokens)
+            return self._part("prefill", Stretches(windows.encoded_ns, windows.first_ns), before, tokens)
         return self._all(tokens), None
+
+    def picture(self) -> tuple[TokenEnergy | None, str | None]:
+        """Return the energy of encoding a picture; None and no reason where there is none."""
+        windows = self.windows
+        if windows.image_encode_ns is None:
+            return None, None
+        before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
+        return self._part("picture", Stretches(windows.starts_ns, windows.encoded_ns), before, 1.0)
 
     def _all(self, tokens: float) -> TokenEnergy:
         """Return the energy of a query by its tokens."""
@@ -205,4 +223,8 @@ def _per_token(tokens: float, gross_mj: float, gross_u_mj: float | None, net_mj:
 
 
 _DELAY_ADVICE = "let the machine idle after the run (idle_seconds)"
-_ADVICE = {"prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1", "decode": "ask for more output tokens"}
+_ADVICE = {
+    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1",
+    "decode": "ask for more output tokens",
+    "picture": "use larger pictures, or a faster sensor",
+}

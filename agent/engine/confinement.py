@@ -14,7 +14,7 @@ from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine.prompts.prompt_file import path_of
+from edgemeter.agent.engine.prompts.prompt_file import files_of
 from edgemeter.agent.generators.server_facts import ServerFile
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
 
@@ -43,7 +43,7 @@ def grant_for(case: Case) -> SandboxGrant:
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.prompts is not None:
-        read.append(path_of(case.prompts))
+        read += files_of(case.prompts)
     if case.trace is not None:
         read.append(Path(case.trace))
     if case.runtime == "server":

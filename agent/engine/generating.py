@@ -197,9 +197,14 @@ def _measured(
     generation = generation_queries.without_unstreamed(generation)
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
-    moments = replace(moments, decodes_from_start=case.depth_tokens is not None and loaded.abilities.is_local)
     counts = generation_queries.counts_of(queries, subject.prompts, subject.limits)
-    moments = replace(moments, asked_tokens=counts.get("asked_tokens"))
+    is_local = loaded.abilities.is_local
+    moments = replace(
+        moments,
+        decodes_from_start=case.depth_tokens is not None and is_local,
+        is_local=is_local,
+        asked_tokens=counts.get("asked_tokens"),
+    )
     described = _generation(prompts, subject, generation, moments, timed)
     turns = figures_by_turn(moments, counts, has_times=described.streaming_reason is None)
     accuracy, no_accuracy = _score(prompts, generation)
@@ -273,6 +278,7 @@ def _generation(
             failed_queries=kinds.total(),
             failures=dict(kinds),
             speculative=loaded.speculative,
+            **_pictures(prompts, answers),
             ttft_reason=None if depth is None else AT_DEPTH,
             **_drafts(answers),
             own_prefill_tokens_per_s=own_prefill,
@@ -289,6 +295,14 @@ def _generation(
     )
     unanswered = timed.unserved + len(generation.failures)
     return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, prompts.case.slo, unanswered, without_metric(described)))
+
+
+def _pictures(prompts: CasePrompts, answers: Sequence[Generated]) -> dict[str, Any]:
+    """Return the tokens of pictures; without any nothing."""
+    if not prompts.has_pictures:
+        return {}
+    reason = None if answers[0].image_encode_ns is not None else "a server states neither a picture's tokens nor its encoder's time"
+    return {"image_tokens": _most(answer.image_tokens for answer in answers), "image_reason": reason}
 
 
 def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:

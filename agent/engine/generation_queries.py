@@ -312,8 +312,14 @@ def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
         first_ns=np.array([query.token_ns[0] for query in queries], dtype=np.int64),
         latency_ns=np.array([query.token_ns[-1] for query in queries], dtype=np.int64),
         output_tokens=np.array([len(query.token_ns) for query in queries], dtype=np.int64),
+        image_encode_ns=_stated([query.answer.image_encode_ns for query in queries]),
         token_ns=np.array([moment for query in queries for moment in query.token_ns], dtype=np.int64),
     )
+
+
+def _stated(values: Sequence[int | None]) -> NDArray[np.int64] | None:
+    """Return values that all queries state; None where one does not."""
+    return None if not values or None in values else np.array(values, dtype=np.int64)
 
 
 def counts_of(queries: Sequence[TimedRequest], prompts: Prompts, limits: Limits) -> dict[str, NDArray[np.int64]]:
@@ -322,12 +328,12 @@ def counts_of(queries: Sequence[TimedRequest], prompts: Prompts, limits: Limits)
         return {"asked_tokens": np.array([prompts.limits(query.number, limits).output_tokens for query in queries], np.int64)}
     if not isinstance(prompts, Conversations):
         return {}
-    counts: dict[str, list[int | None]] = {
-        "turn": [prompts.turn_of(query.number) + 1 for query in queries],
-        "prompt_tokens": [query.answer.prompt_tokens for query in queries],
-        "cached_tokens": [query.answer.cached_tokens for query in queries],
+    counts = {
+        "turn": _stated([prompts.turn_of(query.number) + 1 for query in queries]),
+        "prompt_tokens": _stated([query.answer.prompt_tokens for query in queries]),
+        "cached_tokens": _stated([query.answer.cached_tokens for query in queries]),
     }
-    return {name: np.array(values, np.int64) for name, values in counts.items() if None not in values}
+    return {name: values for name, values in counts.items() if values is not None}
 
 
 def series_of(timed: TimedQueries, moments: TokenMoments, counts: Mapping[str, NDArray[np.int64]], begin_ns: int) -> tuple[Series, ...]:
@@ -338,4 +344,5 @@ def series_of(timed: TimedQueries, moments: TokenMoments, counts: Mapping[str, N
         samples.pack("token", "ns", moments.token_ns),
         samples.pack("output_tokens", "tokens", moments.output_tokens),
         *(samples.pack(name, "turns" if name == "turn" else "tokens", values) for name, values in counts.items()),
+        *([] if moments.image_encode_ns is None else [samples.pack("image_encode", "ns", moments.image_encode_ns)]),
     )

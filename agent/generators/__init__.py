@@ -54,16 +54,25 @@ class AnswerError(MeasurementError):
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of a prompt: its name, and the bytes of its file (JPEG, PNG, ...)."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat."""
+    """One message of a chat, with a picture before its text if there is one."""
 
     role: Literal["system", "user", "assistant"]
     text: str
+    picture: Picture | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A prompt of messages, to which a server applies its own template."""
+    """A prompt of messages: a server applies its own template, and an engine's own template goes around pictures."""
 
     messages: tuple[ChatMessage, ...]
 
@@ -92,7 +101,8 @@ class GeneratorAbilities:
 
     `counts`: `exact`, it hands over every token by itself; `usage`, a server states the total of each query; `estimated`, its chunks of
     text were counted, or tokenised again. `ignores_end`: it goes on after the model's end of text, so that lengths are exact.
-    `chats`: a prompt may be messages, to which it applies its own template. `keeps_prefix`: it can use what is cached of a conversation.
+    `chats`: a prompt may be messages, to which it applies its own template; `pictures`: these may hold pictures. `keeps_prefix`: it can use
+    what is cached of a conversation.
     `likelihoods`: it is a `LikelihoodGenerator`. `is_local`: it runs in this process, so that the process's memory and the board's energy
     are its own.
     """
@@ -100,6 +110,7 @@ class GeneratorAbilities:
     counts: TokenCounts = "exact"
     ignores_end: bool = True
     chats: bool = False
+    pictures: bool = False
     keeps_prefix: bool = False
     likelihoods: bool = False
     is_local: bool = True
@@ -172,6 +183,7 @@ class Generated:
     not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
     the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
     `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer; None where it is off or not stated.
+    `image_tokens` of the prompt are a picture's, which took `image_encode_ns` (monotonic) from the query's start until it was encoded.
     """
 
     tokens: tuple[int, ...]
@@ -185,6 +197,8 @@ class Generated:
     unstreamed: str | None = None
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
+    image_tokens: int | None = None
+    image_encode_ns: int | None = None
 
 
 Query = Callable[[Stamp], Generated]
@@ -197,8 +211,7 @@ class Generator(Protocol):
     loop, its caller owns the clock: each time that new tokens are in the generator's hands (accelerator synchronised, or bytes received) it
     calls `stamp`. This fits engines that are stepped, engines that call back, and servers that stream.
 
-    Pictures: none of the engines' bindings that this project wraps takes one; a vision-language model would take its pictures in `bind`,
-    count their tokens as prompt tokens, and have its encoder inside TTFT.
+    Pictures come in the messages of a `Chat`: their tokens count as prompt tokens, and their encoder's time is inside TTFT.
     """
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:

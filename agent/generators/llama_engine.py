@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import (
+    Chat,
     ChatMessage,
     Ended,
     EngineTimings,
@@ -38,6 +39,7 @@ from edgemeter.agent.generators import (
     GeneratorAbilities,
     Limits,
     LoadedGenerator,
+    Picture,
     Prompt,
     Query,
     Stamp,
@@ -47,6 +49,7 @@ from edgemeter.agent.generators import (
 from edgemeter.agent.generators import llama_c_api as api
 from edgemeter.agent.generators.adapter import check_tokens, log_likelihoods
 from edgemeter.agent.generators.gguf_file import TENSOR_TYPES, GgufModel
+from edgemeter.agent.generators.llama_vision import Projector, with_markers
 from edgemeter.agent.generators.speculative_decoding import Speculation
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE
@@ -54,7 +57,7 @@ from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_options, load_library
 
 _LIBRARIES = (LibraryCandidate("xllamacpp.xllamacpp", ("xllamacpp",)),)
-_SETTINGS = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention", "draft_model", "draft_tokens")
+_SETTINGS = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention", "draft_model", "draft_tokens", "mmproj")
 _DRAFT_TOKENS = 4
 _FLASH = {"auto": api.AUTOMATIC, "on": api.ON, "off": api.OFF}
 _BATCH, _UBATCH = 2048, 512
@@ -82,6 +85,7 @@ class LlamaCpp:
         self._depth = 0
         self._state: ctypes.Array[ctypes.c_char] | None = None
         self._logits: dict[int, NDArray[np.float32]] = {}
+        self._projector: Projector | None = None
         self._draft: LlamaCpp | None = None
         self._draft_tokens = 0
         # The conversation in the cache: its name and tokens.
@@ -111,9 +115,19 @@ class LlamaCpp:
         self._open(model, options, settings, context_tokens, backend)
         load_ns = time.monotonic_ns() - begin
         self._found = self._loaded(library, header, settings, context_tokens, backend, load_ns)
+        if settings.mmproj is not None:
+            self._found = self._with_projector(self._found, Path(settings.mmproj).expanduser(), options.threads, backend)
         if settings.draft_model is not None:
             self._found = self._with_draft(self._found, settings, options, context_tokens)
         return self._found
+
+    def _with_projector(self, loaded: LoadedGenerator, path: Path, threads: int, backend: str) -> LoadedGenerator:
+        """Load the vision encoder and projector beside the model."""
+        begin = time.monotonic_ns()
+        self._projector = Projector(self._api, path, self._model, threads=threads, offload=backend == "gpu", log=self._log.callback)
+        facts = {"mmproj": path.name, "mmproj_sha256": model_file.sha256(path), "mmproj_mb": f"{path.stat().st_size / 1e6:.4g}"}
+        load_ns = loaded.load_ns + time.monotonic_ns() - begin
+        return replace(loaded, load_ns=load_ns, facts={**loaded.facts, **facts}, abilities=replace(loaded.abilities, pictures=True))
 
     def _with_draft(self, loaded: LoadedGenerator, settings: "_Settings", options: Options, context_tokens: int) -> LoadedGenerator:
         """Load the draft model beside this one; raises ConfigError if its tokens are others."""
@@ -214,6 +228,10 @@ class LlamaCpp:
         self._open_model()
         if isinstance(prompt, str):
             return self._tokens(prompt.encode(), special=True, parse=False)
+        if any(message.picture for message in prompt):
+            text, picture, special = self._around_picture(prompt)
+            # Only how many there are is known of the picture's.
+            return [-1] * self._with_pictures().count(text, picture, add_special=special)[0]
         rendered, bos = self._chat(prompt), self._word("llama_vocab_bos")
         return self._tokens(rendered.encode(), special=not (bos and rendered.startswith(bos)), parse=True)
 
@@ -237,6 +255,8 @@ class LlamaCpp:
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Clear the cache, lay the prompt's batches out; see `Generator.bind`."""
         loaded = self._open_model()
+        if isinstance(prompt, Chat):
+            return self._picture_query(prompt.messages, limits)
         tokens = check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
         cached_tokens = self._keep(tokens, None if self._draft else limits.prefix_cache)
         array, parts = self._parts(tokens, cached_tokens)
@@ -253,6 +273,49 @@ class LlamaCpp:
             return self._generated(answer, ended, len(array), cached_tokens)
 
         return query
+
+    def _with_pictures(self) -> Projector:
+        if self._projector is None:
+            raise ConfigError("this model takes no pictures: give its projector (--option mmproj=FILE)")
+        return self._projector
+
+    def _around_picture(self, messages: Sequence[ChatMessage]) -> tuple[str, Picture, bool]:
+        """Return the text with a marker for the picture, the picture, and whether the beginning-of-text token is still to come."""
+        marked, picture = with_markers(messages)
+        if self._template is None:
+            return "\n\n".join(message.text for message in marked), picture, True
+        text, bos = self._chat(marked), self._word("llama_vocab_bos")
+        return text, picture, not (bos and text.startswith(bos))
+
+    def _picture_query(self, messages: Sequence[ChatMessage], limits: Limits) -> Query:
+        """Decode the picture's file outside the clock; scaling, encoding and prefill are the query's."""
+        projector = self._with_pictures()
+        if self._draft is not None:
+            raise ConfigError("a draft model does not guess behind pictures: leave draft_model or mmproj out")
+        text, picture, special = self._around_picture(messages)
+        bitmap, answer = projector.bitmap(picture), list[int]()
+        self._keep([], None)
+
+        def query(stamp: Stamp) -> Generated:
+            begin = time.monotonic_ns()
+            encoded = projector.encode(text, bitmap, add_special=special)
+            encode_ns = time.monotonic_ns() - begin
+            try:
+                total, image_tokens = projector.prefill(encoded, self._context, self._batch, self._process)
+            finally:
+                encoded.close()
+                bitmap.close()
+            ended = self._generate(answer, limits, stamp)
+            generated = self._generated(answer, ended, total, cached_tokens=0)
+            # The engine counts a picture's tokens, but not its encoder's time.
+            return replace(generated, own=None, image_tokens=image_tokens, image_encode_ns=encode_ns)
+
+        return query
+
+    def _process(self, tokens: Sequence[int]) -> None:
+        array_and_parts = self._parts(tokens)
+        for part in array_and_parts[1]:
+            self._decode(part)
 
     def prepare(self, tokens: Sequence[int]) -> Callable[[], None]:
         """Clear the cache, and return what processes the tokens."""
@@ -498,6 +561,8 @@ class LlamaCpp:
     def close(self) -> None:
         """Free the context and the model."""
         self._found = self._state = None
+        if self._projector is not None:
+            self._projector.close()
         if self._draft is not None:
             self._draft.close()
         self._logits.clear()
@@ -540,7 +605,7 @@ class _Settings:
         self.batch = _whole(extra, "batch", _BATCH)
         self.ubatch = min(_whole(extra, "ubatch", _UBATCH), self.batch)
         self.kv_type = _one_of(extra, "kv_type", "f16", api.KV_TYPES)
-        self.draft_model = extra.get("draft_model")
+        self.draft_model, self.mmproj = extra.get("draft_model"), extra.get("mmproj")
         self.draft_tokens = _whole(extra, "draft_tokens", _DRAFT_TOKENS)
         self.flash_attention = _one_of(extra, "flash_attention", "auto", _FLASH)
 

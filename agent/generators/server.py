@@ -274,15 +274,15 @@ class ServerGenerator:
             )
         answer = connection.ask(request.path, _with_extra(request.content, self._extra, Limits(1)))
         try:
-            told = msgspec.convert(answer.document, _ScoredAnswer).choices[0].logprobs
+            prompt_likelihoods = msgspec.convert(answer.document, _ScoredAnswer).choices[0].logprobs
         except (msgspec.ValidationError, IndexError):
-            told = None
-        if told is None or len(told.token_logprobs) < 2:
+            prompt_likelihoods = None
+        if prompt_likelihoods is None or len(prompt_likelihoods.token_logprobs) < 2:
             reason = error_message(answer.document) or f"status {answer.status}"
             raise UnavailableError(
                 f"{dialect.package} does not tell how likely a prompt is ({reason}): start it so that it does, or score with --questions"
             )
-        return told.token_logprobs, told.text_offset
+        return prompt_likelihoods.token_logprobs, prompt_likelihoods.text_offset
 
     def close(self) -> None:
         """Close the connections."""
@@ -414,7 +414,9 @@ def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context
             ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),
             is_local=False,
             chats=facts.dialect.chats,
+            pictures=facts.dialect.chats,
             keeps_prefix=True,
+            likelihoods=facts.dialect.takes_tokens and facts.dialect.scored([0]) is not None,
         ),
         facts={"server_url": file.url, **({"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}), **facts.facts},
     )

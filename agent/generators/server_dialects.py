@@ -11,6 +11,8 @@
 Source: llama.cpp tools/server/README.md; vLLM's OpenAI-compatible server; Ollama docs/api.md; OpenAI's API reference.
 """
 
+import base64
+import mimetypes
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -105,8 +107,22 @@ def _plain(prompt: Prompt) -> str | list[int]:
     return prompt if isinstance(prompt, str) else list(prompt)
 
 
-def _messages(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.text} for message in messages]
+def _messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    return [{"role": message.role, "content": _content(message)} for message in messages]
+
+
+def _images(message: ChatMessage) -> dict[str, list[str]]:
+    """Return the picture of a message as Ollama takes it."""
+    return {} if message.picture is None else {"images": [base64.b64encode(message.picture.content).decode()]}
+
+
+def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
+    """Return the text of a message; with a picture both as parts, the picture as a data URL."""
+    if message.picture is None:
+        return message.text
+    kind = mimetypes.guess_type(message.picture.name)[0] or "image/jpeg"
+    url = f"data:{kind};base64,{base64.b64encode(message.picture.content).decode()}"
+    return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": message.text}]
 
 
 class _Timings(msgspec.Struct):
@@ -365,7 +381,8 @@ class Ollama(Dialect):
         options = {"num_predict": limits.output_tokens, "temperature": 0, "seed": 0, "num_ctx": context_tokens, "stop": list(limits.stops)}
         shared = {"model": self._model, "stream": True, "options": options}
         if isinstance(prompt, Chat):
-            return Request("/api/chat", {**shared, "messages": _messages(prompt.messages)})
+            messages = [{"role": message.role, "content": message.text, **_images(message)} for message in prompt.messages]
+            return Request("/api/chat", {**shared, "messages": messages})
         return Request("/api/generate", {**shared, "prompt": prompt, "raw": True})
 
     def read(self, line: bytes) -> Part:

@@ -15,10 +15,11 @@ from edgemeter.agent.base.decision import CORRECT_ANSWER, Bounds, Difference, de
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO
 from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.agent.contract.answer_lengths import why_other_answers
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation, why_other_answers
+from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity

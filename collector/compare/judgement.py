@@ -11,8 +11,8 @@ from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bo
 from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, decide, decide_accuracy, percent
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
+from edgemeter.agent.contract.answer_lengths import why_other_answers
 from edgemeter.agent.contract.figures import Figure, in_view
-from edgemeter.agent.contract.record_generation import why_other_answers
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary

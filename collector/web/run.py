@@ -192,7 +192,12 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     if generation is None:
         return {}
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
-    times = {"Time to first token, p50": ttft, "Time per output token, p50": tpot, "Inter-token latency, p50": itl}
+    times = {
+        "Encoding a picture, p50": generation.image_encode,
+        "Time to first token, p50": ttft,
+        "Time per output token, p50": tpot,
+        "Inter-token latency, p50": itl,
+    }
     rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
     meaning = "generated" if generation.depth_tokens is not None else "prompt + generated"
     return {
@@ -200,6 +205,7 @@ def _token_facts(generation: Generation | None) -> dict[str, str | None]:
         "Tokens": f"{generation.lengths} ({meaning}){_shorter(generation)}",
         "Prefix cache": generation.prefix_cache,
         **{f"Turn {turn.turn}": _turn(turn) for turn in generation.turns},
+        "Of a picture": f"{generation.image_tokens:,} prompt tokens" if generation.image_tokens else generation.image_reason,
         "No times of tokens": generation.streaming_reason,
         "Failed queries": ", ".join(f"{count:,} {kind}" for kind, count in generation.failures.items()) or None,
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},

@@ -54,6 +54,11 @@ class CasePrompts:
         return max(self.case.queries, len(self.file.items) if self.file and self.file.has_answers else 0)
 
     @property
+    def has_pictures(self) -> bool:
+        """Whether prompts hold pictures."""
+        return self.file is not None and any(message.picture for item in self.file.items for message in item.messages)
+
+    @property
     def output_tokens(self) -> int:
         """The most tokens of an answer."""
         return self.trace.longest_output_tokens if self.trace else self.case.output_tokens or 0

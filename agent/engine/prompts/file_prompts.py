@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.prompt_file import PromptFile
@@ -15,7 +15,7 @@ class PromptEncoder:
     """Makes prompts of messages, by the model's chat template where it has one (`has_template`)."""
 
     def __init__(self, generator: Generator, loaded: LoadedGenerator) -> None:
-        self._generator, self._sends_messages = generator, loaded.abilities.chats
+        self._generator, self._loaded, self._sends_messages = generator, loaded, loaded.abilities.chats
         self.has_template = self._sends_messages or loaded.chat_template is not None
 
     def prompt(self, messages: Sequence[ChatMessage]) -> Prompt:
@@ -23,7 +23,15 @@ class PromptEncoder:
 
         Raises:
             UnavailableError: the template cannot be applied.
+            ConfigError: there is a picture, and the generator takes none.
         """
+        if any(message.picture for message in messages):
+            if not self._loaded.abilities.pictures:
+                raise ConfigError(
+                    f"{self._loaded.package} takes no pictures here: give the model's projector (--option mmproj=FILE), or "
+                    "endpoint chat in the server's file"
+                )
+            return Chat(tuple(messages))
         if self._sends_messages:
             return Chat(tuple(messages))
         if self.has_template:

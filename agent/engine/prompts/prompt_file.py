@@ -8,8 +8,9 @@
 | SQuAD's `{"data": [{"paragraphs"}]}` | passage and question |
 | a text file | each line that is not empty |
 
-An object may also have an `id`, and what is right: `answer` (a text or number), `answers` (any of them), or `choices` with the letter of
-the right one, or its number from 0, as `answer`; the choices are then added to the prompt, a letter before each.
+An object may also have an `id`, an `image` (a file beside this one, shown before the user's last text), and what is right: `answer` (a
+text or number), `answers` (any of them), or `choices` with the letter of the right one, or its number from 0, as `answer`; the choices are
+then added to the prompt, a letter before each.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.datasets import Targets
 from edgemeter.agent.datasets.items import read_bytes
 from edgemeter.agent.datasets.texts import RightAnswers, Squad
-from edgemeter.agent.generators import ChatMessage
+from edgemeter.agent.generators import ChatMessage, Picture
 from edgemeter.agent.quality.answer_key import AnswerKey
 
 _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = {
@@ -50,6 +51,7 @@ class _PromptEntry(msgspec.Struct, frozen=True):
     """One object of a file, of whichever form."""
 
     prompt: str | None = None
+    image: str | None = None
     messages: tuple[_Message, ...] = ()
     conversations: tuple[_Turn, ...] = ()
     answer: str | int | float | None = None
@@ -93,6 +95,15 @@ def path_of(prompts: str) -> Path:
     if not path.is_file() and shipped is None:
         raise ConfigError(f"there are no prompts {prompts!r}: give a file, edgemeter-questions or edgemeter-choices")
     return path if path.is_file() or shipped is None else shipped
+
+
+def files_of(prompts: str) -> list[Path]:
+    """Return the file of prompts and the pictures that it names; raises ConfigError if there is none, or it cannot be read."""
+    path = path_of(prompts)
+    content = read_bytes(path, "the prompts")
+    if b'"image"' not in content or Squad().recognises(path, None):
+        return [path]
+    return [path, *(path.parent / entry.image for entry in _entries(path, content) if entry.image is not None)]
 
 
 def read_prompts(prompts: str, subset: int | None = None, seed: int = 0) -> PromptFile:
@@ -143,7 +154,8 @@ def _item(path: Path, number: int, entry: _PromptEntry) -> PromptItem:
         raise ConfigError(f"{where} holds no text of a user: give prompt, messages or conversations")
     last = users[0] if entry.conversations else users[-1]
     key, listed = _key(entry, where)
-    request = (*messages[:last], ChatMessage("user", messages[last].text + listed))
+    picture = None if entry.image is None else Picture(entry.image, read_bytes(path.parent / entry.image, f"the picture of {where}"))
+    request = (*messages[:last], ChatMessage("user", messages[last].text + listed, picture))
     return PromptItem(name, request, tuple(messages[index].text for index in users), key)
 
 

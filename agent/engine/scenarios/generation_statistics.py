@@ -1,7 +1,7 @@
 """Statistics of generated text from the moments of its tokens: TTFT, TPOT, inter-token latency, and rates as ratios of sums."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -37,8 +37,8 @@ class TokenMoments:
     """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
     All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
-    moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too.
-    `asked_tokens` are those of each query where they differ.
+    moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too. `is_local`:
+    by no network. `asked_tokens` are those of each query where they differ.
     """
 
     first_ns: Times
@@ -47,19 +47,33 @@ class TokenMoments:
     token_ns: Times
     decodes_from_start: bool = False
     asked_tokens: Times | None = None
+    image_encode_ns: Times | None = None
+    is_local: bool = False
 
     @classmethod
     def of_series(cls, series: Mapping[str, Times], generation: Generation) -> "TokenMoments | None":
         """Return the moments by the names of the record's samples; None where one of the series is missing."""
         if not set(MOMENTS) <= set(series):
             return None
-        fields = {field: series[name] for name, field in MOMENTS.items()}
-        return cls(**fields, decodes_from_start=generation.decodes_from_start, asked_tokens=series.get("asked_tokens"))
+        return cls(
+            **{field: series[name] for name, field in MOMENTS.items()},
+            decodes_from_start=generation.decodes_from_start,
+            image_encode_ns=series.get("image_encode"),
+            is_local=generation.is_local,
+            asked_tokens=series.get("asked_tokens"),
+        )
 
     def of_queries(self, selected: NDArray[np.bool_]) -> "TokenMoments":
         """Return the moments of some queries, bool [queries]."""
-        each = (self.first_ns[selected], self.latency_ns[selected], self.output_tokens[selected])
-        return TokenMoments(*each, self.token_ns[np.repeat(selected, self.output_tokens)], self.decodes_from_start)
+        return replace(
+            self,
+            first_ns=self.first_ns[selected],
+            latency_ns=self.latency_ns[selected],
+            output_tokens=self.output_tokens[selected],
+            token_ns=self.token_ns[np.repeat(selected, self.output_tokens)],
+            image_encode_ns=None,
+            asked_tokens=None,
+        )
 
     def ended_early(self, asked_tokens: int) -> int:
         """Return how many queries have fewer tokens than were asked for, of most queries `asked_tokens`."""
@@ -80,7 +94,7 @@ class TokenMoments:
         """Return how many tokens of each query `decoding_ns` took: those after its first moment, at which several may have come."""
         if self.decodes_from_start:
             return self.output_tokens
-        return tokens_after_first(self.token_ns, self.output_tokens)
+        return tokens_after_first(self.token_ns, self.output_tokens, is_local=self.is_local)
 
     def decoding_ns(self) -> Times:
         """Return the time from the first moment of each query to its last; at a depth from its start."""
@@ -163,6 +177,7 @@ def with_times(
         ended_early=moments.ended_early(generation.output_tokens),
         output_lengths=moments.lengths(),
         streaming_reason=reason,
+        image_encode=None if moments.image_encode_ns is None else summarise_latency(moments.image_encode_ns),
         ttft=None if reason or generation.ttft_reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),
@@ -228,7 +243,8 @@ def tokens_within(moments: TokenMoments, timed: TimedQueries, counted: NDArray[n
 def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None = None) -> float | None:
     """Return the prompt tokens that were processed in all queries, by the time to the first tokens; where queries overlap by the window."""
     if timed is None or not timed.overlap:
-        spent_ns = int(moments.first_ns.sum())
+        # A picture's encoder is none of the prefill.
+        spent_ns = int(moments.first_ns.sum()) - (0 if moments.image_encode_ns is None else int(moments.image_encode_ns.sum()))
         return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
     first, _ = tokens_within(moments, timed, np.ones(moments.first_ns.size, bool))
     return processed_tokens * first / moments.first_ns.size * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)

@@ -5,10 +5,10 @@ import numpy as np
 from edgemeter.agent.contract.token_moments import tokens_after_first
 
 
-def after_first(*queries):
+def after_first(*queries, is_local=False):
     """Return the tokens after the first moment of queries with tokens at these microseconds."""
     token_ns = np.array([moment * 1000 for query in queries for moment in query], np.int64)
-    return tokens_after_first(token_ns, np.array([len(query) for query in queries], np.int64)).tolist()
+    return tokens_after_first(token_ns, np.array([len(query) for query in queries], np.int64), is_local=is_local).tolist()
 
 
 def test_tokens_of_one_piece_and_of_one_burst_are_of_the_first_moment():
@@ -23,3 +23,9 @@ def test_a_late_second_token_is_later_however_short_the_others_are():
     """Jitter of a stream is no burst: 40% of the mean gap."""
     assert after_first([0, 400, 2000, 3000]) == [3]
     assert after_first() == []
+    assert after_first([0, 400, 800, 60_000]) == [3]
+
+
+def test_an_engine_in_this_process_hands_over_token_by_token():
+    """However the machine is disturbed between them; what has one moment came together."""
+    assert after_first([0, 90, 180, 60_000], [0, 0, 90], is_local=True) == [3, 1]

@@ -204,3 +204,20 @@ def test_the_energy_of_decoding_is_by_the_tokens_that_came_in_it():
     at_once = replace(windows(prefill_s=WHOLE_S), decoded_tokens=np.zeros(QUERIES, np.int64))
     tokens, _ = generation_energy(energy(), [trace()], at_once, run())
     assert (tokens.decode_token, tokens.decode_reason) == (None, "queries of one token decode nothing")
+
+
+def test_a_pictures_encoder_has_an_energy_of_its_own():
+    """Half a second of encoding at 14 W and half of prefill at 10 W: 7,000 mJ a picture, 50 mJ a prompt token, decode as ever."""
+
+    def with_pictures(at_s: float) -> float:
+        inside = 5 <= at_s < 5 + QUERIES * WHOLE_S
+        return 14.0 if inside and (at_s - 5) % WHOLE_S < PREFILL_S / 2 else power(at_s)
+
+    encode_ns = np.full(QUERIES, int(PREFILL_S / 2 * S))
+    readings = make_trace(with_pictures, 25 + QUERIES * WHOLE_S, seed=1, period_ms=20.0)
+    total_mj = PER_QUERY_MJ + 4.0 * PREFILL_S / 2 * 1000
+    tokens, _ = generation_energy(energy(gross_mj=total_mj), [readings], replace(windows(), image_encode_ns=encode_ns), run())
+    assert tokens.picture.gross_mj == pytest.approx(7000.0, rel=0.03)
+    assert tokens.prefill_token.gross_mj == pytest.approx(50.0, rel=0.03)
+    assert tokens.decode_token.gross_mj == pytest.approx(600.0, rel=0.03)
+    assert generation_energy(energy(), [trace()], windows(), run())[0].picture_reason is None

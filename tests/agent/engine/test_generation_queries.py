@@ -215,7 +215,7 @@ def test_a_wait_that_the_server_asked_for_is_a_pause(tmp_path, one_by_one):
     assert (run.timed.end_ns - run.timed.start_ns) / 1e6 >= 500 + run.load.paused_ms
 
 
-def test_a_few_answers_in_one_piece_are_failures_and_most_of_them_no_stream():
+def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
     """An answer that a proxy held back is in no statistic of the others."""
 
     def answered(number, reason):

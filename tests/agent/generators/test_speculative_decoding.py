@@ -108,11 +108,11 @@ PROMPTS = [[1, *range(70, 78)], [1, 200, 100], [1, *range(30, 60)], [1, 99]]
 def test_its_own_draft_accepts_all_and_a_random_one_hardly_any(models):
     """200 tokens, up to the end of the context: five a step from the second on, and the same tokens as without."""
     _, bare = generated(models / "model.gguf", PROMPTS, 200)
-    loaded, own = generated(models / "model.gguf", PROMPTS, 200, draft_model=models / "same.gguf")
+    loaded, drafted = generated(models / "model.gguf", PROMPTS, 200, draft_model=models / "same.gguf")
     assert loaded.speculative == "draft"
     assert (loaded.facts["draft_model"], loaded.facts["draft_tokens"]) == ("same.gguf", "4")
-    assert [answer.tokens for answer, _ in own] == [answer.tokens for answer, _ in bare]
-    for answer, stamps in own:
+    assert [answer.tokens for answer, _ in drafted] == [answer.tokens for answer, _ in bare]
+    for answer, stamps in drafted:
         assert answer.accepted_tokens == answer.drafted_tokens == 159
         assert stamps == (1, *[5] * 39, 4)
     _, other = generated(models / "model.gguf", PROMPTS, 200, draft_model=models / "other.gguf", draft_tokens=2)
@@ -124,10 +124,10 @@ def test_an_end_of_text_within_accepted_tokens_ends_the_answer(models):
     """No token behind it is counted, whatever the draft guessed."""
     prompts = [[1, first] for first in range(3, 120)]
     _, bare = generated(models / "model.gguf", prompts, 30, ignore_end=False)
-    _, own = generated(models / "model.gguf", prompts, 30, ignore_end=False, draft_model=models / "same.gguf")
+    _, drafted = generated(models / "model.gguf", prompts, 30, ignore_end=False, draft_model=models / "same.gguf")
     assert {answer.ended for answer, _ in bare} == {"end_of_text", "length"}
-    assert [(answer.tokens, answer.ended) for answer, _ in own] == [(answer.tokens, answer.ended) for answer, _ in bare]
-    assert all(sum(stamps) == answer.output_tokens for answer, stamps in own)
+    assert [(answer.tokens, answer.ended) for answer, _ in drafted] == [(answer.tokens, answer.ended) for answer, _ in bare]
+    assert all(sum(stamps) == answer.output_tokens for answer, stamps in drafted)
 
 
 def test_a_draft_of_other_tokens_is_refused_with_the_remedy(models):

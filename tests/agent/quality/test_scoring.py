@@ -116,8 +116,8 @@ def echoing(logprobs_of):
     def complete(content):
         words = re.findall(r" ?[^ ]+", content["prompt"])
         offsets = np.cumsum([0, *map(len, words)]).tolist()
-        told = {"tokens": [*words, " x"], "token_logprobs": [None, *logprobs_of(words)[1:], -9.0], "text_offset": offsets}
-        return Reply({"choices": [{"text": "".join(words) + " x", "logprobs": told}]} if content.get("echo") else {"choices": []})
+        echoed = {"tokens": [*words, " x"], "token_logprobs": [None, *logprobs_of(words)[1:], -9.0], "text_offset": offsets}
+        return Reply({"choices": [{"text": "".join(words) + " x", "logprobs": echoed}]} if content.get("echo") else {"choices": []})
 
     answer = events({"choices": [{"text": " blue", "finish_reason": "stop"}]})
     routes = {"/v1/completions": lambda content: complete(content) if content.get("echo") else answer}
@@ -145,7 +145,7 @@ def test_choices_are_scored_by_what_a_server_echoes(tmp_path):
     server.close()
 
 
-def test_a_server_says_what_it_does_not_tell(tmp_path):
+def test_a_server_lacks_what_it_does_not_state(tmp_path):
     """Tokens of a text, and the likelihood of a prompt where it does not echo; each in one line with what is left."""
     server = echoing(lambda words: [-1.0] * len(words))
     path = server_file(tmp_path, server)
@@ -170,8 +170,8 @@ def test_the_first_items_and_chunks_are_those_of_the_whole_file(material):
     files = [SHIPPED / name for name in ("held_out.txt", "choices.jsonl", "questions.jsonl")]
     first = quality_of("llama", SHIPPED / "edgemeter-notes_q4_0.gguf", read_material(*files, 512, 2))
     assert (first.perplexity.chunks, first.choices.items, first.answers.items) == (2, 2, 2)
-    whole = quality_of("llama", SHIPPED / "edgemeter-notes_q4_0.gguf", replace(material, choices=(), questions=()))
-    assert first.perplexity.chunk_losses == whole.perplexity.chunk_losses[:2]
+    entire = quality_of("llama", SHIPPED / "edgemeter-notes_q4_0.gguf", replace(material, choices=(), questions=()))
+    assert first.perplexity.chunk_losses == entire.perplexity.chunk_losses[:2]
     assert first.perplexity.value == pytest.approx(math.exp(np.mean(first.perplexity.chunk_losses)))
 
 

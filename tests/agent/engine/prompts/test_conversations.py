@@ -136,10 +136,10 @@ def test_the_real_llama_server_keeps_a_conversation_only_where_it_is_to(tmp_path
     """By its own counts: all before the last token of each turn is cached, or nothing is."""
     pytest.importorskip("xllamacpp")
     with llama_cpp_server(SHIPPED, tmp_path) as path:
-        kept, rules = measured(path, prefix_cache="on")
+        cached, rules = measured(path, prefix_cache="on")
         off, rules_off = measured(path, prefix_cache="off")
     assert [turn.cached_tokens for turn in off.generation.turns] == [0, 0, 0]
-    first, second, third = kept.generation.turns
+    first, second, third = cached.generation.turns
     assert first.cached_tokens <= 1
     assert second.cached_tokens >= first.prompt_tokens
     assert third.cached_tokens >= second.prompt_tokens

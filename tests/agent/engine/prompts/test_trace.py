@@ -57,9 +57,9 @@ def test_requests_come_when_and_as_long_as_the_trace_states(trace, tmp_path):
     # From the stated time: the way to the server, then its 3 ms, of which it waits all but 0.2.
     assert (raw["first_token"] >= came_ns + 2_700_000).all()
     generation = run.generation
-    stated = generation.trace
-    assert (stated.file, stated.requests, stated.left_out) == ("t.jsonl", 12, 1)
-    assert stated.sha256 == hashlib.sha256(trace.read_bytes()).hexdigest()
+    file = generation.trace
+    assert (file.file, file.requests, file.left_out) == ("t.jsonl", 12, 1)
+    assert file.sha256 == hashlib.sha256(trace.read_bytes()).hexdigest()
     assert (generation.output_tokens, generation.ended_early, generation.lengths) == (5, 0, "4 to 15+5")
     assert (run.load.target_per_s, run.load.is_sustained, run.load.unserved) == (None, None, 0)
 

@@ -1,0 +1,141 @@
+"""Facts about pictures for llama.cpp: their tokens, their times, and the same answers as from its own server."""
+
+import importlib
+import io
+import time
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.generators import Chat, ChatMessage, Limits, Picture, create
+from edgemeter.agent.generators.llama_engine import LlamaCpp
+from edgemeter.agent.runtimes import Options
+from tests.fixtures.language_server import llama_cpp_server
+from tests.fixtures.real_prompts import measure_prompts, write_prompts
+
+pytest.importorskip("xllamacpp")
+pytest.importorskip("gguf")
+Image = pytest.importorskip("PIL.Image")
+LIMITS = Limits(10)
+
+
+def picture(seed, width=80, height=60):
+    """Return a picture of noise as a PNG file."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    return Picture(f"p{seed}.png", content.getvalue())
+
+
+def question(seed, text="What colour is it?"):
+    """Return a question about a picture."""
+    return Chat((ChatMessage("user", text, picture(seed)),))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder of a tiny model, its projector, and projectors of other sizes."""
+    makers = {name: importlib.import_module(f"tests.fixtures.generators.{name}") for name in ("make_llama", "make_projector")}
+    path = tmp_path_factory.mktemp("vision")
+    makers["make_llama"].write(path / "model.gguf")
+    usual = makers["make_projector"].Shape()
+    for name, changes in (("mmproj", {}), ("small", {"image": 28}), ("wide", {"projected": 48})):
+        makers["make_projector"].write(path / f"{name}.gguf", shape=replace(usual, **changes))
+    return path
+
+
+@pytest.fixture
+def loaded(folder):
+    """Return what loads the model with one of the projectors; all are closed in the end."""
+    engines = []
+
+    def load(projector="mmproj"):
+        engines.append(LlamaCpp())
+        return engines[-1], engines[-1].load(folder / "model.gguf", Options(extra={"mmproj": str(folder / f"{projector}.gguf")}), 200)
+
+    yield load
+    for engine in engines:
+        engine.close()
+
+
+@pytest.mark.parametrize(("projector", "tokens"), [("mmproj", 16), ("small", 4)])
+def test_a_picture_has_as_many_tokens_as_patches(loaded, projector, tokens):
+    """56 pixels a side in patches of 14, and 28; the prompt counts them with those of the text."""
+    engine, facts = loaded(projector)
+    answer = engine.bind(question(1), LIMITS)(lambda _: None)
+    text = len(engine.encode([ChatMessage("user", "What colour is it?")]))
+    assert answer.image_tokens == tokens
+    assert text <= answer.prompt_tokens - tokens <= text + 1
+    assert len(engine.encode(question(1).messages)) == answer.prompt_tokens
+    assert facts.abilities.pictures
+    assert facts.facts["mmproj"] == f"{projector}.gguf"
+
+
+def test_the_answer_depends_on_the_picture_and_its_encoder_is_inside_ttft(loaded):
+    """The same picture gives the same tokens whatever came between, another one others; size does not matter."""
+    engine, _ = loaded()
+    answers = {}
+    for seed in (1, 2, 3, 1, 2):
+        stamps = []
+        query = engine.bind(question(seed), LIMITS)
+        begin = time.monotonic_ns()
+        answer = query(lambda _, stamps=stamps: stamps.append(time.monotonic_ns()))
+        assert 0 < answer.image_encode_ns < stamps[0] - begin
+        assert answers.setdefault(seed, answer.tokens) == answer.tokens
+    assert len(set(answers.values())) == 3
+
+
+def test_its_own_server_gives_the_same_answers(loaded, folder, tmp_path):
+    """llama-server by its chat endpoint, with the same file of the picture; the prompt has its tokens there too."""
+    engine, _ = loaded()
+    local = [engine.bind(question(seed), LIMITS)(lambda _: None) for seed in (1, 2)]
+    with llama_cpp_server(folder / "model.gguf", tmp_path, mmproj=folder / "mmproj.gguf") as path:
+        path.write_text(path.read_text() + 'endpoint = "chat"\n')
+        with closing(create("server")) as server:
+            assert server.load(path, Options(), 200).abilities.pictures
+            served = [server.bind(question(seed), LIMITS)(lambda _: None) for seed in (1, 2)]
+            bare = server.bind(Chat((ChatMessage("user", "What colour is it?"),)), LIMITS)(lambda _: None)
+    # Halves of characters stand for themselves here and there; an end of text that ends no answer has a text here only.
+    texts = [[answer.text.replace("</s>", "").replace("\ufffd", "") for answer in answers] for answers in (served, local)]
+    assert texts[0] == texts[1]
+    assert [answer.prompt_tokens for answer in served] == [answer.prompt_tokens for answer in local]
+    assert served[0].prompt_tokens - bare.prompt_tokens in (16, 17, 18)
+
+
+def test_what_is_no_picture_and_no_projector_is_one_line(loaded, folder):
+    """With what to give instead."""
+    engine, _ = loaded()
+    with pytest.raises(ConfigError, match=r"cannot read the picture 'no\.png'"):
+        engine.bind(Chat((ChatMessage("user", "?", Picture("no.png", b"text")),)), LIMITS)
+    with pytest.raises(ConfigError, match="a prompt with 2 pictures"):
+        engine.bind(Chat((*question(1).messages, *question(2).messages)), LIMITS)
+    with pytest.raises(ConfigError, match="no vision projector for this model"):
+        loaded("wide")
+    with pytest.raises(ConfigError, match="there is no projector"):
+        loaded("absent")
+    bare = LlamaCpp()
+    bare.load(folder / "model.gguf", Options(), 200)
+    with pytest.raises(ConfigError, match="give its projector"):
+        bare.bind(question(1), LIMITS)
+    bare.close()
+
+
+def test_a_run_has_its_pictures_stages_apart(folder, tmp_path):
+    """Twelve pictures, each asked once before any again; the prefill's rate leaves out what the encoder took."""
+    entries = []
+    for seed in range(12):
+        (tmp_path / f"p{seed}.png").write_bytes(picture(seed).content)
+        entries.append({"image": f"p{seed}.png", "prompt": "What colour is it?", "answer": "red"})
+    prompts = write_prompts(tmp_path, *entries)
+    run = measure_prompts(folder / "model.gguf", options={"mmproj": str(folder / "mmproj.gguf")}, prompts=prompts, queries=12)
+    generation = run.generation
+    raw = {entry.name: samples.unpack(entry) for entry in run.samples}
+    assert (generation.image_tokens, generation.image_encode.count, generation.image_reason) == (16, 12, None)
+    assert (raw["image_encode"] < raw["first_token"]).all()
+    prefill_s = (raw["first_token"] - raw["image_encode"]).sum() / 1e9
+    assert generation.prefill_tokens_per_s == pytest.approx(12 * generation.prompt_tokens / prefill_s)
+    assert (run.accuracy.metric, run.accuracy.images) == ("exact_match", 12)
