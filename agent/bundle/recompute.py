@@ -31,6 +31,7 @@ from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
+from edgemeter.agent.engine.scenarios.turn_statistics import figures_by_turn
 from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.session import sustained
 from edgemeter.agent.session.run_record import lost_sensors, sensor_warnings
@@ -260,7 +261,8 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     recomputed = generation_statistics.with_times(generation, moments, prefilled, facts.timed, generation.streaming_reason)
     if prefilled is None:
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=generation.prefill_tokens_per_s)
-    recomputed = _as_served(facts, moments, recomputed)
+    turns = figures_by_turn(moments, facts.raw, has_times=recomputed.streaming_reason is None)
+    recomputed = _as_served(facts, moments, msgspec.structs.replace(recomputed, turns=turns))
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
         run = facts.energy_run(facts.record.windows)

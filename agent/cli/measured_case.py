@@ -113,11 +113,12 @@ def model_text(run: RunRecord, *, lengths: bool = True) -> str:
 
 
 def setting_text(run: RunRecord) -> str:
-    """Return precision (where it is known), runtime and threads, and of a served load its users or its rate."""
+    """Return precision (where it is known), runtime and threads, and of a served load its users or its rate, of turns their cache."""
     precision = "" if run.precision == "unknown" else run.precision
     users = count(run.load.concurrency, "user") if run.load and run.load.concurrency else ""
     rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
-    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate)))
+    cache = f"prefix cache {run.generation.prefix_cache}" if run.generation and run.generation.prefix_cache else ""
+    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache)))
 
 
 def accuracy_text(accuracy: Accuracy) -> str:

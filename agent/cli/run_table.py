@@ -25,6 +25,7 @@ from edgemeter.agent.cli.measured_case import (
     setting_text,
 )
 from edgemeter.agent.cli.sweep_table import print_sweeps
+from edgemeter.agent.cli.turn_table import print_turns
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, figure, in_view
 from edgemeter.agent.contract.load_sweep import sweeps
@@ -63,6 +64,7 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     for curve in depth_curves(cases):
         print_text(console, f"decoding over depth: {model_text(curve[0].runs[0], lengths=False)} {setting_text(curve[0].runs[0])}")
         console.print(fitted_table([column.of(curve) for column in DEPTH_COLUMNS], console.width, STYLE))
+    print_turns(cases, console)
     of_loads = sweeps(runs)
     print_sweeps(of_loads, console)
     # A sweep says which of its rates were sustained.
@@ -297,7 +299,9 @@ def _load_notes(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _load_note(run: RunRecord, load: Load) -> str:
-    rate = f"{plain_digits(load.target_per_s)} queries a second of {run.model.name}"
+    rate = (
+        f"{plain_digits(load.target_per_s)} queries a second of {run.model.name}" if load.target_per_s else f"a trace on {run.model.name}"
+    )
     busy = f"busy {load.utilisation_ratio:.0%} of the time" if load.utilisation_ratio is not None else "busy an unknown share of the time"
     if load.in_flight_max is not None:
         busy = f"up to {load.in_flight_max} at once"

@@ -157,9 +157,11 @@ def _text_form(text: TextForm | None) -> str | None:
 
 def _prompt_tokens(run: RunRecord) -> int | None:
     # A server counts the tokens of texts that were made to be about as long: its highest count changes with the number of queries, as does
-    # that of a file's prompts.
+    # that of a file's prompts, of turns and of a trace.
     generation = run.generation
-    return generation.prompt_tokens if generation and generation.counts == "exact" and generation.prompts == SYNTHETIC else None
+    if generation is None or generation.counts != "exact" or generation.prompts != SYNTHETIC:
+        return None
+    return generation.prompt_tokens if generation.prefix_cache is None and generation.trace is None else None
 
 
 def _input_values(run: RunRecord) -> int | None:
@@ -236,7 +238,9 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "prompt_tokens", lambda key: "prompt unknown" if key.prompt_tokens is None else count(key.prompt_tokens, "prompt token"),
-        ("generation.prompt_tokens", "generation.counts", "generation.prompts"), _prompt_tokens,
+        (
+            "generation.prompt_tokens", "generation.counts", "generation.prompts", "generation.prefix_cache", "generation.trace",
+        ), _prompt_tokens,
         Likeness("prompt tokens", "with as many prompt tokens", "a longer prompt takes longer; language models, as the engine counts"),
     ),
     IdentityField(

@@ -82,6 +82,26 @@ class Goodput(RecordPart, frozen=True, kw_only=True):
     missed: dict[str, Count] = {}  # Answered requests beyond each limit.
 
 
+class TurnFigures(RecordPart, frozen=True, kw_only=True):
+    """The queries that are the same turn of their conversations."""
+
+    turn: Count  # The turn, from 1.
+    queries: Count  # Answered queries that are this turn.
+    prompt_tokens: float | None = None  # Mean tokens of their prompts, all of the conversation before; null where a server states none.
+    cached_tokens: float | None = None  # Mean tokens of these that were not processed again; null where a server states none.
+    ttft: Latency | None = None  # Time to first token; null where `streaming_reason` states why.
+    tpot: Latency | None = None  # Time per output token.
+
+
+class TraceFile(RecordPart, frozen=True, kw_only=True):
+    """The trace of requests whose times and lengths were replayed, with synthetic prompts."""
+
+    file: str  # Name of the file.
+    sha256: Sha256  # SHA-256 of the file.
+    requests: Count  # Requests that were replayed.
+    left_out: Count = 0  # Requests of the file without a token, which were not.
+
+
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
@@ -96,6 +116,10 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Word with which synthetic texts begin, another in each run, so that no cache has them; null where prompts are tokens."""
     prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null of synthetic ones.
     chat_template: bool | None = None  # Whether the model's chat template was applied to the prompts of the file.
+    prefix_cache: Literal["on", "off"] | None = None
+    """Whether a turn might reuse what was cached of its own conversation; null where queries are no turns."""
+    turns: tuple[TurnFigures, ...] = ()  # Figures of each turn of conversations; none where queries are no turns.
+    trace: TraceFile | None = None  # The trace that was replayed; null where there was none.
     prompt_lengths: TokenLengths | None = None  # Tokens of the prompts where they differ; null where all have `prompt_tokens`, or unknown.
     sampling: str  # How the next token is chosen: `greedy` is the likeliest.
     ends_at: Literal["length", "end_of_text"]  # The end of a query: its length, or the model's end of text too.
@@ -165,11 +189,16 @@ class Generation(RecordPart, frozen=True, kw_only=True):
         return self.depth_tokens is not None and self.is_local
 
     @property
+    def has_other_lengths(self) -> bool:
+        """Whether the prompts were made to have other lengths: those of a file, of turns, or of a trace."""
+        return self.prompts != SYNTHETIC or self.prefix_cache is not None or self.trace is not None
+
+    @property
     def lengths(self) -> str:
         """The lengths of a query in words: `512+128`, `?+128` of an unknown prompt, `128 at depth 1024`."""
         if self.depth_tokens is not None:
             return f"{self.output_tokens} at depth {self.depth_tokens}"
-        if self.prompt_lengths is not None and self.prompts_sha256 is not None:
+        if self.prompt_lengths is not None and self.has_other_lengths:
             return f"{self.prompt_lengths.min_tokens} to {self.prompt_lengths.max_tokens}+{self.output_tokens}"
         return f"{'?' if self.prompt_tokens is None else self.prompt_tokens}+{self.output_tokens}"
 

@@ -56,6 +56,7 @@ FORMATS = {
 GENERATORS = frozenset({"genai", "llama", "server"})
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128
+TURNS = 4
 # A query of a language model is many steps and takes seconds: a mode asks for fewer (a median needs 11 queries, p90 64).
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
 
@@ -77,18 +78,37 @@ SAMPLES_PER_QUERY = 8
 COOL_DOWN_LIMIT_S = 300.0
 
 # Settings, beside the model, of which a list stands for a case each.
-AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens", "concurrency", "rate_per_s")
+AXES = (
+    "runtime",
+    "backend",
+    "precision",
+    "threads",
+    "prompt_tokens",
+    "depth_tokens",
+    "output_tokens",
+    "prefix_cache",
+    "concurrency",
+    "rate_per_s",
+)
 TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
-PATHS = ("data", "annotations", "prompts")  # Keys that name a file or folder: relative to the suite's own.
+PATHS = ("data", "annotations", "prompts", "trace")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {
     "samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "concurrency": "concurrent", "minutes": "sustained",
+    "turns": "conversation", "prefix_cache": "conversation", "trace": "trace",
 }  # fmt: skip
+_NEEDED = (
+    ("poisson", "rate_per_s", "--rate NUMBER"),
+    ("concurrent", "concurrency", "--concurrency NUMBER"),
+    ("trace", "trace", "--trace FILE"),
+)
 # Scenarios in which queries overlap, of a language model behind a server.
-OVERLAPPING = ("poisson", "concurrent")
+OVERLAPPING = ("poisson", "concurrent", "trace")
+# Keys that choose a scenario where none is named.
+_CHOOSING = ("concurrency", "turns", "prefix_cache", "trace")
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Depth = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
@@ -96,7 +116,8 @@ Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
 Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
-Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "concurrent"]
+Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "concurrent", "conversation", "trace"]
+PrefixCache = Literal["on", "off"]
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 
 # What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
@@ -149,7 +170,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     corrupt: list[str] | None = None
     """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
     scenario: Scenario | None = None
-    """How queries arrive: one after the other, several samples each, in batches, at a rate, or of several users (concurrency)."""
+    """How queries arrive: one after the other, several samples each, in batches, at a rate, of several users (concurrency), as turns of
+    conversations (turns), or as a trace states (trace)."""
     samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
     rate_per_s: Rate | Literal["auto"] | list[Rate] | None = None
@@ -168,6 +190,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prompts: str | None = None
     """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions;
     output_tokens is then the most. Default: synthetic."""
+    turns: Annotated[int, msgspec.Meta(ge=2, le=256)] | None = None
+    """conversation: turns of each; a turn's prompt is all before it and prompt_tokens more. Default: 4."""
+    prefix_cache: PrefixCache | list[PrefixCache] | None = None
+    """conversation: whether a turn may reuse what is cached of its own conversation; both for a comparison. Default: off."""
+    trace: str | None = None
+    """trace: file of a server's requests (JSON Lines, CSV), sent at their times with prompts and answers as long (Mooncake, Azure)."""
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
     queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
@@ -245,6 +273,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     depth_tokens: int | None = None
     output_tokens: int | None = None
     prompts: str | None = None
+    turns: int | None = None
+    prefix_cache: PrefixCache | None = None
+    trace: str | None = None
 
     @property
     def token_lengths(self) -> str:
@@ -253,7 +284,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.output_tokens} tokens at depth {self.depth_tokens}"
         if self.prompts is not None:
             return f"{Path(self.prompts).name}, at most {self.output_tokens} tokens"
-        return "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
+        if self.trace is not None:
+            return f"requests of {Path(self.trace).name}"
+        of_turns = f"{self.turns} turns of " if self.turns else ""
+        cache = f", prefix cache {self.prefix_cache}" if self.turns else ""
+        return "" if self.output_tokens is None else f"{of_turns}{self.prompt_tokens}+{self.output_tokens} tokens{cache}"
 
     @property
     def label(self) -> str:
@@ -311,8 +346,8 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
     for number, case in enumerate(written.case):
         set_values = set_keys(case) | set_keys(instead)
         merged = msgspec.structs.replace(written.defaults, **set_values)
-        if merged.scenario is None and merged.concurrency is not None:
-            merged = msgspec.structs.replace(merged, scenario="concurrent")
+        if merged.scenario is None and (key := next((key for key in _CHOOSING if getattr(merged, key) is not None), None)):
+            merged = msgspec.structs.replace(merged, scenario=BELONGS[key])
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
@@ -352,9 +387,9 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
             raise ConfigError(
                 f"{where}: {key} is for {owner}, not for {' and '.join(sorted(scenario_and_mode))}: leave it out, or choose {owner}"
             )
-    for scenario, key, option in (("poisson", "rate_per_s", "--rate"), ("concurrent", "concurrency", "--concurrency")):
+    for scenario, key, added in _NEEDED:
         if merged.scenario == scenario and getattr(merged, key) is None:
-            raise ConfigError(f"{where}: {scenario} needs {key}: add {key} = NUMBER ({option} NUMBER)")
+            raise ConfigError(f"{where}: {scenario} needs {key}: add {key} = {added.split()[1]} ({added})")
     if merged.annotations is not None and merged.data is None:
         raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
 
@@ -365,10 +400,16 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
-    if runtime in GENERATORS or merged.prompts or any(axes[key] is not None for key in TOKEN_AXES):
+    if (
+        runtime in GENERATORS
+        or merged.prompts
+        or merged.scenario in ("conversation", "trace")
+        or any(axes[key] is not None for key in TOKEN_AXES)
+    ):
         merged = _generating(merged, set_values, runtime, axes, where)
-        by_mode["queries"] = GENERATION_QUERIES[mode]
-        axes["prompt_tokens"] = merged.prompt_tokens
+        # Of conversations as many as of queries: each turn has its own figures.
+        by_mode["queries"] = GENERATION_QUERIES[mode] * (merged.turns or 1)
+        axes["prompt_tokens"], axes["prefix_cache"] = merged.prompt_tokens, merged.prefix_cache
         if axes["rate_per_s"] == "auto":
             by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
     elif useless := next((key for key in ("prompts", "slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
@@ -392,8 +433,11 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
 
 def _generating(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
     """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
+    talks = merged.scenario == "conversation"
     if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
-        raise ConfigError(f"{where}: {', '.join(TOKEN_AXES)} are for language models, {runtime} runs one call: leave them out")
+        raise ConfigError(
+            f"{where}: {', '.join(TOKEN_AXES)}, conversation and trace are for language models, {runtime} runs one call: leave them out"
+        )
     if axes["depth_tokens"] is not None and (axes["prompt_tokens"] is not None or merged.scenario in OVERLAPPING):
         unfit = "prompt_tokens" if axes["prompt_tokens"] is not None else merged.scenario
         raise ConfigError(f"{where}: queries at a depth have no prompt, and come one after the other: leave {unfit} or depth_tokens out")
@@ -401,17 +445,23 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
         raise ConfigError(
             f"{where}: {runtime} answers one query after the other: leave {merged.scenario} out, or measure a server (NAME.server)"
         )
-    if merged.scenario not in (None, "single_stream", *OVERLAPPING):
+    if merged.scenario not in (None, "single_stream", "conversation", *OVERLAPPING):
         raise ConfigError(
-            f"{where}: a language model runs in single_stream, behind a server also in {' and '.join(OVERLAPPING)}, "
+            f"{where}: a language model runs in single_stream, in conversation, behind a server also in {', '.join(OVERLAPPING)}, "
             f"not {merged.scenario}: leave it out"
         )
     if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
         raise ConfigError(f"{where}: {useless[0]} is not for language models: leave it out")
     if merged.prompts and (other := next((key for key in ("prompt_tokens", "depth_tokens") if key in set_values), None)):
         raise ConfigError(f"{where}: prompts of a file have lengths of their own: leave {other} or prompts out")
+    misfits = (*TOKEN_AXES, "prompts", "minutes") if merged.trace else ("depth_tokens", "prompts") if talks else ()
+    if other := next((key for key in misfits if getattr(merged, key) is not None), None):
+        raise ConfigError(f"{where}: prompts of a {merged.scenario} are synthetic, in its own lengths and number: leave {other} out")
     settings = {
-        "prompt_tokens": axes["prompt_tokens"] or (None if merged.prompts or axes["depth_tokens"] is not None else PROMPT_TOKENS),
+        "prompt_tokens": axes["prompt_tokens"]
+        or (None if merged.prompts or merged.trace or axes["depth_tokens"] is not None else PROMPT_TOKENS),
+        "turns": (merged.turns or TURNS) if talks else None,
+        "prefix_cache": (axes["prefix_cache"] or "off") if talks else None,
         "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
         "subset": merged.subset if merged.prompts else None,
         "agreement": "never",

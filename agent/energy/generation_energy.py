@@ -48,6 +48,7 @@ class GenerationWindows:
     decodes_from_start: bool = False
     decoded_tokens: Times | None = None
     unstreamed_reason: str | None = None
+    is_cached: bool = False
     image_encode_ns: Times | None = None
 
     @property
@@ -72,6 +73,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         decodes_from_start=generation.decodes_from_start,
         decoded_tokens=tokens_after_first(raw["token"], raw["output_tokens"], is_local=generation.is_local) if "token" in raw else None,
         unstreamed_reason=generation.streaming_reason,
+        is_cached=generation.prefix_cache == "on",
         image_encode_ns=raw.get("image_encode"),
     )
 
@@ -134,6 +136,8 @@ class _Split:
         tokens, windows = self.windows.prompt_tokens, self.windows
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
+        if windows.is_cached:
+            return None, "prompts came partly from a cache"
         if tokens == 0:
             return None, "queries at a depth have no prompt"
         if windows.output_tokens.max() > 1:

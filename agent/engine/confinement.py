@@ -44,6 +44,8 @@ def grant_for(case: Case) -> SandboxGrant:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.prompts is not None:
         read += files_of(case.prompts)
+    if case.trace is not None:
+        read.append(Path(case.trace))
     if case.runtime == "server":
         return _server_grant(model, tuple(read))
     return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case))

@@ -38,6 +38,7 @@ from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
+from edgemeter.agent.engine.scenarios.turn_statistics import figures_by_turn
 from edgemeter.agent.engine.warm_up import looks_settled
 from edgemeter.agent.generators import EMPTY_ANSWER, Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
@@ -72,7 +73,7 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
         loaded_mb = resident_mb()
         first_ns = subject.warm().token_ns[-1]
         cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
-        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9, prompts.queries)
+        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9, prompts)
         check = _repeat(subject, generation)
         memory = Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
         return _measured(work, prompts, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
@@ -84,21 +85,24 @@ def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, ge
     emit(job.Phase(name="load"))
     depth, options = case.depth_tokens, Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
     prompts = case_prompts.prepare(case, options)
-    limits = Limits(case.output_tokens or 0, ignore_end=prompts.file is None)
+    limits = Limits(prompts.output_tokens, ignore_end=prompts.file is None)
     loaded = generator.load(Path(case.model), options, prompts.context_tokens)
     loaded = replace(loaded, import_ns=max(loaded.import_ns, prompts.import_ns))
     if depth is None:
-        return prompts, generation_queries.GenerationSubject(generator, loaded, prompts.of(loaded), limits)
+        return prompts, generation_queries.GenerationSubject(generator, loaded, prompts.of(generator, loaded), limits)
     steps = FirstSteps(loaded, depth, case.seed)
     return prompts, generation_queries.GenerationSubject(FilledGenerator(generator, loaded, steps), loaded, steps, limits)
 
 
 def _time(
-    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float, queries: int
+    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float, prompts: CasePrompts
 ) -> tuple[generation_queries.TimedGeneration, float, dict[str, Any]]:
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
-    plan = TimingPlan(queries, case.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency)
+    plan = TimingPlan(
+        prompts.queries, case.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency,
+        offsets_ns=prompts.trace.offsets_ns if prompts.trace else None,
+    )  # fmt: skip
     if plan.users is not None:
         subject.concurrent()
 
@@ -122,7 +126,7 @@ def _time(
 def _run(subject: generation_queries.GenerationSubject, plan: TimingPlan) -> generation_queries.TimedGeneration:
     if plan.users is not None:
         return generation_queries.run_users(subject, plan.users, plan.queries, plan.seconds)
-    if plan.rate_per_s is not None:
+    if plan.rate_per_s is not None or plan.offsets_ns is not None:
         return generation_queries.run_open_loop(subject, poisson.schedule_ns(plan).tolist())
     return generation_queries.run_queries(subject, plan.queries, plan.seconds)
 
@@ -162,9 +166,11 @@ def _repeat(subject: generation_queries.GenerationSubject, generation: generatio
     """Generate from a few of the timed prompts again: greedy generation gives the same tokens.
 
     A server sums in another order for a batch of users than for one, and behind what it has cached, so that answers may part later on: then
-    they differ only if they do not begin alike.
+    they differ only if they do not begin alike. Repeated are queries of which the least was cached, as nothing is now: an engine
+    may sum a long batch otherwise than its parts.
     """
-    queries = generation.queries
+    fewest = min(query.answer.cached_tokens or 0 for query in generation.queries)
+    queries = [query for query in generation.queries if (query.answer.cached_tokens or 0) == fewest]
     repeated = [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED]]
     pairs = [
         (query.answer, repeated_query.answer)
@@ -191,11 +197,19 @@ def _measured(
     generation = generation_queries.without_unstreamed(generation)
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
+    counts = generation_queries.counts_of(queries, subject.prompts, subject.limits)
     is_local = loaded.abilities.is_local
-    moments = replace(moments, decodes_from_start=case.depth_tokens is not None and is_local, is_local=is_local)
+    moments = replace(
+        moments,
+        decodes_from_start=case.depth_tokens is not None and is_local,
+        is_local=is_local,
+        asked_tokens=counts.get("asked_tokens"),
+    )
+    described = _generation(prompts, subject, generation, moments, timed)
+    turns = figures_by_turn(moments, counts, has_times=described.streaming_reason is None)
     accuracy, no_accuracy = _score(prompts, generation)
     # Those of a file have no length in common.
-    prompt_tokens = 1 if case.depth_tokens is not None else queries[0].answer.prompt_tokens if prompts.file is None else None
+    prompt_tokens = 1 if case.depth_tokens is not None else None if described.has_other_lengths else queries[0].answer.prompt_tokens
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
         model=_describe_model(work, loaded),
@@ -208,10 +222,10 @@ def _measured(
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         accuracy=accuracy,
         accuracy_reason=no_accuracy,
-        samples=generation_queries.series_of(timed, moments, window.start_ns),
+        samples=generation_queries.series_of(timed, moments, counts, window.start_ns),
         timed=window,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
-        generation=_generation(prompts, subject, generation, moments, timed),
+        generation=msgspec.structs.replace(described, turns=turns),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
         **surroundings,
     )

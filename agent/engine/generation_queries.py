@@ -6,7 +6,7 @@ What is asked is in `edgemeter.agent.engine.prompts`.
 import itertools
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
@@ -17,6 +17,8 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.engine.prompts import Prompts
+from edgemeter.agent.engine.prompts.conversations import Conversations
+from edgemeter.agent.engine.prompts.trace import TracePrompts
 from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
@@ -320,12 +322,27 @@ def _stated(values: Sequence[int | None]) -> NDArray[np.int64] | None:
     return None if not values or None in values else np.array(values, dtype=np.int64)
 
 
-def series_of(timed: TimedQueries, moments: TokenMoments, begin_ns: int) -> tuple[Series, ...]:
+def counts_of(queries: Sequence[TimedRequest], prompts: Prompts, limits: Limits) -> dict[str, NDArray[np.int64]]:
+    """Return the counts of each query, of turns and of the requests of a trace, as far as they are stated."""
+    if isinstance(prompts, TracePrompts):
+        return {"asked_tokens": np.array([prompts.limits(query.number, limits).output_tokens for query in queries], np.int64)}
+    if not isinstance(prompts, Conversations):
+        return {}
+    counts = {
+        "turn": _stated([prompts.turn_of(query.number) + 1 for query in queries]),
+        "prompt_tokens": _stated([query.answer.prompt_tokens for query in queries]),
+        "cached_tokens": _stated([query.answer.cached_tokens for query in queries]),
+    }
+    return {name: values for name, values in counts.items() if values is not None}
+
+
+def series_of(timed: TimedQueries, moments: TokenMoments, counts: Mapping[str, NDArray[np.int64]], begin_ns: int) -> tuple[Series, ...]:
     """Return the raw samples of a record whose time counts from `begin_ns`."""
     return (
         *scenario.time_series(timed, begin_ns),
         samples.pack("first_token", "ns", moments.first_ns),
         samples.pack("token", "ns", moments.token_ns),
         samples.pack("output_tokens", "tokens", moments.output_tokens),
+        *(samples.pack(name, "turns" if name == "turn" else "tokens", values) for name, values in counts.items()),
         *([] if moments.image_encode_ns is None else [samples.pack("image_encode", "ns", moments.image_encode_ns)]),
     )

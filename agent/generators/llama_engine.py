@@ -395,6 +395,7 @@ class LlamaCpp:
         if not self._api.llama_memory_seq_rm(self._api.llama_get_memory(self._context), 0, shared, -1):
             self._clear()
             return 0
+        self._kept = name, kept_tokens[:shared]
         self._api.llama_perf_context_reset(self._context)
         return shared
 

@@ -55,7 +55,7 @@ from edgemeter.agent.generators import (
 )
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
-from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part, Request
+from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
 from edgemeter.agent.generators.server_stream import ServerConnection, error_message
 from edgemeter.agent.runtimes import Options
@@ -219,7 +219,7 @@ class ServerGenerator:
 
     def fill(self, tokens: Sequence[int]) -> None:
         """Send the tokens once, which the server keeps for the next prompt that begins with them; see `DepthGenerator.fill`."""
-        if self._opened()[1].behind(Request("", {})) is None:
+        if not self._opened()[1].fills:
             raise ConfigError(
                 f"{self._loaded().package} cannot be told to decode behind a context that it keeps: measure with --prompt-tokens instead "
                 "of --depth, which pays for the prompt in each query"
@@ -235,7 +235,9 @@ class ServerGenerator:
         self._ping()
 
         def query(stamp: Stamp) -> Generated:
-            return self._stream(prompt, limits, loaded.context_tokens, stamp, behind=True).generated(loaded.abilities, limits)
+            return self._stream(prompt, replace(limits, prefix_cache="depth"), loaded.context_tokens, stamp).generated(
+                loaded.abilities, limits
+            )
 
         return query
 
@@ -312,14 +314,11 @@ class ServerGenerator:
         context_tokens: int,
         stamp: Stamp,
         own_connection: ServerConnection | None = None,
-        *,
-        behind: bool = False,
     ) -> ReceivedAnswer:
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
         shared, dialect = self._opened()
         connection = own_connection or shared
         request, heard = dialect.request(prompt, limits, context_tokens), ReceivedAnswer(stamp, limits.output_tokens)
-        request = (dialect.behind(request) if behind else None) or request
         waits_until_s = time.monotonic() + self._timeout_s
         for line in connection.stream(request.path, _with_extra(request.content, self._extra, limits)):
             content = _content(line)

@@ -73,14 +73,10 @@ class Dialect(Protocol):
     ignores_end: bool = False
     evicts: bool = True
     is_chat: bool = False
+    fills: bool = False
 
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query, greedy."""
-
-    def behind(self, request: Request) -> Request | None:
-        """Return a query that may use what is kept of the last prompt; None: no server of this kind says how much that was."""
-        del request
-        return None
 
     def tokenise(self, text: str, *, special: bool) -> Request | None:
         """Return the request whose answer holds the tokens of `text`, begun as the model wants if `special`; None: it has none."""
@@ -176,7 +172,7 @@ class LlamaServer(_LlamaTexts, Dialect):
     """llama.cpp's own server, by its native endpoint."""
 
     package, ping_path = "llama-server", "/health"
-    takes_tokens, ignores_end, evicts = True, True, False
+    takes_tokens, ignores_end, evicts, fills = True, True, False, True
 
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query, with the prompt cache off unless the limits name a conversation."""
@@ -186,10 +182,6 @@ class LlamaServer(_LlamaTexts, Dialect):
         greedy = {"temperature": 0, "samplers": ["temperature"]}
         answer = {"stream": True, "return_tokens": True, "cache_prompt": limits.prefix_cache is not None}
         return Request("/completion", {"prompt": _plain(prompt), **lengths, **answer, **greedy})
-
-    def behind(self, request: Request) -> Request:
-        """Return the query with the prompt cache on: the slot keeps what both prompts begin with."""
-        return Request(request.path, {**request.content, "cache_prompt": True})
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the last one has no text, but all counters."""

@@ -44,7 +44,7 @@ class _Config(msgspec.Struct):
     model_args: Any = None
 
 
-class _File(msgspec.Struct):
+class _ResultsFile(msgspec.Struct):
     results: dict[str, dict[str, Any]]
     config: _Config = msgspec.field(default_factory=_Config)
     versions: dict[str, Any] = {}
@@ -58,7 +58,7 @@ class _File(msgspec.Struct):
 def read_results(path: Path) -> ImportedResults:
     """Return the scores in a file; raises ConfigError if it cannot be read, or is none of lm-evaluation-harness."""
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
+        file = msgspec.json.decode(path.read_bytes(), type=_ResultsFile)
     except OSError as error:
         raise ConfigError(f"cannot read the results {str(path)!r}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
@@ -85,7 +85,7 @@ def _is_score(name: str, value: object) -> bool:
     return "," in name and "_stderr," not in name and isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _score(file: _File, task: str, name: str, value: float) -> ImportedScore:
+def _score(file: _ResultsFile, task: str, name: str, value: float) -> ImportedScore:
     metric, _, taken_by = name.partition(",")
     standard_error = file.results[task].get(f"{metric}_stderr,{taken_by}")
     version = file.versions.get(task)

@@ -46,15 +46,27 @@ _RULES = Rules()
 
 
 @_RULES.invalid(
-    "of each prompt at most one token (the begin of text) and those of the chat template come from a cache, unless a depth was asked for",
+    "of each prompt at most one token (the begin of text) and those of the chat template come from a cache, unless a depth was asked for; "
+    "with prefix_cache = on also what the own conversation left",
     "a cached prompt is not processed: its time to first token is that of a lookup",
     "switch the engine's prompt cache off",
 )
 def _cached_prompt(_: RunFacts, generation: Generation) -> str | None:
     allowed = MOST_CACHED + (generation.template_tokens or 0)
+    if generation.prefix_cache == "on":
+        return _cached_of_others(generation, allowed)
     if generation.cached_tokens is None or generation.cached_tokens <= allowed or generation.depth_tokens is not None:
         return None
     return f"{generation.cached_tokens} of {generation.prompt_tokens} prompt tokens came from a cache: switch the engine's prompt cache off"
+
+
+def _cached_of_others(generation: Generation, allowed: float) -> str | None:
+    """Return which turn had more from the cache than its own conversation left there."""
+    for turn in generation.turns:
+        if turn.cached_tokens is not None and turn.cached_tokens > allowed:
+            return f"of turn {turn.turn} {turn.cached_tokens:.4g} tokens came from a cache, its own conversation left {allowed:.4g}"
+        allowed = math.inf if turn.prompt_tokens is None else turn.prompt_tokens + generation.output_tokens
+    return None
 
 
 @_RULES.invalid(
@@ -254,7 +266,7 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
     # Of prompts that differ in length queries begin at other depths.
-    if generation.streaming_reason or generation.prompts != SYNTHETIC:
+    if generation.streaming_reason or generation.has_other_lengths:
         return None
     if (moments := TokenMoments.of_series(series, generation)) is None:
         return None

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Energy, Scope
-from edgemeter.agent.contract.record_generation import SYNTHETIC
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # Twice the smallest difference that matters (3%), rounded down: a smaller drift cannot reverse a comparison.
@@ -46,7 +45,8 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     if load is None or load.is_sustained is not False:
         return None
     unserved = f", {load.unserved} were dropped" if load.unserved else ""
-    return f"{load.target_per_s:g} queries/s arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
+    arrived = "a trace's requests" if load.target_per_s is None else f"{load.target_per_s:g} queries/s"
+    return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
 
 
 @RULES.invalid(
@@ -122,7 +122,7 @@ def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
 def _wide_bounds(facts: RunFacts) -> str | None:
     latency, generation = facts.measured.latency, facts.measured.generation
     latency_ms = facts.latency_ms()
-    if generation is not None and generation.prompts != SYNTHETIC:
+    if generation is not None and generation.has_other_lengths:
         # Each query is another: that they differ in length is no uncertainty of the measurement.
         return None
     if latency.p50_ms is not None and "p50" in latency.unbounded and latency_ms.size:

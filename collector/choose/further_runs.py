@@ -11,6 +11,7 @@ from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.choose.certainty import FEW, FEW_MEMBERS, LimitFinding, bounds_of, change, few_days, interval_of, reach_of
 from edgemeter.collector.compare.judgement import ACCURACY, FORESEEN
 from edgemeter.collector.compare.summary import CaseSummary
@@ -115,6 +116,22 @@ def _images(images: int, bounds: Bounds, value: float, limit: float) -> int | No
     return math.ceil(needed_images / 100) * 100 if needed_images <= FORESEEN * images else None
 
 
+def _prompt_options(generation: Generation) -> list[tuple[str, object]]:
+    if generation.trace is not None:
+        return [("--trace", generation.trace.file)]
+    before, turns = ("--prompt-tokens", generation.prompt_tokens), []
+    if generation.prefix_cache is not None:
+        # The first turn has nothing before it.
+        first = generation.turns[0].prompt_tokens if generation.turns else None
+        before = ("--prompt-tokens", None if first is None else round(first))
+        turns = [("--turns", len(generation.turns)), ("--prefix-cache", generation.prefix_cache)]
+    return [
+        before if (depth := generation.depth_tokens) is None else ("--depth", depth),
+        *turns,
+        ("--output-tokens", generation.output_tokens),
+    ]
+
+
 def command_of(run: RunRecord, entry: Figure) -> str:
     """Return the command that measures the case of a run again, with what it cannot know in capitals."""
     options: list[tuple[str, object]] = [("--runtime", run.runtime.name), ("--backend", run.runtime.backend)]
@@ -129,9 +146,7 @@ def command_of(run: RunRecord, entry: Figure) -> str:
         options.append(("--concurrency", run.load.concurrency))
     options += [("--batch", run.batch)] if run.scenario == "offline" and run.batch > 1 else []
     if run.generation is not None:
-        before = ("--prompt-tokens", run.generation.prompt_tokens)
-        options += [before if (depth := run.generation.depth_tokens) is None else ("--depth", depth)]
-        options += [("--output-tokens", run.generation.output_tokens)]
+        options += _prompt_options(run.generation)
     # A p99 takes more queries than the quicker modes have.
     mode = "normal" if entry.choice == "latency-p99" and entry.value(run) is None else run.mode
     options += [("--mode", mode), ("--repeats", 1 if entry.choice == ACCURACY else RUNS_A_DAY), ("--device", run.device)]

@@ -57,13 +57,19 @@ class Trace:
     requests: tuple[TracedRequest, ...]
     left_out: int
 
-    def offsets_ns(self, speed: float) -> list[int]:
-        """Return when each request comes after the first, `speed` times as fast as recorded."""
-        return [round(request.offset_ns / speed) for request in self.requests]
+    @property
+    def offsets_ns(self) -> tuple[int, ...]:
+        """When each request comes after the first."""
+        return tuple(request.offset_ns for request in self.requests)
+
+    @property
+    def longest_output_tokens(self) -> int:
+        """The most tokens that are asked for."""
+        return max(request.output_tokens for request in self.requests)
 
     @property
     def longest_tokens(self) -> int:
-        """Return the longest request with its answer."""
+        """The longest request with its answer."""
         return max(request.input_tokens + request.output_tokens for request in self.requests)
 
 
@@ -118,15 +124,15 @@ def _date_ns(text: str) -> int:
 
 
 class TracePrompts(Prompts):
-    """Makes a synthetic prompt as long as each request of a trace; the warm-up has those at its end."""
+    """Makes a synthetic prompt as long as each request of a trace, in the warm-up as its first, so that times settle."""
 
     def __init__(self, trace: Trace, synthetic: SyntheticPrompts) -> None:
         self._requests, self._synthetic = trace.requests, synthetic
 
     def of(self, number: int) -> Prompt:
         """Return the prompt of a request; see `Prompts.of`."""
-        return self._synthetic.of(number, self._requests[number % len(self._requests)].input_tokens)
+        return self._synthetic.of(number, self._requests[max(number, 0)].input_tokens)
 
     def limits(self, number: int, limits: Limits) -> Limits:
         """Return the limits with the request's own number of tokens."""
-        return replace(limits, output_tokens=self._requests[number % len(self._requests)].output_tokens)
+        return replace(limits, output_tokens=self._requests[max(number, 0)].output_tokens)

@@ -1,7 +1,7 @@
 """Statistics of generated text from the moments of its tokens: TTFT, TPOT, inter-token latency, and rates as ratios of sums."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -38,7 +38,7 @@ class TokenMoments:
 
     All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
     moment. `decodes_from_start`: the first token took one step of decoding, as each further one; else the prefill too. `is_local`:
-    by no network.
+    by no network. `asked_tokens` are those of each query where they differ.
     """
 
     first_ns: Times
@@ -46,6 +46,7 @@ class TokenMoments:
     output_tokens: Times
     token_ns: Times
     decodes_from_start: bool = False
+    asked_tokens: Times | None = None
     image_encode_ns: Times | None = None
     is_local: bool = False
 
@@ -59,11 +60,24 @@ class TokenMoments:
             decodes_from_start=generation.decodes_from_start,
             image_encode_ns=series.get("image_encode"),
             is_local=generation.is_local,
+            asked_tokens=series.get("asked_tokens"),
+        )
+
+    def of_queries(self, selected: NDArray[np.bool_]) -> "TokenMoments":
+        """Return the moments of some queries, bool [queries]."""
+        return replace(
+            self,
+            first_ns=self.first_ns[selected],
+            latency_ns=self.latency_ns[selected],
+            output_tokens=self.output_tokens[selected],
+            token_ns=self.token_ns[np.repeat(selected, self.output_tokens)],
+            image_encode_ns=None,
+            asked_tokens=None,
         )
 
     def ended_early(self, asked_tokens: int) -> int:
-        """Return how many queries have fewer tokens than were asked for."""
-        return int(np.count_nonzero(self.output_tokens < asked_tokens))
+        """Return how many queries have fewer tokens than were asked for, of most queries `asked_tokens`."""
+        return int(np.count_nonzero(self.output_tokens < (asked_tokens if self.asked_tokens is None else self.asked_tokens)))
 
     def lengths(self) -> TokenLengths:
         """Return how many tokens the queries have."""

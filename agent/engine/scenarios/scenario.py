@@ -105,6 +105,8 @@ SCENARIOS: Mapping[str, Scenario] = {
     "multi_stream": Scenario(closed_loop.run_multi_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
     "offline": Scenario(closed_loop.run_offline, over_window=True, seconds=closed_loop.offline_seconds),
     "poisson": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
+    "conversation": Scenario(closed_loop.run_single_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
+    "trace": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
     "concurrent": Scenario(concurrent.run, over_window=True, seconds=concurrent.seconds),
 }
 
@@ -156,7 +158,8 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
         target_per_s=rate_per_s,
         achieved_per_s=served * 1e9 / max(timed.end_ns - timed.begin_ns, 1),
         utilisation_ratio=busy,
-        is_sustained=keeps_up and timed.unserved == 0,
+        # Of a trace's requests, which differ, the last may just be the longest.
+        is_sustained=None if rate_per_s is None and not timed.unserved else keeps_up and timed.unserved == 0,
         unserved=timed.unserved,
         in_flight_max=in_flight_max,
         queueing=summarise_stage(queueing_ns),

@@ -58,8 +58,8 @@ class TimingPlan:
     """The length of the timed part: until both `queries` and `seconds` are reached.
 
     A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and
-    spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals. `users` are those of a closed
-    loop of several. With `pauses` a closed loop makes random pauses between queries.
+    spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals; `offsets_ns` are arrivals
+    that are stated. `users` are those of a closed loop of several. With `pauses` a closed loop makes random pauses between queries.
     """
 
     queries: int
@@ -70,6 +70,7 @@ class TimingPlan:
     calls: int = 1
     rate_per_s: float | None = None
     users: int | None = None
+    offsets_ns: tuple[int, ...] | None = None
     pauses: bool = False
 
     def drawn(self, inputs: int) -> list[int]:

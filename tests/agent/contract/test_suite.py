@@ -35,7 +35,7 @@ def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
     """With all commented keys switched on the sample still reads."""
     lines = SAMPLE.read_text().splitlines()
     text = "\n".join(line.removeprefix("# ") for line in lines).replace('"..."', f'"{"0" * 64}"')
-    assert len(_suite(tmp_path, text).cases) == 20
+    assert len(_suite(tmp_path, text).cases) == 23
 
 
 def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
@@ -105,7 +105,16 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
         ('model = "a.gguf"\nprompt_tokens = 0', "at least 1"),
         ('model = "a.gguf"\nprompt_tokens = 8\ndepth_tokens = 8', "leave prompt_tokens or depth_tokens out"),
         ('model = "a.server"\ndepth_tokens = 0\nscenario = "poisson"\nrate_per_s = 2', "leave poisson or depth_tokens out"),
-        ('model = "a.onnx"\ndepth_tokens = 0', "depth_tokens, output_tokens are for language models"),
+        ('model = "a.onnx"\nturns = 4', "conversation and trace are for language models"),
+        ('model = "a.gguf"\nturns = 4\ndepth_tokens = 8', "leave depth_tokens out"),
+        ('model = "a.gguf"\nturns = 4\nprompts = "p.jsonl"', "leave prompts out"),
+        ('model = "m.server"\nturns = 4\nconcurrency = 2', "turns is for conversation"),
+        ('model = "m.server"\nscenario = "poisson"\nrate_per_s = 2\nprefix_cache = "on"', "prefix_cache is for conversation"),
+        ('model = "a.gguf"\ntrace = "t.jsonl"', "llama answers one query after the other"),
+        ('model = "m.server"\nscenario = "trace"', "trace needs trace: add trace = FILE"),
+        ('model = "m.server"\ntrace = "t.jsonl"\noutput_tokens = 8', "leave output_tokens out"),
+        ('model = "m.server"\ntrace = "t.jsonl"\nturns = 2', "is for"),
+        ('model = "a.onnx"\ndepth_tokens = 0', "depth_tokens, output_tokens, .* are for language models"),
     ]:
         with table_row(keys), pytest.raises(ConfigError, match=says):
             _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')

@@ -35,8 +35,9 @@ def test_a_query_at_a_depth_is_decoding_alone(tmp_path):
         run = run_at(tmp_path, depth)
         generation = run.generation
         assert (generation.depth_tokens, generation.prompt_tokens, generation.cached_tokens) == (depth, 0, depth)
-        assert generation.tpot.p50_ms == pytest.approx(STEP_MS + PER_TOKEN_MS * depth, rel=0.1)
-        assert generation.decode_tokens_per_s == pytest.approx(1e3 / (STEP_MS + PER_TOKEN_MS * depth), rel=0.1)
+        # A busy machine may be late, never early; the prefill would be 180 ms a token.
+        assert STEP_MS + PER_TOKEN_MS * depth <= generation.tpot.min_ms <= generation.tpot.p50_ms < 100
+        assert generation.decode_tokens_per_s <= 1e3 / (STEP_MS + PER_TOKEN_MS * depth)
         assert generation.ttft is generation.prefill_tokens_per_s is generation.own_prefill_tokens_per_s is None
         assert "filled before" in generation.ttft_reason
         assert run.dataset.name == f"synthetic 5 tokens at depth {depth}"

@@ -212,7 +212,7 @@ def test_a_wait_that_the_server_asked_for_is_a_pause(tmp_path, one_by_one):
     _, run = measured(tmp_path, one_by_one, scenario="single_stream", rate_per_s=None, queries=4, seconds=0.5)
     assert run.generation.failures == {"http 429": 1}
     assert (run.load.pauses, round(run.load.paused_ms, -2)) == (1, 300.0)
-    assert (run.timed.end_ns - run.timed.start_ns) / 1e6 >= 500 + run.load.paused_ms
+    assert (run.timed.end_ns - run.timed.start_ns) / 1e6 >= 450 + run.load.paused_ms
 
 
 def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():

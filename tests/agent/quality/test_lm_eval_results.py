@@ -47,9 +47,9 @@ def test_each_metric_is_a_score_with_its_origin(results_file):
 
 def test_imported_scores_stand_apart_from_what_is_measured(results_file):
     """In a table of their own that names the tool and the model, and in JSON under a key of their own."""
-    shown = CliRunner().invoke(cli, ["models", "quality", "--lm-eval", str(results_file)])
-    assert shown.exit_code == 0, shown.output
-    assert "imported, not measured here: lm-evaluation-harness" in " ".join(shown.stdout.split())
+    printed = CliRunner().invoke(cli, ["models", "quality", "--lm-eval", str(results_file)])
+    assert printed.exit_code == 0, printed.output
+    assert "imported, not measured here: lm-evaluation-harness" in " ".join(printed.stdout.split())
     document = json.loads(CliRunner().invoke(cli, ["models", "quality", "--lm-eval", str(results_file), "--json"]).stdout)
     assert document["files"] == []
     assert [score["value"] for score in document["imported"][0]["scores"]] == [0.3, 0.1, 1.0]
