@@ -360,12 +360,12 @@ FIGURES: tuple[Figure, ...] = (
         views=_views("compare influx csv paper"),
     ),
     Figure(
-        "accepted guesses", "accepted", "", "generation", "higher", name="generation_accepted_ratio", choice="accepted",
+        "accepted guesses", "accepted", "", "generation", None, name="generation_accepted_ratio", choice="accepted",
         column="accepted_ratio", of=_accepted_ratio, reads=("generation.accepted_tokens", "generation.drafted_tokens"),
         is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv paper"), rank=2,
     ),
     Figure(
-        "tokens a step", "tokens/step", "", "generation", "higher", path="generation.step_tokens", column="step_tokens",
+        "tokens a step", "tokens/step", "", "generation", None, path="generation.step_tokens", column="step_tokens",
         choice="step-tokens", is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv paper"), rank=2,
     ),
     # Of other limits it is another figure: no comparison takes it.
