@@ -6,6 +6,7 @@ import urllib.request
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.run_history import LedgerRuns
@@ -211,9 +212,17 @@ def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_o
         result = CliRunner().invoke(collector, arguments, catch_exceptions=False)
         assert "8 records to write" in result.stdout
         drain.wake()
-        assert wait_until(lambda: seqs(influx_place) == list(range(1, 9)))
+        assert wait_until(lambda: is_filled(influx_place))
     other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--influx", "http://other:1"])
     assert "was not drained to http://other:1" in str(other.exception)
+
+
+def is_filled(place):
+    """Return whether all eight runs can be read; in InfluxDB 1 a point is seen before all of its fields are."""
+    try:
+        return seqs(place) == list(range(1, 9))
+    except ConfigError:
+        return False
 
 
 @pytest.mark.parametrize(
