@@ -43,8 +43,8 @@ class ReceivedAnswer:
     @property
     def speculative(self) -> str | None:
         """How the server guesses tokens: by the name that it states, `draft` where it only counts them; None where it does not."""
-        stated = self._last.speculative
-        return stated if stated not in (None, "", "none") else "draft" if self._last.drafted_tokens else None
+        kind = self._last.speculative
+        return kind if kind not in (None, "", "none") else "draft" if self._last.drafted_tokens else None
 
     def take(self, part: Part) -> None:
         """Stamp what is new in `part`; raises AnswerError if it is an error of the server, or more than was asked for."""

@@ -217,10 +217,10 @@ def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_o
     assert "was not drained to http://other:1" in str(other.exception)
 
 
-def is_filled(place):
+def is_filled(influx):
     """Return whether all eight runs can be read; in InfluxDB 1 a point is seen before all of its fields are."""
     try:
-        return seqs(place) == list(range(1, 9))
+        return seqs(influx) == list(range(1, 9))
     except ConfigError:
         return False
 
