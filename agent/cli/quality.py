@@ -55,8 +55,7 @@ def quality(
     Perplexity is by the rule of llama-perplexity, multiple choice as lm-evaluation-harness scores it, exact match and F1 with SQuAD's
     normalisation. With --unquantised a perplexity above 1.05 times the source's, or an accuracy below 0.9 times, fails the gate.
 
-    Of servers vLLM tells all that is needed, others with OpenAI's interface the likelihoods of choices where they can echo a prompt; every
-    one answers --questions.
+    Any server can be scored with --questions, one that echoes prompts also with --choices, vLLM also with --text.
 
     Exit status: 0 scored, 1 failed or the gate is not passed, 2 wrong option or file.
 

@@ -108,7 +108,7 @@ _NEEDED = (
 # Scenarios in which queries overlap, of a language model behind a server.
 OVERLAPPING = ("poisson", "concurrent", "trace")
 # Keys that choose a scenario where none is named.
-_CHOOSING = ("concurrency", "turns", "prefix_cache", "trace")
+_CHOOSING = ("rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Depth = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
@@ -162,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Default: by the file's suffix."""
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
-    options: dict[str, str] | None = None  # Options of the runtime, such as kv_type=q8_0: see docs/reference/runtimes.md.
+    options: dict[str, str] | None = None  # Options of the runtime, such as kv_type=q8_0: see docs/reference/.
     threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Evaluate on a random subset of N images, the same on every machine. Default: all."""

@@ -5,7 +5,7 @@ uses no dot products: a native build is faster on a Pi 5. What the build uses is
 the package's own index.
 Backends: `cpu`, or `gpu` with such a build (its default then). Settings: `gpu_layers` (how many layers go to the GPU, default all),
 `batch` (tokens handed over at once, default 2,048) and `ubatch` (tokens computed at once, default 512), `kv_type` (f16, or f32, bf16,
-q8_0, q5_1, q5_0, q4_1, q4_0; those below 16 bits need flash attention), `flash_attention` (auto, on, off).
+q8_0, q5_1, q5_0, q4_1, q4_0; those below 16 bits need flash attention), `flash_attention` (auto, on, off), `mmproj` (a projector file).
 What is timed: `llama_decode` on the prompt, `batch` tokens at a time, and the likeliest token's id (numpy's argmax) after it, then one
 `llama_decode` and argmax a token. The engine's own timings cover `llama_decode` alone. The cache is cleared with its contents before each
 query; at a depth what was decoded behind it is removed, or its saved state put back where a model cannot forget a part (recurrent, hybrid

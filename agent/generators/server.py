@@ -140,7 +140,7 @@ class ServerGenerator:
         # What two chats share that begin otherwise is their template.
         other = self._stream(_OTHER, _SHORT, context_tokens, lambda _: None) if self._opened()[1].is_chat else None
         return replace(
-            _loaded(facts, file, probe, context_tokens),
+            _loaded(facts, file, probe, context_tokens, is_here=connection.is_to_this_machine()),
             template_tokens=other.cached_tokens if other else 0,
             text_tokens=np.unique(np.asarray(words, np.int32)),
             first_tokens=tuple(first),
@@ -392,7 +392,7 @@ def _read(dialect: Dialect, content: bytes) -> Part:
         ) from error
 
 
-def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
+def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context_tokens: int, *, is_here: bool) -> LoadedGenerator:
     return LoadedGenerator(
         package=facts.dialect.package,
         version=facts.version,
@@ -417,5 +417,10 @@ def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context
             keeps_prefix=True,
             likelihoods=facts.dialect.takes_tokens and facts.dialect.scored([0]) is not None,
         ),
-        facts={"server_url": file.url, **({"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}), **facts.facts},
+        facts={
+            "server_url": file.url,
+            **({"server_machine": "this"} if is_here else {}),
+            **({"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}),
+            **facts.facts,
+        },
     )

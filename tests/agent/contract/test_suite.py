@@ -87,6 +87,19 @@ def test_a_replay_generates_where_lengths_are_given(tmp_path):
     assert [(case.runtime, case.output_tokens) for case in cases] == [("replay", None), ("replay", 128)]
 
 
+def test_a_key_of_one_scenario_chooses_it(tmp_path):
+    """`--rate 1,2` needs no `--scenario poisson`, as `--concurrency` needs none."""
+    for key, scenario in [
+        ("rate_per_s = [1, 2]", "poisson"),
+        ('rate_per_s = "auto"', "poisson"),
+        ("concurrency = 2", "concurrent"),
+        ("turns = 2", "conversation"),
+    ]:
+        with table_row(key):
+            cases = _suite(tmp_path, f'name = "m"\n[[case]]\nmodel = "m.server"\n{key}\n').cases
+            assert {case.scenario for case in cases} == {scenario}
+
+
 def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     """Nothing that was asked for is left out silently."""
     for keys, says in [

@@ -1,6 +1,7 @@
 """The generator that asks a server, against written streams of each kind and against llama.cpp's own server."""
 
 import importlib
+import socket
 from pathlib import Path
 
 import pytest
@@ -403,3 +404,19 @@ def test_a_server_states_what_its_draft_model_guessed_and_what_of_that_was_right
     assert answers["none"].drafted_tokens is None
     assert answers["same"].accepted_tokens == answers["same"].drafted_tokens > 15
     assert answers["other"].accepted_tokens < answers["other"].drafted_tokens / 4
+
+
+def test_a_server_at_any_address_of_this_machine_is_known_to_be_on_it(serve):
+    """Its joules are drawn here, whether it is asked by localhost or by the address in the network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as routed:
+        try:
+            # Sends nothing.
+            routed.connect(("192.0.2.99", 9))
+        except OSError:
+            pytest.skip("this machine has no address in a network")
+        address = routed.getsockname()[0]
+    for host in ("127.0.0.1", address):
+        _, path = serve(LanguageServer(openai(WHOLE), host))
+        generator = create("server")
+        assert generator.load(path, Options(), CONTEXT).facts["server_machine"] == "this"
+        generator.close()
