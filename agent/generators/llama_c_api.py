@@ -6,6 +6,7 @@ set another field. Source: include/llama.h of llama.cpp.
 """
 
 import ctypes
+import re
 import struct
 from collections.abc import Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int8, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
@@ -20,6 +21,7 @@ AUTOMATIC, OFF, ON = -1, 0, 1
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 
 LogCallback = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+_ERROR_LEVEL = 4
 
 
 class LlamaParams(Structure):
@@ -98,6 +100,29 @@ def open_library(path: Path) -> Any:
     except (OSError, AttributeError) as error:
         raise _unknown(f"{path.name}: {error}") from error
     return library
+
+
+class EngineLog:
+    """The log of the engine, `callback` for `llama_log_set`: nothing of it is printed, some of it is available from nowhere else."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.errors: list[str] = []
+        self.callback = LogCallback(self._take)
+
+    def _take(self, level: int, text: bytes | None, _: object) -> None:
+        line = (text or b"").decode(errors="replace")
+        self.lines.append(line)
+        if level == _ERROR_LEVEL:
+            self.errors.append(line)
+
+    def last_error(self) -> str:
+        """Return the first error that was logged, which names the cause, in one line."""
+        return " ".join(self.errors[0].split())[:300] if self.errors else "it gives no reason"
+
+    def search(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Return the last line that matches."""
+        return next((match for line in reversed(self.lines) if (match := pattern.search(line))), None)
 
 
 def model_params(library: Any, gpu_layers: int) -> LlamaParams:

@@ -48,22 +48,16 @@ from edgemeter.agent.generators import (
 )
 from edgemeter.agent.generators import llama_c_api as api
 from edgemeter.agent.generators.adapter import check_tokens, log_likelihoods
-from edgemeter.agent.generators.gguf_file import TENSOR_TYPES, GgufModel
+from edgemeter.agent.generators.gguf_file import GgufModel
+from edgemeter.agent.generators.llama_settings import FLASH_ATTENTION, LlamaSettings, check_size
 from edgemeter.agent.generators.llama_vision import Projector, with_markers
 from edgemeter.agent.generators.speculative_decoding import Speculation
-from edgemeter.agent.machine.load import read_memory
-from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.runtimes import Options
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_options, load_library
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, load_library
 
 _LIBRARIES = (LibraryCandidate("xllamacpp.xllamacpp", ("xllamacpp",)),)
-_SETTINGS = ("gpu_layers", "batch", "ubatch", "kv_type", "flash_attention", "draft_model", "draft_tokens", "mmproj")
-_DRAFT_TOKENS = 4
 # Models of one family have tables of tokens that are filled up to different lengths; llama.cpp itself allows as much.
 _MOST_PADDING = 128
-_FLASH = {"auto": api.AUTOMATIC, "on": api.ON, "off": api.OFF}
-_BATCH, _UBATCH = 2048, 512
-_ERROR_LEVEL = 4
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _FLASH_SET = re.compile(r"(?:Flash Attention|flash_attn *=) (enabled|disabled)")
 # Logits are copied for so many bytes at a time.
@@ -79,7 +73,7 @@ class LlamaCpp:
         self._model: int | None = None
         self._context: int | None = None
         self._vocab: int | None = None
-        self._log = _Log()
+        self._log = api.EngineLog()
         self._found: LoadedGenerator | None = None
         self._template: str | None = None
         self._vocabulary = 0
@@ -95,15 +89,15 @@ class LlamaCpp:
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if the header or a setting is wrong, or the file is not whole; see `Checks.check`."""
-        _Settings(options)
+        LlamaSettings(options)
         gguf_file.read(model)
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Read the header, load the weights, allocate the cache; see `Generator.load`."""
-        settings = _Settings(options)
+        settings = LlamaSettings(options)
         library = load_library(_LIBRARIES, "llama")
         header = gguf_file.read(model)
-        _check_size(model, header, context_tokens, settings)
+        check_size(model, header, context_tokens, settings)
         self._api = api.open_library(Path(library.module.__file__))
         self._api.llama_log_set(self._log.callback, None)
         self._api.llama_backend_init()
@@ -131,7 +125,7 @@ class LlamaCpp:
         load_ns = loaded.load_ns + time.monotonic_ns() - begin
         return replace(loaded, load_ns=load_ns, facts={**loaded.facts, **facts}, abilities=replace(loaded.abilities, pictures=True))
 
-    def _with_draft(self, loaded: LoadedGenerator, settings: "_Settings", options: Options, context_tokens: int) -> LoadedGenerator:
+    def _with_draft(self, loaded: LoadedGenerator, settings: LlamaSettings, options: Options, context_tokens: int) -> LoadedGenerator:
         """Load the draft model beside this one; raises ConfigError if its tokens are others."""
         path = Path(settings.draft_model or "").expanduser()
         extra = {key: value for key, value in options.extra.items() if not key.startswith("draft_")}
@@ -158,7 +152,7 @@ class LlamaCpp:
         """Return the text of each token."""
         return [self._api.llama_vocab_get_text(self._vocab, token) for token in range(self._vocabulary)]
 
-    def _open(self, model: Path, options: Options, settings: "_Settings", context_tokens: int, backend: str) -> None:
+    def _open(self, model: Path, options: Options, settings: LlamaSettings, context_tokens: int, backend: str) -> None:
         layers = settings.gpu_layers if backend == "gpu" else 0
         self._model = self._api.llama_model_load_from_file(os.fsencode(model), api.model_params(self._api, layers))
         if not self._model:
@@ -171,7 +165,7 @@ class LlamaCpp:
             batch=settings.batch,
             ubatch=settings.ubatch,
             kv_type=settings.kv_type,
-            flash_attention=_FLASH[settings.flash_attention],
+            flash_attention=FLASH_ATTENTION[settings.flash_attention],
             offload=backend == "gpu",
         )
         self._context = self._api.llama_init_from_model(self._model, params)
@@ -183,7 +177,7 @@ class LlamaCpp:
         self._batch = self._api.llama_n_batch(self._context)
 
     def _loaded(
-        self, library: RuntimeLibrary, header: GgufModel, settings: "_Settings", context_tokens: int, backend: str, load_ns: int
+        self, library: RuntimeLibrary, header: GgufModel, settings: LlamaSettings, context_tokens: int, backend: str, load_ns: int
     ) -> LoadedGenerator:
         quantisation, template = header.quantisation(), header.values.get("tokenizer.chat_template")
         self._template = template if isinstance(template, str) else None
@@ -214,7 +208,7 @@ class LlamaCpp:
             facts=self._facts(settings, backend),
         )
 
-    def _facts(self, settings: "_Settings", backend: str) -> dict[str, str]:
+    def _facts(self, settings: LlamaSettings, backend: str) -> dict[str, str]:
         layers = self._api.llama_model_n_layer(self._model) + 1
         requested = 0 if backend == "cpu" else layers if settings.gpu_layers < 0 else min(settings.gpu_layers, layers)
         got = self._log.search(_OFFLOADED)
@@ -572,81 +566,3 @@ class LlamaCpp:
         if self._model:
             self._api.llama_model_free(self._model)
         self._context = self._model = self._vocab = None
-
-
-class _Log:
-    """The log of the engine: nothing of it is printed, some of it is available from nowhere else."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.errors: list[str] = []
-        self.callback = api.LogCallback(self._take)
-
-    def _take(self, level: int, text: bytes | None, _: object) -> None:
-        line = (text or b"").decode(errors="replace")
-        self.lines.append(line)
-        if level == _ERROR_LEVEL:
-            self.errors.append(line)
-
-    def last_error(self) -> str:
-        """Return the first error that was logged, which names the cause, in one line."""
-        return " ".join(self.errors[0].split())[:300] if self.errors else "it gives no reason"
-
-    def search(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        return next((match for line in reversed(self.lines) if (match := pattern.search(line))), None)
-
-
-class _Settings:
-    """The settings of `Options.extra`; backend and settings are checked."""
-
-    def __init__(self, options: Options) -> None:
-        check_options("llama", options, backends=("cpu", "gpu"), extra=_SETTINGS)
-        extra = options.extra
-        self.gpu_layers = _whole(extra, "gpu_layers", -1, lowest=0)
-        self.batch = _whole(extra, "batch", _BATCH)
-        self.ubatch = min(_whole(extra, "ubatch", _UBATCH), self.batch)
-        self.kv_type = _one_of(extra, "kv_type", "f16", api.KV_TYPES)
-        self.draft_model, self.mmproj = extra.get("draft_model"), extra.get("mmproj")
-        self.draft_tokens = _whole(extra, "draft_tokens", _DRAFT_TOKENS)
-        if "draft_tokens" in extra and self.draft_model is None:
-            raise ConfigError("runtime 'llama': draft_tokens without draft_model guesses nothing: give both")
-        if self.draft_model is not None and self.draft_tokens >= self.batch:
-            raise ConfigError(f"runtime 'llama': a step of {self.draft_tokens} draft_tokens and one more exceeds the batch of {self.batch}")
-        self.flash_attention = _one_of(extra, "flash_attention", "auto", _FLASH)
-
-    @property
-    def kv_bytes(self) -> float:
-        _, weights, size = TENSOR_TYPES[api.KV_TYPES[self.kv_type]]
-        return size / weights
-
-
-def _whole(extra: Any, name: str, default: int, lowest: int = 1) -> int:
-    text = extra.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or int(text) < lowest:
-        raise ConfigError(f"runtime 'llama': {name} is {text!r}: give a whole number, {lowest} or more")
-    return int(text)
-
-
-def _one_of(extra: Any, name: str, default: str, allowed: Any) -> str:
-    text: str = extra.get(name, default)
-    if text not in allowed:
-        raise ConfigError(f"runtime 'llama': {name} is {text!r}: choose one of {', '.join(allowed)}")
-    return text
-
-
-def _check_size(model: Path, header: GgufModel, context_tokens: int, settings: _Settings) -> None:
-    """Return when the context is one that the model was made for and, with the weights, fits into memory."""
-    trained = header.number("context_length")
-    if trained is not None and context_tokens > trained:
-        raise ConfigError(
-            f"{str(model)!r} was trained for a context of {trained} tokens, {context_tokens} are needed: shorten prompt or output"
-        )
-    weights_mb = sum(tensor.size_bytes for tensor in header.tensors) / 1e6
-    cache_mb, free_mb = header.kv_cache_mb(context_tokens, settings.kv_bytes) or 0.0, read_memory(THIS_MACHINE).available_mb
-    if free_mb is not None and weights_mb + cache_mb > free_mb:
-        raise ConfigError(
-            f"{str(model)!r} needs {weights_mb:,.0f} MB for weights and {cache_mb:,.0f} MB for a context of {context_tokens} tokens, "
-            f"{free_mb:,.0f} MB of memory are free: use a shorter context, a smaller kv_type, or a smaller model"
-        )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.generators import ChatMessage, Limits, llama_c_api, llama_engine
+from edgemeter.agent.generators import ChatMessage, Limits, llama_c_api, llama_settings
 from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.machine.load import MemInfo
 from edgemeter.agent.runtimes import Options
@@ -135,7 +135,7 @@ def test_what_the_engine_refuses_is_reported_in_its_words(opened, tmp_path):
 
 def test_more_than_memory_holds_is_refused_before_it_is_tried(opened, monkeypatch):
     """Linux would promise the memory and kill the process later."""
-    monkeypatch.setattr(llama_engine, "read_memory", lambda _: MemInfo(0.05, 0.05, None, None))
+    monkeypatch.setattr(llama_settings, "read_memory", lambda _: MemInfo(0.05, 0.05, None, None))
     with pytest.raises(ConfigError, match="context of 200 tokens, 0 MB of memory are free"):
         opened()
 
