@@ -134,18 +134,21 @@ def pick(
     refused: Mapping[str, str],
     most_perplexity: float = math.inf,
 ) -> Pick:
-    """Return which one to take: of those that keep so much (a ratio) of the first's accuracy, the fastest; of language models in decoding.
+    """Return which one to take: of those that keep so much (a ratio) of the first's accuracy, the fastest.
 
     Of several that are as fast, as far as their intervals show, it is one with the best accuracy (within what matters), of these the one
-    with the least energy where all have one (per correct answer before per token), else the fastest. `changes` are those of each other one
-    against the first; `refused` are out for another reason, by name; so is a perplexity above `most_perplexity` times the first's.
+    with the least energy where all have one (per correct answer before per token), else the fastest. Language models are ranked by
+    decoding, by prefill where no decoding compares. `changes` are those of each other one against the first; `refused` are out for
+    another reason, by name; so is a perplexity above `most_perplexity` times the first's.
     """
     figures = {name: {diff.figure: diff for diff in differences} for name, differences in changes.items()}
     reasons = {name: _why_refused(of.get("accuracy"), kept_accuracy) or _why_perplexed(of, most_perplexity) for name, of in figures.items()}
     refused = {**{name: reason for name, reason in reasons.items() if reason}, **refused}
-    speed = "tpot" if any("tpot" in of for of in figures.values()) else "latency"
-    compared = {first: {}, **{name: of for name, of in figures.items() if _ratio(of, speed) is not None}}
-    eligible = {name: of for name, of in compared.items() if name not in refused}
+    speeds = [speed for speed in ("tpot", "ttft") if any(_ratio(of, speed) is not None for of in figures.values())]
+    speed = next(iter(speeds), "latency")
+    unlike = {name: of[speed].note for name, of in figures.items() if speed in of and _ratio(of, speed) is None}
+    refused = {**{name: f"its {figure_name(speed)} does not compare: {note}" for name, note in unlike.items()}, **refused}
+    eligible = {name: of for name, of in {first: {}, **figures}.items() if name not in refused and (name == first or speed in of)}
     if not eligible:
         return Pick(name=None, rivals=(), refused=refused)
     matters = max((of["accuracy"].matters for of in figures.values() if "accuracy" in of), default=0.0)

@@ -212,14 +212,15 @@ def pick_text(comparison: "MeasuredInTurn") -> str:
         return "take none: every one is out"
     labels = {side.name: side.label for side in comparison.sides}
     sentences = {contrast.name: contrast.sentence for contrast in comparison.contrasts}
-    reason = sentences.get(choice.name, "no other is clearly faster")
+    reason = sentences.get(choice.name, f"no other {'that is allowed ' if choice.refused else ''}is clearly faster")
     rivals = f"; not clearly slower: {', '.join(choice.rivals)}" if choice.rivals else ""
     first = comparison.sides[0].name
     gates = {
         "accuracy": f"keeps {decision.percent(GATE_RATIO)} of {first}'s accuracy",
         "perplexity": f"has at most {HIGHEST_PERPLEXITY_RATIO:g} times {first}'s perplexity",
     }
-    scored = {difference.figure for contrast in comparison.contrasts for difference in contrast.differences}
+    differences = [difference for contrast in comparison.contrasts for difference in contrast.differences]
+    scored = {difference.figure for difference in differences if difference.change is not None}
     allowed = " and ".join(text for figure, text in gates.items() if figure in scored)
     return f"take {choice.name}, {labels[choice.name]}: {reason}{rivals}{f'; what {allowed} is allowed' if allowed else ''}."
 

@@ -16,7 +16,7 @@ from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract.record_conditions import MachineBounds
 from edgemeter.agent.doctor.checks import Finding
 from edgemeter.agent.machine import fingerprint
-from edgemeter.agent.machine.bounds import find_bounds, keep_bounds
+from edgemeter.agent.machine.bounds import DISTURBED, find_bounds, keep_bounds
 
 LONGEST_S = 120.0
 MEASURING = "edgemeter.agent.doctor.measure_bounds"
@@ -31,6 +31,9 @@ def check_bounds(home: Path, *, measures: bool) -> Finding:
         try:
             if lock.take("edgemeter doctor"):
                 bounds = measure_in_child()
+                # Kept, they would never be measured again.
+                if disturbed := "; ".join(reason for reason in bounds.reasons if DISTURBED in reason):
+                    return Finding("machine", "bounds", "warn", disturbed, "`edgemeter doctor` again, with nothing else running")
                 keep_bounds(bounds, environment, home)
         except EdgemeterError as error:
             return Finding("machine", "bounds", "warn", str(error))

@@ -139,7 +139,14 @@ class LlamaCpp:
             "draft_tokens": str(settings.draft_tokens),
             "draft_weights_mb": f"{draft.weights_mb:.4g}",
         }
-        return replace(loaded, speculative="draft", load_ns=loaded.load_ns + draft.load_ns, facts={**loaded.facts, **facts})
+        return replace(
+            loaded,
+            speculative="draft",
+            load_ns=loaded.load_ns + draft.load_ns,
+            facts={**loaded.facts, **facts},
+            # Both caches are cleared before each query.
+            abilities=replace(loaded.abilities, keeps_prefix=False),
+        )
 
     def share_tokens(self, words: Sequence[bytes]) -> bool:
         """Return whether these are the model's tokens, but for a few that fill a table up; then guess no others."""

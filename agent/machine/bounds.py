@@ -12,6 +12,8 @@ from edgemeter.agent.contract.record_conditions import Environment, MachineBound
 
 logger = logging.getLogger(__name__)
 BOUNDS_FILE = "bounds.json"
+# In the reason of a bound that came out otherwise the second time.
+DISTURBED = "other work disturbed it"
 
 
 class KeptBounds(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from edgemeter.agent.base.figures import plain_digits
+from edgemeter.agent.machine.bounds import DISTURBED
 
 # Far beyond the caches of boards, within the memory of small ones; of a copy half of it is read, half written.
 LEAST_BYTES = 128_000_000
@@ -76,4 +77,4 @@ def unsteady(speeds: Sequence[float], unit: str) -> list[str]:
     """Return why a part of the roof is refused, if measurements of it differ."""
     if not speeds or min(speeds) >= STEADY_RATIO * max(speeds):
         return []
-    return [f"{' and '.join(plain_digits(speed) for speed in speeds)} {unit}: other work disturbed it, so there is no roof: try again"]
+    return [f"{' and '.join(plain_digits(speed) for speed in speeds)} {unit}: {DISTURBED}, so there is no roof: try again"]

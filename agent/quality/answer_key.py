@@ -2,7 +2,7 @@
 
 | right | what is compared |
 |---|---|
-| the letter of a choice | the letter after the last "answer" or "answer is", else the first that stands by itself |
+| the letter of a choice | the letter after the last "answer", "option" or "choice" (is), else the first that stands by itself |
 | a number | the last number of the answer; commas between thousands are dropped |
 | a text | the first line of the answer, by SQuAD's normalisation (`short_answers`) |
 
@@ -18,25 +18,31 @@ from edgemeter.agent.quality.short_answers import best_scores
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?|[-+]?\.\d+")
 _WHOLE_NUMBER = re.compile(rf"\s*(?:{_NUMBER.pattern})\s*")
-_STATED = re.compile(r"\b[Aa]nswer(?: is)?[\W_]*([A-Z])(?![\w'])")
-# A and I are words too: "A clock" is no choice.
-_LETTER = re.compile(r"(?<![\w'])([B-HJ-Z]|[AI](?! [a-z]))(?![\w'])")
+_STATED = re.compile(r"\b(?:[Aa]nswer|[Oo]ption|[Cc]hoice)(?: is)?[\W_]*([A-Z])(?![\w'])")
+# A and I are words too: "A clock" is no choice, "A is right" is one.
+_LETTER = re.compile(r"(?<![\w'])([B-HJ-Z]|[AI](?! (?!is\b)[a-z]))(?![\w'])")
 Rule = Literal["letter", "number", "squad"]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerKey:
-    """The right answer: any of `answers`, none that an empty answer is; of a choice among `choices` its letter."""
+    """The right answer: any of `answers`, none that an empty answer is; of a choice among `choices` its letter.
+
+    `is_text`: a number is compared as text.
+    """
 
     answers: tuple[str, ...]
     choices: int = 0
+    is_text: bool = False
 
     @property
     def rule(self) -> Rule:
         """How an answer is compared."""
         if self.choices:
             return "letter"
-        return "number" if self.answers and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers) else "squad"
+        return (
+            "number" if self.answers and not self.is_text and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers) else "squad"
+        )
 
     def accepts(self, answer: str) -> bool:
         """Return whether a generated answer is right."""

@@ -10,11 +10,14 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.generators import (
+    EMPTY_ANSWER,
+    AnswerError,
     Generator,
     LikelihoodGenerator,
     Limits,
     LoadedGenerator,
     PrefixGenerator,
+    Query,
     TextScoringGenerator,
     create,
 )
@@ -170,5 +173,14 @@ def _choices(
 def _answers(generator: Generator, loaded: LoadedGenerator, questions: Sequence[Question]) -> AnswerScores:
     limits = Limits(ANSWER_TOKENS, ignore_end=False, stops=("\n",))
     prompts = [generator.encode(question.prompt) if loaded.text_tokens.size else question.prompt for question in questions]
-    answers = [generator.bind(prompt, limits)(lambda _: None).text for prompt in prompts]
+    answers = [_answer(generator.bind(prompt, limits)) for prompt in prompts]
     return score_answers(questions, [answer.strip().partition("\n")[0] for answer in answers])
+
+
+def _answer(query: Query) -> str:
+    try:
+        return query(lambda _: None).text
+    except AnswerError as error:
+        if error.kind != EMPTY_ANSWER:
+            raise
+        return ""

@@ -28,7 +28,7 @@ from edgemeter.agent.quality.perplexity import Perplexity
 from edgemeter.agent.session import session, turn_figures
 from edgemeter.agent.session.hopeless import by_reason, has_failed, refusals
 from edgemeter.agent.session.pairs import PairJudgement, expected_end, is_settled, judge_pairs
-from edgemeter.agent.session.turn_figures import CORRECT_ENERGY, QUERY, TEXT_FIGURES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms
+from edgemeter.agent.session.turn_figures import CORRECT_ENERGY, QUERY, TEXT_VALUES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms
 
 # The round that scores accuracy; its latency does not count, because scoring parts its runs.
 SCORING = 0
@@ -158,8 +158,8 @@ class _Tally:
         """Return what came of the run that was scored, None where none was to be; a language model's answers are scored in every run."""
         if self.has_scoring:
             return next((run.outcome for run in self.runs if self.is_scoring(run.round) and run.side == side), None)
-        newest = next((run.outcome for run in reversed(self.runs) if run.is_sound and run.side == side), None)
-        return newest if isinstance(newest, RunRecord) and newest.generation and newest.accuracy else None
+        sound = (run.outcome for run in reversed(self.runs) if run.is_sound and run.side == side)
+        return next((run for run in sound if isinstance(run, RunRecord) and run.generation and run.accuracy), None)
 
 
 class _Turns(Sequence[tuple[Case, int]]):
@@ -231,7 +231,7 @@ def measure_in_turn(
     if cases[0].output_tokens is not None:
         if text is not None:
             bench.on_event(job.Phase(name="perplexity"))
-        texts = turn_figures.score_texts(cases, text)
+        texts = turn_figures.score_texts(cases, text, refused)
     order = [(case, number) for case, number in order if sides[id(case)] not in refused]
     tally = _Tally(cases, has_scoring, figures, texts, len(order), refused)
 
@@ -316,7 +316,7 @@ def _side(tally: _Tally, side: int, name: str) -> Side:
     records = [run for run in runs if isinstance(run, RunRecord)]
     medians_ms = tuple(value for run in records if (value := p50_ms(run)) is not None)
     energies_mj = [value for run in records if (value := gross_mj(run)) is not None]
-    text_values = {entry.choice: [value for run in records if (value := entry.value(run)) is not None] for entry in TEXT_FIGURES}
+    text_values = {choice: [value for run in records if (value := value_of(run)) is not None] for choice, value_of in TEXT_VALUES.items()}
     interval = run_statistics.median_interval(medians_ms)
     scored = tally.scored(side)
     newest = scored if isinstance(scored, RunRecord) else records[-1] if records else None
@@ -352,7 +352,7 @@ def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters)
     pairs, first, contender = tally.pairs(side), sides[0], sides[side]
     ratios = {figure.name: tally.log_ratios(side, figure) for figure in tally.figures}
     judgements = {name: judge_pairs(logs, matters.ratio) if logs else None for name, logs in ratios.items()}
-    has_answers = isinstance(tally.scored(0), RunRecord) and isinstance(tally.scored(side), RunRecord)
+    has_answers = isinstance(tally.scored(0), RunRecord) or isinstance(tally.scored(side), RunRecord)
     figures = [figure for figure in tally.figures if has_answers or figure.choice != CORRECT_ENERGY]
     differences = [_of_figure(figure, judgements[figure.name], pairs[-1], (first, contender), matters.ratio) for figure in figures]
     doubts = _why_doubt(tally, sides, side)

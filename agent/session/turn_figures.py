@@ -5,7 +5,7 @@ per output token), and an energy per token; they compare only where both did the
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -122,6 +122,9 @@ def measured_only(value: Callable[[RunRecord], float | None]) -> Callable[[RunRe
 
 gross_mj = measured_only(lambda run: run.energy.gross_mj if run.energy else None)
 
+TEXT_VALUES = {
+    entry.choice: measured_only(entry.value) if entry.choice in (TOKEN_ENERGY, CORRECT_ENERGY) else entry.value for entry in TEXT_FIGURES
+}
 _ONE_CALL = (TurnFigure("latency", "ms", p50_ms), TurnFigure("energy", "mJ", gross_mj))
 # The latency of a whole query of a language model: it compares where decoding does, and answers are as long.
 QUERY = TurnFigure("latency", "ms", p50_ms, "latency")
@@ -135,12 +138,11 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
     if len(generating) < len(cases):
         single = next(case for case in cases if case.output_tokens is None)
         raise ConfigError(f"{generating[0].label} generates text and {single.label} does not: compare language models with language models")
-    by_choice = {entry.choice: entry for entry in TEXT_FIGURES}
     return (
-        TurnFigure(TTFT, "ms", by_choice[TTFT].value, TTFT),
-        TurnFigure(TPOT, "ms", by_choice[TPOT].value, TPOT),
-        TurnFigure("energy", "mJ/token", measured_only(by_choice[TOKEN_ENERGY].value), TOKEN_ENERGY),
-        TurnFigure(CORRECT_ANSWER, "mJ", measured_only(by_choice[CORRECT_ENERGY].value), CORRECT_ENERGY),
+        TurnFigure(TTFT, "ms", TEXT_VALUES[TTFT], TTFT),
+        TurnFigure(TPOT, "ms", TEXT_VALUES[TPOT], TPOT),
+        TurnFigure("energy", "mJ/token", TEXT_VALUES[TOKEN_ENERGY], TOKEN_ENERGY),
+        TurnFigure(CORRECT_ANSWER, "mJ", TEXT_VALUES[CORRECT_ENERGY], CORRECT_ENERGY),
     )
 
 
@@ -165,34 +167,49 @@ def _why_other_output(choice: str, first: Generation, other: Generation) -> str:
 
 
 def speculation_text(pair: tuple[RunRecord, RunRecord], decode: PairJudgement | None) -> str:
-    """Return what a draft does to the decoding of the second where the first has none; empty where that is not what they differ in."""
+    """Return what a draft does to the decoding of the second where the first has none; empty where that is not all that they differ in."""
     first, other = pair[0].generation, pair[1].generation
-    if first is None or other is None or first.speculative or not other.acceptance:
+    if first is None or other is None or decode is None or first.speculative or not other.acceptance:
+        return ""
+    if (pair[0].model.sha256, first.model.kv_type) != (pair[1].model.sha256, other.model.kv_type):
         return ""
     than = {"lower": "faster than", "higher": "slower than", "alike": "as fast as"}
-    outcome = than.get(decode.state if decode else "", "neither clearly faster nor slower than")
+    outcome = than.get(decode.state, "neither clearly faster nor slower than")
     return f"with a draft ({other.acceptance}) it decodes {outcome} without"
 
 
-def score_texts(cases: Sequence[Case], text: str | None) -> list[Perplexity | str]:
-    """Return the perplexity of each case's model on the text, or why there is none.
+def score_texts(cases: Sequence[Case], text: str | None, refused: Mapping[int, EdgemeterError]) -> list[Perplexity | str]:
+    """Return the perplexity of each case's model on the text, or why there is none, of the cases that are `refused` their reason.
 
     Chunks have 512 tokens; where a model has no room for that, or the text is too short, they are as long as the shortest query, for all.
+    A draft changes no likelihood.
     """
     if text is None:
         return [NO_TEXT] * len(cases)
     longest = min((case.prompt_tokens or case.depth_tokens or 0) + (case.output_tokens or 0) for case in cases)
-    scores = [_scored(case, text, DEFAULT_CONTEXT_TOKENS) for case in cases]
-    if longest < DEFAULT_CONTEXT_TOKENS and any(isinstance(score, ConfigError) for score in scores):
-        scores = [_scored(case, text, longest) for case in cases]
-    return [str(score) if isinstance(score, EdgemeterError) else score for score in scores]
+    scorable = {side: _without_draft(case) for side, case in enumerate(cases) if side not in refused}
+    scores = _scored(scorable, text, DEFAULT_CONTEXT_TOKENS)
+    if longest < DEFAULT_CONTEXT_TOKENS and any(isinstance(score, ConfigError) for score in scores.values()):
+        scores = _scored(scorable, text, longest)
+    scores = {**scores, **refused}
+    return [str(score) if isinstance(score := scores[side], EdgemeterError) else score for side in range(len(cases))]
 
 
-def _scored(case: Case, text: str, context_tokens: int) -> Perplexity | EdgemeterError:
-    try:
-        return text_perplexity(case, text, context_tokens)
-    except EdgemeterError as error:
-        return error
+def _without_draft(case: Case) -> Case:
+    options = {name: value for name, value in case.options.items() if not name.startswith("draft_")}
+    return msgspec.structs.replace(case, options=options)
+
+
+def _scored(cases: Mapping[int, Case], text: str, context_tokens: int) -> dict[int, Perplexity | EdgemeterError]:
+    """Return the perplexity by side, or why there is none; of equal cases one is scored."""
+    scores: dict[int, Perplexity | EdgemeterError] = {}
+    for side, case in cases.items():
+        equal = next((scored for scored in scores if cases[scored] == case), None)
+        try:
+            scores[side] = text_perplexity(case, text, context_tokens) if equal is None else scores[equal]
+        except EdgemeterError as error:
+            scores[side] = error
+    return scores
 
 
 def perplexity_difference(scores: tuple[Perplexity | str, Perplexity | str], pair: Pair) -> Difference:

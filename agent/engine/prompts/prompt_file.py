@@ -174,7 +174,7 @@ def _key(entry: _PromptEntry, where: str) -> tuple[AnswerKey | None, str]:
         answers = entry.answers if entry.answer is None else (str(entry.answer),)
         return None if answers is None else AnswerKey(answers), ""
     letters = string.ascii_uppercase[: len(entry.choices)]
-    index = letters.find(entry.answer) if isinstance(entry.answer, str) and entry.answer else entry.answer
+    index = letters.find(entry.answer) if isinstance(entry.answer, str) and len(entry.answer) == 1 else entry.answer
     if not isinstance(index, int) or not 0 <= index < len(letters):
         raise ConfigError(f"{where} has no choice {entry.answer!r}: give the letter of one of at most 26 choices, or its number from 0")
     lines = [f"{letter}. {choice}" for letter, choice in zip(letters, entry.choices, strict=False)]
@@ -188,5 +188,5 @@ def _squad_items(path: Path) -> list[PromptItem]:
         text = f"{item.context}\n\nQuestion: {item.text}\nAnswer:"
         right = truth.content.values[item.name] if isinstance(truth.content, Targets) else None
         answers = right.texts if isinstance(right, RightAnswers) else ()
-        items.append(PromptItem(item.name, (ChatMessage("user", text),), (text,), AnswerKey(answers)))
+        items.append(PromptItem(item.name, (ChatMessage("user", text),), (text,), AnswerKey(answers, is_text=True)))
     return items

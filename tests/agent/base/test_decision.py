@@ -162,3 +162,29 @@ def test_what_is_refused_is_not_picked_and_states_why():
     # Nobody named data: speed alone decides.
     unscored = msgspec.structs.replace(unknown, a=None)
     assert decision.pick("A", {"B": [of("latency", *fast), unscored]}, 0.9, {}).name == "B"
+
+
+def language_model(name, value):
+    """Return a ratio of TTFT or TPOT with a narrow interval; None: it does not compare."""
+    if value is None:
+        return difference(name, "ms", decide(None, None, 0.03, reason="one token has no TPOT"), (10.0, None), "lower")
+    return of(name, value, value * 0.99, value * 1.01)
+
+
+def test_without_decoding_the_pick_is_the_fastest_in_prefill():
+    """Answers of one token have no TPOT: three times as fast in prefill is no tie."""
+    changes = {
+        "B": [language_model("ttft", 0.33), language_model("tpot", None)],
+        "C": [language_model("ttft", 1.2), language_model("tpot", None)],
+    }
+    assert decision.pick("A", changes, 0.9, {}).name == "B"
+
+
+def test_a_side_whose_speed_does_not_compare_is_out_with_the_reason():
+    """It is neither as fast nor slower."""
+    changes = {
+        "B": [language_model("ttft", 0.33), language_model("tpot", None)],
+        "C": [language_model("ttft", 1.0), language_model("tpot", 0.8)],
+    }
+    choice = decision.pick("A", changes, 0.9, {})
+    assert (choice.name, choice.refused) == ("C", {"B": "its TPOT does not compare: one token has no TPOT"})

@@ -56,6 +56,9 @@ def test_of_numbers_the_last_counts(right, answer, is_right):
         ("Not A. The answer is B because C is wrong", True),
         ("The correct answer is A because B is wrong", False),
         ("I think B", True),
+        ("Option B is right, A is not", True),
+        ("Option A is correct.", False),
+        ("A is right, not B", False),
         ("F", False),
         ("Paris", False),
         ("", False),
@@ -66,3 +69,11 @@ def test_of_choices_the_letter_is_found(answer, is_right):
     key = AnswerKey(("B",), choices=4)
     assert key.rule == "letter"
     assert key.accepts(answer) is is_right
+
+
+def test_a_number_among_squads_answers_is_a_text():
+    """Its first line has to match: what a base model writes on is not read, a sentence around it is no exact match."""
+    key = AnswerKey(("1066",), is_text=True)
+    assert key.rule == "squad"
+    assert key.accepts("1066\n\nQuestion: When was Magna Carta? Answer: 1215")
+    assert not key.accepts("William won in 1066")

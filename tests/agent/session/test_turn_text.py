@@ -235,3 +235,65 @@ def test_a_draft_that_is_hardly_ever_right_is_slower_than_none(compare):
     assert "it decodes faster than without" in comparison.contrasts[0].sentence
     comparison = compare(lambda n: language_run(100.0, 10.0 + 0.01 * n, **draft), lambda n: language_run(100.0, 5.0 - 0.01 * n, **draft))
     assert "without" not in comparison.contrasts[0].sentence
+
+
+def drafted(tpot_ms, sha256, kv_type=None):
+    """Return a run with a draft of which 70% was accepted."""
+    run = language_run(100.0, tpot_ms, speculative="draft", drafted_tokens=1000, accepted_tokens=700)
+    model = msgspec.structs.replace(run.generation.model, kv_type=kv_type or run.generation.model.kv_type)
+    generation = msgspec.structs.replace(run.generation, model=model)
+    return msgspec.structs.replace(run, generation=generation, model=msgspec.structs.replace(run.model, sha256=sha256))
+
+
+def test_a_draft_is_judged_against_the_same_model_and_cache_only(compare):
+    """What a smaller model saves is not the draft's; without a TPOT there is nothing to say."""
+    plain = language_run(100.0, 13.0)
+    same, other = plain.model.sha256, "f" * 64
+    for contender, is_judged in ((drafted(10.0, same), True), (drafted(10.0, other), False), (drafted(10.0, same, "q8_0"), False)):
+        comparison = compare(lambda n: language_run(100.0, 13.0 + 0.01 * n), lambda _, run=contender: run, rounds=3)
+        assert ("it decodes faster than without" in comparison.contrasts[0].sentence) == is_judged
+    unstreamed = msgspec.structs.replace(drafted(10.0, same).generation, tpot=None, streaming_reason="it came in one piece")
+    without = msgspec.structs.replace(drafted(10.0, same), generation=unstreamed)
+    comparison = compare(lambda _: language_run(100.0, 13.0), lambda _: without, rounds=3)
+    assert "with a draft" not in comparison.contrasts[0].sentence
+
+
+def test_an_older_score_counts_where_the_newest_run_has_none(compare):
+    """One failed answer of the last round takes no side's score away, and so not the gate."""
+    comparison = compare(
+        lambda n: language_run(100.0, 13.0 + 0.01 * n, accuracy=exact_match(0.8)),
+        lambda n: language_run(100.0, 10.0 + 0.01 * n, accuracy=exact_match(0.4) if n < 2 else None),
+        rounds=3,
+    )
+    (accuracy,) = [difference for difference in comparison.contrasts[0].differences if difference.figure == "accuracy"]
+    assert (accuracy.a, accuracy.b) == (0.8, 0.4)
+    assert comparison.pick.name == "A"
+
+
+def test_a_side_without_any_score_is_out(compare):
+    """An unknown score is not a good one."""
+    comparison = compare(
+        lambda n: language_run(100.0, 13.0 + 0.01 * n, accuracy=exact_match(0.8)), lambda n: language_run(100.0, 10.0 + 0.01 * n), rounds=3
+    )
+    assert comparison.pick.name == "A"
+    assert "its accuracy is unknown" in comparison.pick.refused["B"]
+
+
+def test_a_refused_side_changes_no_perplexity_of_the_others(monkeypatch, tmp_path):
+    """A model that does not fit into memory is not scored, and does not make the chunks shorter; a draft is scored with its model."""
+    cases = [
+        msgspec.structs.replace(replay_case(tmp_path, f"side{n}", 1.0), prompt_tokens=64, output_tokens=64, options=options)
+        for n, options in enumerate(({}, {}, {}))
+    ]
+    cases.append(msgspec.structs.replace(cases[0], options={"draft_model": "small.gguf", "draft_tokens": "2"}))
+    scored_cases = []
+
+    def score(case, _text, context_tokens):
+        scored_cases.append((case.model, context_tokens, dict(case.options)))
+        return scored(1.5, (0.4, 0.41))
+
+    monkeypatch.setattr(turn_figures, "text_perplexity", score)
+    texts = turn_figures.score_texts(cases, "a text", {2: ConfigError("needs 9 GB")})
+    assert texts[2] == "needs 9 GB"
+    assert [getattr(text, "value", None) for text in texts] == [1.5, 1.5, None, 1.5]
+    assert scored_cases == [(cases[0].model, 512, {}), (cases[1].model, 512, {})]

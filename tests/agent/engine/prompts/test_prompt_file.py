@@ -78,7 +78,7 @@ def test_squads_questions_have_their_passages(tmp_path):
     assert [item.messages[0].text for item in file.items] == [
         f"Paris is it.\n\nQuestion: {question}\nAnswer:" for question in ("Where?", "Who?")
     ]
-    assert [item.key for item in file.items] == [AnswerKey(("Paris", "in Paris")), AnswerKey(())]
+    assert [item.key for item in file.items] == [AnswerKey(("Paris", "in Paris"), is_text=True), AnswerKey((), is_text=True)]
 
 
 def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
