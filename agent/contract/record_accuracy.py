@@ -114,9 +114,8 @@ class OutputCheck(RecordPart, frozen=True, kw_only=True):
     varying: Count = 0  # Prompts to which a server that was asked twice, alone, gave two answers.
     changed: Count = 0  # Answers that a server repeats alone, but gave otherwise while timed, although nobody was beside them.
     parting: Count = 0  # Answers that a server gave otherwise beside others, or with other tokens from its cache: it sums in another order.
-    common_ratio: Ratio | None = (
-        None  # Smallest share of an answer, from its beginning, that a differing repetition has; null if none does.
-    )
+    common_ratio: Ratio | None = None
+    """Smallest share of an answer, from its beginning, that is the same in its repetition, where one differs; null where none does."""
     reason: str | None = None  # Why no generated text was compared; null otherwise.
 
 
