@@ -83,7 +83,7 @@ EMOJI = [5, 5, -5, *[5] * 5]
         ([EMOJI, SAME], ONE_BY_ONE, {"identical": 2}, set()),
     ],
 )
-def test_what_may_differ_is_told_from_what_may_not(tmp_path, answers, settings, counts, rules):
+def test_allowed_differences_are_separated_from_others(tmp_path, answers, settings, counts, rules):
     """Beside others an answer may part later on; alone it may not, and asked twice alone there is one."""
     check, violated = checked(tmp_path, Repeater(*answers), **settings)
     fields = ("identical", "varying", "changed", "parting", "differing")
@@ -95,13 +95,13 @@ def test_what_may_differ_is_told_from_what_may_not(tmp_path, answers, settings, 
         assert "2 of 2 prompts got other answers, from 75% of the answer on" in "".join(violated.values())
 
 
-def test_other_tokens_from_the_cache_explain_another_answer(tmp_path):
+def test_other_tokens_from_the_cache_explain_another_text(tmp_path):
     """Behind another cached beginning a server sums in another order: of one token that may stay there, too."""
     check, violated = checked(tmp_path, Repeater(SAME, LATER, cached=(1, 0)), **ONE_BY_ONE)
     assert (check.parting, set(violated)) == (2, {"answers-part"})
 
 
-def test_where_no_repetition_is_answered_the_run_is_suspect(tmp_path):
+def test_a_run_of_which_nothing_was_repeated_is_suspect(tmp_path):
     """Nothing was compared, for the kind of failure that is named."""
     check, violated = checked(tmp_path, Repeater(SAME, refused_from=1), **ONE_BY_ONE)
     assert (check.compared, check.reason) == (0, "no repetition was answered (http 503: 4)")

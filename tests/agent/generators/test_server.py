@@ -139,7 +139,7 @@ def test_a_chat_begins_with_its_first_content(loaded):
         ([{"content": "Pa"}, {"content": "ri"}, {"content": "s"}], "Paris", 3),
     ],
 )
-def test_what_a_model_thinks_is_told_from_its_answer(loaded, deltas, text, tokens):
+def test_thoughts_and_answers_are_kept_apart(loaded, deltas, text, tokens):
     """A server that parts the two has cut off the mark between them: a score needs it, and a thought alone is no answer."""
     stream = events(*map(chat, deltas), chat({}, "stop"), USAGE)
     answer, _ = ask(loaded(openai(stream, "/v1/chat/completions"), 'endpoint = "chat"')[1])

@@ -81,7 +81,7 @@ def test_a_cache_that_is_to_be_off_and_works_makes_a_run_invalid():
     assert any(reason.startswith("cached-prompt: of turn 1") for reason in judged.reasons)
 
 
-def test_what_a_model_thought_is_no_part_of_what_it_said_before():
+def test_thoughts_are_no_part_of_the_answers_before_a_turn():
     """A chat's templates leave it out of earlier turns; a thought without an answer is an empty one."""
     loaded = LoadedGenerator("p", "1", "http", 0, 0, 64, np.zeros(0, np.int32), abilities=GeneratorAbilities(chats=True))
     for text, spoken in [("hm</think>Paris", "Paris"), ("<think>hm", ""), ("Paris", "Paris")]:
