@@ -110,7 +110,13 @@ class OutputCheck(RecordPart, frozen=True, kw_only=True):
     compared: Count  # Outputs compared.
     identical: Count  # Outputs that are equal bit by bit.
     worst_ratio: float | None  # Largest difference of a value, relative to the largest value of its tensor.
-    differing: Count = 0  # Outputs that differ in meaning: other values, another shape, or NaN on one side only.
+    differing: Count = 0  # Outputs that differ in meaning: other values, another shape, NaN on one side only, or other text.
+    varying: Count = 0  # Prompts to which a server that was asked twice, alone, gave two answers.
+    changed: Count = 0  # Answers that a server repeats alone, but gave otherwise while timed, although nobody was beside them.
+    parting: Count = 0  # Answers that a server gave otherwise beside others, or with other tokens from its cache: it sums in another order.
+    common_ratio: Ratio | None = None
+    """Smallest share of an answer, from its beginning, that is the same in its repetition, where one differs; null where none does."""
+    reason: str | None = None  # Why no generated text was compared; null otherwise.
 
 
 class Answers(RecordPart, frozen=True, kw_only=True):

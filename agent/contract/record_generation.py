@@ -11,6 +11,8 @@ from edgemeter.agent.contract.record_figures import Latency, Scope
 TokenCounts = Literal["exact", "usage", "estimated"]
 # Where the prompts come from that are of no file.
 SYNTHETIC = "synthetic"
+# A begin-of-text token may stay in a cache.
+MOST_CACHED = 1
 
 
 class Quantisation(RecordPart, frozen=True, kw_only=True):
@@ -128,7 +130,7 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     is_local: bool  # Whether the engine runs in the run's own process.
     stamped_tokens_max: Annotated[int, msgspec.Meta(ge=1)]  # Most tokens that came together.
     cached_tokens: Count | None
-    """Most tokens of prompt or filled context that were not processed again for a query; null where a server does not state them."""
+    """Most tokens of a prompt that were not processed again for a query, of a filled context the fewest; null where not stated."""
     ended_early: Count  # Queries with fewer tokens than asked for.
     output_lengths: TokenLengths | None = None
     """Tokens generated; null in older records, whose figures leave out the queries that ended early."""

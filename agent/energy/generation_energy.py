@@ -17,7 +17,7 @@ from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
+from edgemeter.agent.contract.record_generation import MOST_CACHED, Generation, GenerationEnergy, TokenEnergy
 from edgemeter.agent.contract.token_moments import tokens_after_first
 from edgemeter.agent.energy import budget, query_energy
 from edgemeter.agent.energy.curve import curve_of
@@ -73,7 +73,7 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         decodes_from_start=generation.decodes_from_start,
         decoded_tokens=tokens_after_first(raw["token"], raw["output_tokens"], is_local=generation.is_local) if "token" in raw else None,
         unstreamed_reason=generation.streaming_reason,
-        is_cached=generation.prefix_cache == "on",
+        is_cached=generation.prefix_cache == "on" or (generation.cached_tokens or 0) > MOST_CACHED,
         image_encode_ns=raw.get("image_encode"),
     )
 
@@ -136,10 +136,10 @@ class _Split:
         tokens, windows = self.windows.prompt_tokens, self.windows
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
-        if windows.is_cached:
-            return None, "prompts came partly from a cache"
         if tokens == 0:
             return None, "queries at a depth have no prompt"
+        if windows.is_cached:
+            return None, "prompts came partly from a cache"
         if windows.output_tokens.max() > 1:
             before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
             return self._part("prefill", Stretches(windows.encoded_ns, windows.first_ns), before, tokens)

@@ -6,7 +6,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,15 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
-from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generation_queries, job, process_usage
 from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
-from edgemeter.agent.engine.generation_queries import TimedRequest
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
@@ -32,6 +31,7 @@ from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, s
 from edgemeter.agent.engine.prompts import case_prompts
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.file_prompts import score
+from edgemeter.agent.engine.repeated_answers import check_answers
 from edgemeter.agent.engine.scenarios import generation_statistics, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import lengths_of
 from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
@@ -44,8 +44,6 @@ from edgemeter.agent.generators import EMPTY_ANSWER, Generated, Generator, Limit
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 
-# Queries that are repeated after the timed part: their tokens must be the same.
-REPEATED = 2
 # The warm-up ends with its limit, but has at least this many whole queries; the cold one before it does not count.
 FEWEST_WARM_UP = 2
 SHORTEST_WARM_UP_S = 0.5
@@ -74,7 +72,7 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
         first_ns = subject.warm().token_ns[-1]
         cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
         generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9, prompts)
-        check = _repeat(subject, generation)
+        check = check_answers(subject, generation)
         memory = Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
         return _measured(work, prompts, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
     finally:
@@ -162,30 +160,6 @@ def has_settled(durations_ns: Sequence[int]) -> bool:
     return abs(last - before) <= LAST_TWO_RATIO * before
 
 
-def _repeat(subject: generation_queries.GenerationSubject, generation: generation_queries.TimedGeneration) -> OutputCheck:
-    """Generate from a few of the timed prompts again: greedy generation gives the same tokens.
-
-    A server sums in another order for a batch of users than for one, and behind what it has cached, so that answers may part later on: then
-    they differ only if they do not begin alike. Repeated are queries of which the least was cached, as nothing is now: an engine
-    may sum a long batch otherwise than its parts.
-    """
-    fewest = min(query.answer.cached_tokens or 0 for query in generation.queries)
-    queries = [query for query in generation.queries if (query.answer.cached_tokens or 0) == fewest]
-    repeated = [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED]]
-    pairs = [
-        (query.answer, repeated_query.answer)
-        for query in repeated
-        if isinstance(repeated_query := subject.attempt_next(query.number), TimedRequest)
-    ]
-    same = [(answer.tokens, answer.text) == (repetition.tokens, repetition.text) for answer, repetition in pairs]
-    alike = (
-        [(answer.tokens[:1], answer.text[:1]) == (repetition.tokens[:1], repetition.text[:1]) for answer, repetition in pairs]
-        if generation.overlap or not subject.loaded.abilities.is_local
-        else same
-    )
-    return OutputCheck(compared=len(same), identical=sum(same), worst_ratio=None, differing=len(alike) - sum(alike))
-
-
 def _measured(
     work: job.RunJob,
     prompts: CasePrompts,
@@ -261,7 +235,7 @@ def _generation(
     kinds = Counter(failure.kind for failure in generation.failures)
     described = generation_statistics.with_times(
         Generation(
-            prompt_tokens=_most(answer.prompt_tokens for answer in answers) if depth is None else 0,
+            prompt_tokens=_extreme(max, [answer.prompt_tokens for answer in answers]) if depth is None else 0,
             depth_tokens=depth,
             prompt_lengths=lengths_of(prompt_counts) if depth is None and states_prompts and np.ptp(prompt_counts) else None,
             output_tokens=output_tokens,
@@ -272,7 +246,8 @@ def _generation(
             counts=loaded.abilities.counts,
             is_local=loaded.abilities.is_local,
             stamped_tokens_max=moments.stamped_tokens_max(),
-            cached_tokens=_most(answer.cached_tokens for answer in answers),
+            # A prompt should have none from a cache, a query at a depth all of that.
+            cached_tokens=_extreme(max if depth is None else min, [answer.cached_tokens for answer in answers]),
             ended_early=moments.ended_early(output_tokens),
             template_tokens=loaded.template_tokens or None,
             failed_queries=kinds.total(),
@@ -302,27 +277,26 @@ def _pictures(prompts: CasePrompts, answers: Sequence[Generated]) -> dict[str, A
     if not prompts.has_pictures:
         return {}
     reason = None if answers[0].image_encode_ns is not None else "a server states neither a picture's tokens nor its encoder's time"
-    return {"image_tokens": _most(answer.image_tokens for answer in answers), "image_reason": reason}
+    return {"image_tokens": _extreme(max, [answer.image_tokens for answer in answers]), "image_reason": reason}
 
 
 def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:
-    """Return what speculation drafted, what of that was accepted, and the tokens of a step; nothing where it is off or not all is stated.
+    """Return what speculation drafted, what of that was accepted, and the tokens of a step; nothing where it is off or not stated.
 
-    The first token of an answer is the prefill's.
+    Servers leave out the counts of an answer for which nothing was drafted. The first token of an answer is the prefill's.
     """
-    drafted = [answer.drafted_tokens for answer in answers if answer.drafted_tokens is not None]
-    accepted = [answer.accepted_tokens for answer in answers if answer.accepted_tokens is not None]
-    if len(drafted) < len(answers) or len(accepted) < len(answers):
+    if all(answer.accepted_tokens is None for answer in answers):
         return {}
+    drafted, accepted = sum(answer.drafted_tokens or 0 for answer in answers), sum(answer.accepted_tokens or 0 for answer in answers)
     tokens = sum(answer.output_tokens - 1 for answer in answers)
-    steps = tokens - sum(accepted)
-    return {"drafted_tokens": sum(drafted), "accepted_tokens": sum(accepted), "step_tokens": tokens / steps if steps > 0 else None}
+    steps = tokens - accepted
+    return {"drafted_tokens": drafted, "accepted_tokens": accepted, "step_tokens": tokens / steps if steps > 0 else None}
 
 
-def _most(counts: Iterable[int | None]) -> int | None:
-    """Return the most of what is stated; None where not all of it is."""
-    values = list(counts)
-    return None if None in values else max(value for value in values if value is not None)
+def _extreme(pick: Callable[[list[int]], int], counts: Sequence[int | None]) -> int | None:
+    """Return the most or the fewest of what is stated; None where not all of it is."""
+    values = [count for count in counts if count is not None]
+    return pick(values) if len(values) == len(counts) else None
 
 
 def _own_rates(answers: Sequence[Generated]) -> tuple[float | None, float | None]:
@@ -347,7 +321,7 @@ def _encoding(subject: generation_queries.GenerationSubject, prompt_tokens: int)
             start = time.monotonic_ns()
             tokens = len(subject.generator.encode(text))
             spent_ms.append((time.monotonic_ns() - start) / 1e6)
-    except UnavailableError:
+    except (UnavailableError, TransientError):
         return None, None
     return statistics.median(spent_ms), tokens
 

@@ -152,13 +152,6 @@ class GenerationSubject:
             )
         return self.generator
 
-    def query(self, number: int) -> TimedRequest:
-        """Run a query; raises MeasurementError if it gave no token."""
-        request = self.attempt_next(number)
-        if isinstance(request, FailedRequest):
-            raise request.error
-        return request
-
     def attempt(self, number: int, call: Query, arrival_ns: int | None = None) -> "TimedRequest | FailedRequest":
         """Run a bare query, which arrived at `arrival_ns` or arrives now; its moments count from the arrival."""
         stamps = Stamps(self.limits.output_tokens + 1)

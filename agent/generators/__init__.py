@@ -39,6 +39,13 @@ Stamp = Callable[[int], None]
 EMPTY_ANSWER = "no token"
 # Tokens that one step gives at most, where some are guessed: they come in one piece.
 LONGEST_STEP = 8
+# Around what a reasoning model thinks before it answers.
+THOUGHT_BEGIN, THOUGHT_END = "<think>", "</think>"
+
+
+def without_thought(text: str) -> str:
+    """Return the answer behind what a reasoning model thought; empty where it came to no end of that."""
+    return "" if text.lstrip().startswith(THOUGHT_BEGIN) and THOUGHT_END not in text else text.rpartition(THOUGHT_END)[2]
 
 
 class AnswerError(MeasurementError):

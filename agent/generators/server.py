@@ -29,6 +29,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
 from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
-from edgemeter.agent.generators.server_stream import ServerConnection, error_message
+from edgemeter.agent.generators.server_stream import ServerConnection, encoded, error_message
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 
@@ -97,6 +98,7 @@ class ServerGenerator:
         self._vocabulary = 0
         self._extra: Mapping[str, Any] = {}
         self._timeout_s = 0.0
+        self._context_tokens = 0
         self._filled: tuple[int, ...] = ()
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
@@ -106,7 +108,7 @@ class ServerGenerator:
         file = read_toml(model, ServerFile, "server's file")
         key = password_from(file.api_key_file, f"the server {file.url!r}", "api_key_file") if file.api_key_file else None
         connection = ServerConnection(file.url, key, file.timeout_s, file.headers, file.ca_file)
-        self._extra, self._timeout_s = file.extra, file.timeout_s
+        self._extra, self._timeout_s, self._context_tokens = file.extra, file.timeout_s, context_tokens
         began_ns = time.monotonic_ns()
         try:
             self._found = self._ask(connection, model, file, context_tokens)
@@ -134,11 +136,11 @@ class ServerGenerator:
         # llama-server states this template of a model without one, whose vocabulary has no such token.
         if facts.chat_template and _CHATML in facts.chat_template and takes_tokens and len(self._tokens(_CHATML, special=False) or [0]) > 1:
             facts = replace(facts, chat_template=None)
-        probe = self._probe(context_tokens)
+        probe = self._probe()
         # Some servers end a connection behind an answer: opens it again.
         self._ping()
         # What two chats share that begin otherwise is their template.
-        other = self._stream(_OTHER, _SHORT, context_tokens, lambda _: None) if self._opened()[1].is_chat else None
+        other = self._answer(_OTHER) if self._opened()[1].is_chat else None
         return replace(
             _loaded(facts, file, probe, context_tokens, is_here=connection.is_to_this_machine()),
             template_tokens=other.cached_tokens if other else 0,
@@ -147,16 +149,20 @@ class ServerGenerator:
             network_round_trip_ms=statistics.median(self._ping() for _ in range(_PINGS)),
         )
 
-    def _probe(self, context_tokens: int) -> ReceivedAnswer:
+    def _probe(self) -> ReceivedAnswer:
         """Return the answer to a short query; a server that does not know `max_tokens` is asked by its newer name from then on."""
         connection, dialect = self._opened()
         try:
-            return self._stream(_EVICTION, _SHORT, context_tokens, lambda _: None)
+            return self._answer(_EVICTION)
         except AnswerError as error:
             if not isinstance(dialect, OpenAi) or not (isinstance(error, TooLongError) or "max_completion_tokens" in str(error)):
                 raise
             self._open = connection, dialect.renamed()
-            return self._stream(_EVICTION, _SHORT, context_tokens, lambda _: None)
+            return self._answer(_EVICTION)
+
+    def _answer(self, text: str) -> ReceivedAnswer:
+        """Return the answer to a short query that nobody times."""
+        return self._stream(*self._post(text, _SHORT), _SHORT, lambda _: None)
 
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens that the server makes of a text; see `Generator.encode`."""
@@ -189,13 +195,14 @@ class ServerGenerator:
         try:
             self._ping()
             if dialect.evicts and limits.prefix_cache is None:
-                self._stream(_EVICTION, _SHORT, loaded.context_tokens, lambda _: None)
+                self._answer(_EVICTION)
                 self._ping()
         except TransientError as error:
             raise AnswerError(str(error), kind="no connection") from error
+        path, content = self._post(prompt, limits)
 
         def query(stamp: Stamp) -> Generated:
-            return self._stream(prompt, limits, loaded.context_tokens, stamp).generated(loaded.abilities, limits)
+            return self._stream(path, content, limits, stamp).generated(loaded.abilities, limits)
 
         return query
 
@@ -204,16 +211,25 @@ class ServerGenerator:
         loaded, (connection, dialect) = self._loaded(), self._opened()
         self._check_prompt(prompt, limits, loaded)
         connection.close()
-        user_connection = connection.another() if user is None else self._users.setdefault(user, connection.another())
-        if user is not None:
+        if user is None:
+            return self._arrival(prompt, limits, connection.another())
+        if user not in self._users:
+            self._users[user] = connection.another()
+        user_connection = self._users[user]
+        # The query itself fails then, and is counted.
+        with suppress(TransientError):
             user_connection.make_ready(dialect.ping_path)
+        path, content = self._post(prompt, limits)
+        return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities, limits)
+
+    def _arrival(self, prompt: Prompt, limits: Limits, connection: ServerConnection) -> Query:
+        """Return a query with a connection of its own; it makes its content, as the pictures of all arrivals would not fit in memory."""
 
         def query(stamp: Stamp) -> Generated:
             try:
-                return self._stream(prompt, limits, loaded.context_tokens, stamp, user_connection).generated(loaded.abilities, limits)
+                return self._stream(*self._post(prompt, limits), limits, stamp, connection).generated(self._loaded().abilities, limits)
             finally:
-                if user is None:
-                    user_connection.close()
+                connection.close()
 
         return query
 
@@ -229,17 +245,8 @@ class ServerGenerator:
             self.bind_behind(tokens[-1], Limits(1))(lambda _: None)
 
     def bind_behind(self, token: int, limits: Limits) -> Query:
-        """Make sure that the connection is open; the server drops what follows the context. See `DepthGenerator.bind_behind`."""
-        loaded, prompt = self._loaded(), [*self._filled, token]
-        self._check_prompt(prompt, limits, loaded)
-        self._ping()
-
-        def query(stamp: Stamp) -> Generated:
-            return self._stream(prompt, replace(limits, prefix_cache="depth"), loaded.context_tokens, stamp).generated(
-                loaded.abilities, limits
-            )
-
-        return query
+        """Bind the filled context and the token: the server drops what follows the context. See `DepthGenerator.bind_behind`."""
+        return self.bind([*self._filled, token], replace(limits, prefix_cache="depth"))
 
     def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """Return what the server says of each token but the first; see `LikelihoodGenerator`."""
@@ -307,25 +314,24 @@ class ServerGenerator:
         elif not prompt or limits.output_tokens < 1:
             raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(prompt)} characters: give 1 or more of each")
 
+    def _post(self, prompt: Prompt, limits: Limits) -> tuple[str, bytes]:
+        """Return path and content of the request for a query: pictures take time to encode."""
+        request = self._opened()[1].request(prompt, limits, self._context_tokens)
+        return request.path, encoded(_with_extra(request.content, self._extra, limits))
+
     def _stream(
-        self,
-        prompt: Prompt,
-        limits: Limits,
-        context_tokens: int,
-        stamp: Stamp,
-        own_connection: ServerConnection | None = None,
+        self, path: str, content: bytes, limits: Limits, stamp: Stamp, own_connection: ServerConnection | None = None
     ) -> ReceivedAnswer:
         """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
         shared, dialect = self._opened()
-        connection = own_connection or shared
-        request, heard = dialect.request(prompt, limits, context_tokens), ReceivedAnswer(stamp, limits.output_tokens)
+        connection, heard = own_connection or shared, ReceivedAnswer(stamp, limits.output_tokens)
         waits_until_s = time.monotonic() + self._timeout_s
-        for line in connection.stream(request.path, _with_extra(request.content, self._extra, limits)):
-            content = _content(line)
-            if content == DONE:
+        for line in connection.stream(path, content):
+            piece = _content(line)
+            if piece == DONE:
                 heard.is_done = True
-            elif content:
-                part = _read(dialect, content)
+            elif piece:
+                part = _read(dialect, piece)
                 heard.take(part)
                 if part.has_output:
                     waits_until_s = time.monotonic() + self._timeout_s

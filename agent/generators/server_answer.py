@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import one_line
-from edgemeter.agent.generators import EMPTY_ANSWER, LONGEST_STEP, AnswerError, Ended, Generated, GeneratorAbilities, Limits, Stamp
+from edgemeter.agent.generators import (
+    EMPTY_ANSWER,
+    LONGEST_STEP,
+    THOUGHT_END,
+    AnswerError,
+    Ended,
+    Generated,
+    GeneratorAbilities,
+    Limits,
+    Stamp,
+)
 from edgemeter.agent.generators.server_dialects import Part
 
 _KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens", "speculative")
@@ -24,6 +34,7 @@ class ReceivedAnswer:
         # Characters of each stamped piece.
         self._sizes: list[int] = []
         self._pieces: list[str] = []
+        self._thoughts: list[str] = []
         self._tokens: list[int] = []
         self._last = Part()
         self._is_counted_by_line = False
@@ -60,8 +71,9 @@ class ReceivedAnswer:
             self._stamp(new)
             self._stamped += new
             self._ends_with_first = not self._sizes and part.ended is not None
-            self._sizes.append(len(part.text))
+            self._sizes.append(len(part.thought) + len(part.text))
         self._pieces.append(part.text)
+        self._thoughts.append(part.thought)
         self._tokens += part.tokens
         reported = {name: value for name in _KEPT if (value := getattr(part, name)) is not None}
         self._last = replace(self._last, **reported)
@@ -93,7 +105,12 @@ class ReceivedAnswer:
 
     def _has_several(self, counted: int | None) -> bool:
         """Return whether the answer has more tokens than one step gives; uncounted ones are told by their words."""
-        return (counted if counted is not None else len("".join(self._pieces).split())) > (LONGEST_STEP if self.speculative else 1)
+        return (counted if counted is not None else len(self._text().split())) > (LONGEST_STEP if self.speculative else 1)
+
+    def _text(self) -> str:
+        """Return the text; the server has cut off what marks the end of a thought."""
+        thought, text = "".join(self._thoughts), "".join(self._pieces)
+        return f"{thought}{THOUGHT_END}{text}" if thought else text
 
     def generated(self, abilities: GeneratorAbilities, limits: Limits) -> Generated:
         """Return the answer; raises AnswerError if the server told its count when it was loaded, and not now."""
@@ -108,7 +125,7 @@ class ReceivedAnswer:
         output_tokens = sum(stamped_tokens) or self._stamped
         return Generated(
             tokens=tuple(self._tokens) if len(self._tokens) == self._stamped else (),
-            text="".join(self._pieces),
+            text=self._text(),
             ended=ended,
             prompt_tokens=last.prompt_tokens,
             output_tokens=output_tokens,

@@ -40,12 +40,13 @@ class Request:
 class Part:
     """The content of one line; None where the line does not state it.
 
-    `total_tokens` counts all output so far, `output_tokens` and `prompt_tokens` the whole query. `end_or_stop`: the server does not
-    tell which.
+    `thought` is what a reasoning model writes before its `text`. `total_tokens` counts all output so far, `output_tokens` and
+    `prompt_tokens` the whole query. `end_or_stop`: the server does not tell which.
     """
 
     has_output: bool = False
     text: str = ""
+    thought: str = ""
     tokens: tuple[int, ...] = ()
     total_tokens: int | None = None
     ended: Ended | Literal["end_or_stop"] | None = None
@@ -112,11 +113,6 @@ def _messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     return [{"role": message.role, "content": _content(message)} for message in messages]
 
 
-def _images(message: ChatMessage) -> dict[str, list[str]]:
-    """Return the picture of a message as Ollama takes it."""
-    return {} if message.picture is None else {"images": [base64.b64encode(message.picture.content).decode()]}
-
-
 def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
     """Return the text of a message; with a picture both as parts, the picture as a data URL."""
     if message.picture is None:
@@ -131,7 +127,7 @@ class _Timings(msgspec.Struct):
     prompt_ms: float
     predicted_n: int
     predicted_ms: float
-    cache_n: int = 0
+    cache_n: int | None = None
     draft_n: int | None = None
     draft_n_accepted: int | None = None
 
@@ -231,9 +227,10 @@ class _Delta(msgspec.Struct):
     reasoning: str | None = None
     tool_calls: list[Any] | None = None
 
-    def text(self) -> str:
-        """Return what is new of the answer or of the reasoning before it."""
-        return self.content or self.reasoning_content or self.reasoning or ""
+    @property
+    def thought(self) -> str:
+        """What is new of the reasoning before the answer."""
+        return self.reasoning_content or self.reasoning or ""
 
 
 class _Choice(msgspec.Struct):
@@ -292,15 +289,17 @@ class OpenAi(Dialect):
         message = msgspec.json.decode(line, type=_OpenAiLine)
         choice = message.choices[0] if message.choices else _Choice()
         delta = choice.delta or choice.message or _Delta()
-        text = choice.text or delta.text()
+        text = choice.text or delta.content or ""
         usage, details, timings = message.usage, message.usage and message.usage.prompt_tokens_details, message.timings
         drafts = (timings.draft_n, timings.draft_n_accepted) if timings and timings.draft_n else usage.drafts() if usage else (None, None)
         return Part(
-            has_output=bool(text or delta.tool_calls),
+            has_output=bool(text or delta.thought or delta.tool_calls),
             text=text,
+            thought=delta.thought,
             ended=None if choice.finish_reason is None else "length" if choice.finish_reason == "length" else "end_or_stop",
-            prompt_tokens=usage.prompt_tokens if usage else None,
-            output_tokens=usage.completion_tokens if usage else None,
+            # Proxies that do not count state 0.
+            prompt_tokens=usage.prompt_tokens or None if usage else None,
+            output_tokens=usage.completion_tokens or None if usage else None,
             cached_tokens=details.cached_tokens if details else None,
             own=timings.own() if timings else None,
             drafted_tokens=drafts[0],
@@ -367,7 +366,7 @@ class _OllamaLine(msgspec.Struct):
     done: bool = False
     done_reason: str = ""
     prompt_eval_count: int | None = None
-    prompt_eval_cached_count: int = 0
+    prompt_eval_cached_count: int | None = None
     prompt_eval_duration: int = 0
     eval_count: int | None = None
     eval_duration: int = 0
@@ -388,30 +387,35 @@ class Ollama(Dialect):
         options = {"num_predict": limits.output_tokens, "temperature": 0, "seed": 0, "num_ctx": context_tokens, "stop": list(limits.stops)}
         shared = {"model": self._model, "stream": True, "options": options}
         if isinstance(prompt, Chat):
-            messages = [{"role": message.role, "content": message.text, **_images(message)} for message in prompt.messages]
+            messages = [
+                {"role": message.role, "content": message.text}
+                | ({"images": [base64.b64encode(message.picture.content).decode()]} if message.picture else {})
+                for message in prompt.messages
+            ]
             return Request("/api/chat", {**shared, "messages": messages})
         return Request("/api/generate", {**shared, "prompt": prompt, "raw": True})
 
     def read(self, line: bytes) -> Part:
-        """Return what a line says; the count of the prompt is absent where all of it was cached."""
+        """Return what a line says; older servers do not count what was cached, so that their prefill is of an unknown number of tokens."""
         message = msgspec.json.decode(line, type=_OllamaLine)
-        chat, evaluated, generated = message.message, message.prompt_eval_count, message.eval_count
-        text = message.response or message.thinking or chat.content or chat.thinking
+        evaluated, generated, cached = message.prompt_eval_count, message.eval_count or None, message.prompt_eval_cached_count
+        text, thought = message.response or message.message.content, message.thinking or message.message.thinking
         timings = None
-        if message.done and generated is not None and evaluated is not None:
+        if message.done and generated is not None and evaluated is not None and cached is not None:
             timings = EngineTimings(
                 prefill_ms=message.prompt_eval_duration / NS_PER_MS,
-                prefilled_tokens=evaluated - message.prompt_eval_cached_count,
+                prefilled_tokens=evaluated - cached,
                 decode_ms=message.eval_duration / NS_PER_MS,
                 decoded_tokens=max(generated - 1, 0),
             )
         return Part(
-            has_output=bool(text),
+            has_output=bool(text or thought),
             text=text,
+            thought=thought,
             ended=("length" if message.done_reason == "length" else "end_or_stop") if message.done else None,
             prompt_tokens=evaluated,
             output_tokens=generated,
-            cached_tokens=message.prompt_eval_cached_count if message.done else None,
+            cached_tokens=cached,
             own=timings,
             error=message.error,
         )

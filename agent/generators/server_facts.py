@@ -20,7 +20,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A server, as its file describes it; the keys are explained in `edgemeter.agent.generators.server`."""
 
     url: str
-    server: Literal["auto", "llama-server", "ollama", "vllm", "openai"] = "auto"
+    server: Literal["auto", Kind] = "auto"
     model: str | None = None
     endpoint: Endpoint = "completions"
     api_key_file: str | None = None

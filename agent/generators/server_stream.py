@@ -39,11 +39,18 @@ class ServerConnection:
     """Requests to the server at `url` (http or https, with or without a path before /v1); the connection stays open as the server allows.
 
     Used from one thread. `key` is sent as bearer token, `headers` with each request. `ca_file` holds the authority of its certificate.
-    `timeout_s` is the longest silence.
+    `timeout_s` is the longest silence. `tls` holds the authorities, where they were read before.
     """
 
     def __init__(
-        self, url: str, key: str | None, timeout_s: float, headers: Mapping[str, str] | None = None, ca_file: str | None = None
+        self,
+        url: str,
+        key: str | None,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        ca_file: str | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._settings = (url, key, timeout_s, headers, ca_file)
         self._url, self._timeout_s = url, timeout_s
@@ -57,14 +64,15 @@ class ServerConnection:
         self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
         self._answered_ns = 0
+        self._tls = tls
         if parts.scheme == "http":
             self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
             return
         try:
-            context = ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
+            self._tls = tls or ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
         except OSError as error:
             raise ConfigError(f"cannot read the ca_file {ca_file!r}: {_reason(error)}; give a certificate in PEM form") from error
-        self._connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+        self._connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer to GET `path`, or to POST with `content`; a connection that the server closed meanwhile is opened again.
@@ -75,7 +83,7 @@ class ServerConnection:
         for is_last in (False, True):
             began_ns = time.monotonic_ns()
             try:
-                response = self._send(path, content)
+                response = self._send(path, None if content is None else encoded(content))
                 body = response.read(LONGEST_ANSWER_BYTES)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
@@ -88,8 +96,8 @@ class ServerConnection:
             return Answer(response.status, json_object(body), took_ms)
         raise AssertionError
 
-    def stream(self, path: str, content: Mapping[str, Any]) -> Iterator[bytes]:
-        """Yield the lines of the answer to POST `path`, without line ends and empty lines, as they come; `[DONE]` is the last.
+    def stream(self, path: str, content: bytes) -> Iterator[bytes]:
+        """Yield the lines of the answer to POST `path` with the JSON `content`, without line ends and empty ones; `[DONE]` is the last.
 
         A JSON document that is spread over several lines is one.
 
@@ -169,14 +177,14 @@ class ServerConnection:
         return bool(ours == theirs or ipaddress.ip_address(theirs).is_loopback)
 
     def another(self) -> "ServerConnection":
-        """Return another connection to the same server, not opened yet."""
-        return ServerConnection(*self._settings)
+        """Return another connection to the same server, not opened yet; authorities, which take long to read, are shared."""
+        return ServerConnection(*self._settings, tls=self._tls)
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
         self._connection.close()
 
-    def _send_anew(self, path: str, content: Mapping[str, Any]) -> http.client.HTTPResponse:
+    def _send_anew(self, path: str, content: bytes) -> http.client.HTTPResponse:
         """Send; where a connection that was kept open had just been ended without an answer, once more on a new one."""
         was_open = self._connection.sock is not None
         try:
@@ -187,17 +195,16 @@ class ServerConnection:
                 raise
             return self._send(path, content)
 
-    def _send(self, path: str, content: Mapping[str, Any] | None) -> http.client.HTTPResponse:
-        body = None if content is None else json.dumps(content).encode()
-        self._connection.request("GET" if body is None else "POST", self._path + path, body, self._headers)
+    def _send(self, path: str, content: bytes | None) -> http.client.HTTPResponse:
+        self._connection.request("GET" if content is None else "POST", self._path + path, content, self._headers)
         return self._connection.getresponse()
 
-    def _refuse(self, path: str, response: http.client.HTTPResponse, content: Mapping[str, Any]) -> None:
+    def _refuse(self, path: str, response: http.client.HTTPResponse, content: bytes) -> None:
         status = response.status
         reason = error_message(json_object(response.read(LONGEST_ANSWER_BYTES)))
         summary = f"{self._url}{path} answers {status}{f': {reason}' if reason else ''}"
         raise AnswerError(
-            f"{summary}; {_status_remedy(status, reason, response.headers.get('Location'), content)}",
+            f"{summary}; {_status_remedy(status, reason, response.headers.get('Location'), json_object(content))}",
             kind=f"http {status}",
             retry_after_s=_seconds(response.headers.get("Retry-After")),
         )
@@ -256,6 +263,11 @@ def _remedy(error: BaseException) -> str:
     if isinstance(error, ssl.SSLError):
         return "it does not speak TLS: set url to http://"
     return "start the server, or correct its url"
+
+
+def encoded(content: Mapping[str, Any]) -> bytes:
+    """Return the body of a request."""
+    return json.dumps(content).encode()
 
 
 def error_message(document: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@
 | a number | the last number of the answer; commas between thousands are dropped |
 | a text | the first line of the answer, by SQuAD's normalisation (`short_answers`) |
 
-What a reasoning model thinks, up to `</think>`, is no part of its answer.
+What a reasoning model thinks, up to `</think>`, is no part of its answer; a thought without an end is none.
 """
 
 import re
@@ -14,6 +14,7 @@ import string
 from dataclasses import dataclass
 from typing import Literal
 
+from edgemeter.agent.generators import without_thought
 from edgemeter.agent.quality.short_answers import best_scores
 
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?|[-+]?\.\d+")
@@ -46,7 +47,7 @@ class AnswerKey:
 
     def accepts(self, answer: str) -> bool:
         """Return whether a generated answer is right."""
-        text = answer.rpartition("</think>")[2].strip()
+        text = without_thought(answer).strip()
         if self.rule == "letter":
             return _letter(text, self.choices) in self.answers
         if self.rule == "number":

@@ -7,14 +7,12 @@ from functools import partial
 import numpy as np
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
+from edgemeter.agent.contract.record_generation import MOST_CACHED, SYNTHETIC, Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
 MOST_FAILED_RATIO = 0.01
-# A begin-of-text token may stay in a cache.
-MOST_CACHED = 1
 OWN_RATIO = 0.05
 # Our loop costs some 7 us a token, stamps and the end of the prefill less than a millisecond: of tiny models these are much.
 OWN_DECODE_MS = 0.05
@@ -67,6 +65,18 @@ def _cached_of_others(generation: Generation, allowed: float) -> str | None:
             return f"of turn {turn.turn} {turn.cached_tokens:.4g} tokens came from a cache, its own conversation left {allowed:.4g}"
         allowed = math.inf if turn.prompt_tokens is None else turn.prompt_tokens + generation.output_tokens
     return None
+
+
+@_RULES.invalid(
+    "each query at a depth begins behind all of the context that was filled",
+    "what a server dropped of it is processed again in each query, which takes the time and energy of a prefill",
+    "a model whose context the server keeps (not a sliding window, or a state), or `--prompt-tokens`",
+)
+def _depth_not_kept(_: RunFacts, generation: Generation) -> str | None:
+    cached, depth = generation.cached_tokens, generation.depth_tokens
+    if depth is None or cached is None or cached >= depth:
+        return None
+    return f"a query had {cached} of the {depth} tokens of its depth from the cache, and processed the others again"
 
 
 @_RULES.invalid(
@@ -324,9 +334,10 @@ def _served(facts: RunFacts, generation: Generation) -> str | None:
     "use an engine that reports it",
 )
 def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
-    if generation.cached_tokens is not None or generation.depth_tokens is not None:
+    if generation.cached_tokens is not None:
         return None
-    return "the server does not state how many prompt tokens came from a cache: the prefill rate takes it that none did"
+    assumed = "that none did" if generation.depth_tokens is None else "that all of the depth did"
+    return f"the server does not state how many prompt tokens came from a cache: the figures take it {assumed}"
 
 
 @_RULES.note(

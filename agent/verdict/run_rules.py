@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_figures import Energy, Scope
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
@@ -50,7 +51,8 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
 
 
 @RULES.invalid(
-    "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes",
+    "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes; of a server's "
+    "text the first token",
     "a latency counts only for correct outputs (the intent of MLPerf's TEST01); float kernels may sum in another order",
     "another backend or release of the runtime; report the wrong kernel",
 )
@@ -59,6 +61,41 @@ def _outputs_differ(facts: RunFacts) -> str | None:
     if check.differing == 0:
         return None
     return f"{check.differing} of {check.compared} outputs kept while timing differ from those for the same input later"
+
+
+@RULES.suspect(
+    "a server that is asked a timed prompt twice, alone, repeats itself, and the timed answer where nobody was beside it",
+    "greedy generation has one answer: another one was sampled, or computed beside other load",
+    "no `temperature` in the server's `extra`; end what else asks the server",
+)
+def _answers_vary(facts: RunFacts) -> str | None:
+    check = facts.measured.output_check
+    if check.varying:
+        return f"asked twice alone, {_parted(check, check.varying)}: the server is not greedy, or has other load"
+    return f"while timed, {_parted(check, check.changed)}: the server had other load" if check.changed else None
+
+
+def _parted(check: OutputCheck, prompts: int) -> str:
+    return f"{prompts} of {check.compared} prompts got other answers, from {check.common_ratio or 0:.0%} of the answer on at the earliest"
+
+
+@RULES.suspect(
+    "a server answers some of the timed prompts once more afterwards",
+    "without that nothing shows that what was timed are the model's answers",
+    "read the server's log",
+)
+def _unrepeated_answers(facts: RunFacts) -> str | None:
+    return facts.measured.output_check.reason
+
+
+@RULES.note(
+    "a server gives the same answers beside others, and behind what it has cached, as alone",
+    "it sums a batch in another order, so that the choice between tokens that are nearly alike falls otherwise",
+    "nothing, unless the texts themselves count",
+)
+def _answers_part(facts: RunFacts) -> str | None:
+    check = facts.measured.output_check
+    return f"beside others or behind a cache, {_parted(check, check.parting)}" if check.parting else None
 
 
 @RULES.invalid(

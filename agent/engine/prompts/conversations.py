@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
-from edgemeter.agent.generators import Chat, ChatMessage, Generated, Generator, Limits, LoadedGenerator, Prompt
+from edgemeter.agent.generators import Chat, ChatMessage, Generated, Generator, Limits, LoadedGenerator, Prompt, without_thought
 
 
 @dataclass(slots=True)
@@ -33,10 +33,11 @@ class Conversations(Prompts):
         """Return all of the conversation before the turn, and the user's text; see `Prompts.of`."""
         new = self.synthetic.of(number)
         if isinstance(new, str):
-            messages = [message for text, answer in self._before(number) for message in _spoken(str(text), answer.text)]
-            if self.loaded.abilities.chats:
-                return Chat((*messages, ChatMessage("user", new)))
-            return "".join([*(message.text + "\n" * (message.role == "assistant") for message in messages), new])
+            turns = [(str(text), answer.text) for text, answer in self._before(number)]
+            if not self.loaded.abilities.chats:
+                return "".join([*(f"{text}{answer}\n" for text, answer in turns), new])
+            messages = [message for text, answer in turns for message in _spoken(text, without_thought(answer))]
+            return Chat((*messages, ChatMessage("user", new)))
         first = len(self.loaded.first_tokens)
         tokens = list(self.loaded.first_tokens)
         for text, answer in self._before(number):

@@ -7,9 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_figures import Averaging, Energy, UncertaintyTerm
-from edgemeter.agent.energy.generation_energy import GenerationWindows, generation_energy, served_elsewhere
+from edgemeter.agent.energy.generation_energy import GenerationWindows, generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
@@ -224,3 +225,16 @@ def test_a_pictures_encoder_has_an_energy_of_its_own():
     assert tokens.prefill_token.gross_mj == pytest.approx(50.0, rel=0.03)
     assert tokens.decode_token.gross_mj == pytest.approx(600.0, rel=0.03)
     assert generation_energy(energy(), [trace()], windows(), run())[0].picture_reason is None
+
+
+def test_a_prompt_that_came_partly_from_a_cache_has_no_energy_per_token():
+    """Twenty tokens of a chat's template may come from there; by the whole prompt the others would seem to take a third less."""
+    series = [
+        samples.pack("query_start", "ns", np.arange(QUERIES) * int(WHOLE_S * S)),
+        samples.pack("latency", "ns", np.full(QUERIES, int(WHOLE_S * S))),
+        samples.pack("first_token", "ns", np.full(QUERIES, int(PREFILL_S * S))),
+        samples.pack("output_tokens", "tokens", np.full(QUERIES, 31)),
+    ]
+    for cached, is_cached in ((0, False), (1, False), (20, True), (None, False)):
+        generation = make_generation(cached_tokens=cached, template_tokens=20)
+        assert generation_windows(series, 0, generation).is_cached == is_cached

@@ -1,5 +1,7 @@
 """Facts about decoding at a depth: the context is filled once, and a query has nothing but steps of decoding."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -14,8 +16,10 @@ from edgemeter.agent.engine import generating
 from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.runtimes import Options
+from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.generating_run import measured, recording
 from tests.fixtures.language_server import events, llama_cpp_server, llama_server
+from tests.fixtures.record_factory import make_environment
 from tests.fixtures.run_jobs import one_case, run_job
 
 TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
@@ -84,6 +88,32 @@ def test_a_servers_depth_is_its_prompt_cache_by_its_own_count(tmp_path):
     assert (generation.cached_tokens, generation.prompt_tokens, generation.ttft) == (100, 0, None)
     assert not generation.decodes_from_start
     assert generation.own_decode_tokens_per_s
+
+
+@pytest.mark.parametrize(("share", "is_violated"), [(1.0, False), (0.25, True)])
+def test_a_server_that_drops_its_context_is_found_by_its_fewest_cached_tokens(tmp_path, share, is_violated):
+    """Models with a sliding window or a state process it again, some queries or all: that prefill would be a part of each latency."""
+    server = llama_server()
+    answer, contents = server.routes["/completion"], []
+
+    def complete(content):
+        reply = answer(content)
+        contents.append(content)
+        kept = json.loads(reply.lines[-2].removeprefix(b"data: "))
+        if len(contents) % 3 == 0:
+            kept["timings"]["cache_n"] = int(kept["timings"]["cache_n"] * share)
+        return replace(reply, lines=[*reply.lines[:-2], b"data: " + json.dumps(kept).encode(), b""])
+
+    server.routes["/completion"] = complete
+    path = tmp_path / "m.server"
+    path.write_text(f'url = "{server.url}"\n')
+    case = msgspec.structs.replace(one_case(model=str(path), mode="rapid", depth_tokens=40, output_tokens=4), warm_up_seconds=0.0)
+    run = generating.measure_generation(run_job(case), 0, lambda _: None)
+    server.close()
+    assert run.generation.cached_tokens == 40 * share
+    reasons = [reason for reason in verdict.judge(run, [], make_environment()).reasons if reason.startswith("depth-not-kept")]
+    assert bool(reasons) == is_violated
+    assert not is_violated or "10 of the 40 tokens" in reasons[0]
 
 
 @pytest.mark.slow

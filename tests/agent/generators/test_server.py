@@ -1,13 +1,17 @@
 """The generator that asks a server, against written streams of each kind and against llama.cpp's own server."""
 
+import base64
 import importlib
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
-from edgemeter.agent.generators import AnswerError, EngineTimings, Limits, create
+from edgemeter.agent.generators import AnswerError, Chat, ChatMessage, EngineTimings, Limits, Picture, create
+from edgemeter.agent.generators.server_stream import ServerConnection
+from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import LanguageServer, Reply, events, llama_cpp_server, llama_server
 from tests.fixtures.rows import table_row
@@ -117,13 +121,41 @@ def test_another_prompt_drops_what_a_server_keeps(loaded):
 
 
 def test_a_chat_begins_with_its_first_content(loaded):
-    """The role alone is no token; reasoning and tool calls are."""
+    """The role alone is no token; reasoning and tool calls are, and the text tells where the reasoning ends."""
     stream = events(chat({"role": "assistant", "content": None}), chat({"reasoning_content": "hm"}), chat({"content": "on"}),
                     chat({"tool_calls": [{}]}, "tool_calls"), USAGE)  # fmt: skip
     server, generator, _ = loaded(openai(stream, "/v1/chat/completions"), 'endpoint = "chat"')
     answer, stamps = ask(generator)
-    assert (answer.text, stamps) == ("hmon", [1, 1, 1])
+    assert (answer.text, stamps) == ("hm</think>on", [1, 1, 1])
     assert server.contents("/v1/chat/completions")[-1]["messages"] == [{"role": "user", "content": "the board"}]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "text", "tokens"),
+    [
+        ([{"reasoning_content": "Okay, "}, {"reasoning": "the user"}, {"content": "Paris"}], "Okay, the user</think>Paris", 3),
+        ([{"reasoning_content": "Okay, "}, {"reasoning": "so: ", "content": "Pa"}, {"content": "ris"}], "Okay, so: </think>Paris", 3),
+        ([{"reasoning_content": "Okay, "}, {"reasoning_content": "the"}, {"reasoning_content": " user"}], "Okay, the user</think>", 3),
+        ([{"content": "Pa"}, {"content": "ri"}, {"content": "s"}], "Paris", 3),
+    ],
+)
+def test_thoughts_and_answers_are_kept_apart(loaded, deltas, text, tokens):
+    """A server that parts the two has cut off the mark between them: a score needs it, and a thought alone is no answer."""
+    stream = events(*map(chat, deltas), chat({}, "stop"), USAGE)
+    answer, _ = ask(loaded(openai(stream, "/v1/chat/completions"), 'endpoint = "chat"')[1])
+    assert (answer.text, answer.output_tokens) == (text, tokens)
+    assert AnswerKey(("Paris",)).accepts(answer.text) == text.endswith("Paris")
+
+
+@pytest.mark.parametrize("pieces", ["a", "abc"])
+def test_a_count_of_zero_is_none(loaded, pieces):
+    """Proxies that do not count state 0: what came is counted by its pieces, and marked as estimated."""
+    none = {"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+    stream = events(*map(text, pieces), text("", "length"), none)
+    _, generator, facts = loaded({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: stream})
+    answer, stamps = ask(generator)
+    assert (answer.output_tokens, answer.stamped_tokens, stamps) == (len(pieces), (), [1] * len(pieces))
+    assert (answer.prompt_tokens, facts.abilities.counts) == (None, "estimated")
 
 
 def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
@@ -221,6 +253,65 @@ def test_ollama_reports_durations_and_gets_the_context_it_needs(loaded):
     assert facts.digest_sha256 == "ab" * 32
     content = server.contents("/api/generate")[-1]
     assert (content["raw"], content["options"]["num_ctx"], content["options"]["num_predict"]) == (True, CONTEXT, 3)
+
+
+def test_an_older_ollama_does_not_state_what_it_cached(loaded):
+    """Its field is absent then: unknown is not nothing, and its prefill is of an unknown number of tokens."""
+    last = (
+        b'{"done": true, "done_reason": "length", "prompt_eval_count": 9, "prompt_eval_duration": 70, "eval_count": 2, "eval_duration": 40}'
+    )
+    routes = {
+        "/v1/models": lambda _: Reply({"data": [{"id": "tiny:1b"}]}),
+        "/api/generate": lambda _: Reply(lines=[b'{"response": "a"}', b'{"response": "b"}', last]),
+    }
+    answer, _ = ask(loaded(routes, 'server = "ollama"')[1])
+    assert (answer.prompt_tokens, answer.output_tokens) == (9, 2)
+    assert answer.cached_tokens is answer.own is None
+
+
+def test_a_lost_connection_fails_a_query_and_not_the_run(loaded):
+    """Whether it is lost before the query of a user, or before one at a depth."""
+    server, generator, _ = loaded(llama_server())
+    generator.fill([1, 50, 60])
+    server.close()
+    generator._open[0].close()
+    with pytest.raises(AnswerError, match="Connection refused"):
+        generator.bind_behind(70, Limits(2))
+    query = generator.bind_concurrent([1, 50], Limits(2), 0)
+    with pytest.raises(AnswerError, match="Connection refused"):
+        query(lambda _: None)
+
+
+def test_users_share_the_authorities_and_keep_their_connections(loaded, monkeypatch):
+    """Reading the certificates of authorities takes ms, which would be think time of each query."""
+    read, made = [], []
+    default, another = ssl.create_default_context, ServerConnection.another
+    monkeypatch.setattr(ssl, "create_default_context", lambda **names: (read.append(1), default(**names))[1])
+    secured = ServerConnection("https://127.0.0.1:1", None, 1.0)
+    others = [secured.another() for _ in range(3)]
+    assert len({id(connection._connection) for connection in (secured, *others)}) == 4
+    assert len(read) == 1
+    monkeypatch.setattr(ServerConnection, "another", lambda self: (made.append(1), another(self))[1])
+    _, generator, _ = loaded(llama_server())
+    for number in range(6):
+        generator.bind_concurrent([1, 50 + number], Limits(2), number % 2)(lambda _: None)
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("user", [None, 0])
+def test_pictures_are_encoded_before_the_clock_runs(loaded, monkeypatch, user):
+    """What a query sends is ready when it begins, of a single one and of a user's."""
+    routes = openai(events(chat({"content": "a"}), chat({}, "length"), USAGE), "/v1/chat/completions")
+    server, generator, _ = loaded(routes, 'endpoint = "chat"')
+    prompt = Chat((ChatMessage("user", "What is it?", Picture("a.png", b"\x89PNG" * 100)),))
+    query = generator.bind(prompt, Limits(3)) if user is None else generator.bind_concurrent(prompt, Limits(3), user)
+    encodings = []
+    encode = base64.b64encode
+    monkeypatch.setattr(base64, "b64encode", lambda content: (encodings.append(1), encode(content))[1])
+    assert query(lambda _: None).text == "a"
+    assert encodings == []
+    url = server.contents("/v1/chat/completions")[-1]["messages"][0]["content"][0]["image_url"]["url"]
+    assert base64.b64decode(url.partition(",")[2]) == b"\x89PNG" * 100
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ def test_a_rule_is_violated_by_one_run_and_just_not_by_another():
         ("unstreamed", {"streaming_reason": "it came in one piece", "ttft": None}, {}),
         ("early-ends", {"ended_early": 1, "ends_at": "end_of_text", "output_lengths": LENGTHS}, {"ended_early": 0}),
         ("cache-unknown", {"cached_tokens": None}, {"cached_tokens": 0}),
+        ("cache-unknown", {"cached_tokens": None, "depth_tokens": 64}, {"cached_tokens": 64, "depth_tokens": 64}),
+        ("depth-not-kept", {"cached_tokens": 63, "depth_tokens": 64}, {"cached_tokens": 64, "depth_tokens": 64}),
         ("short-output", {"ended_early": 1}, {"ended_early": 1, "ends_at": "end_of_text"}),
         ("estimated-tokens", {"counts": "estimated"}, {"counts": "usage"}),
         ("served", {"is_local": False}, {"is_local": True}),

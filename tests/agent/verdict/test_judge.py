@@ -43,9 +43,22 @@ def with_condition(when, **facts):
     return tuple(Condition(when=when, **facts) if condition.when == when else condition for condition in QUIET)
 
 
+def repeated(**changes):
+    """Return the check of two answers of a server, of which one differs from 75% on."""
+    return OutputCheck(**({"compared": 2, "identical": 1, "worst_ratio": None, "common_ratio": 0.75} | changes))
+
+
 CASES = [
     ("outputs-differ", "invalid", measured(output_check=OutputCheck(compared=8, identical=5, worst_ratio=0.3, differing=3)), QUIET),
     ("outputs-differ", "invalid", measured(output_check=OutputCheck(compared=1, identical=0, worst_ratio=None, differing=1)), QUIET),
+    ("answers-vary", "suspect", measured(output_check=repeated(varying=1)), QUIET),
+    ("answers-vary", "suspect", measured(output_check=repeated(changed=1)), QUIET),
+    (
+        "unrepeated-answers",
+        "suspect",
+        measured(output_check=repeated(compared=0, identical=0, reason="no repetition was answered (http 503: 4)")),
+        QUIET,
+    ),
     ("too-few-queries", "invalid", measured(latency=latency_statistics.summarise_latency(np.full(10, 5_000_000))), QUIET),
     ("not-steady", "suspect", measured(warm_up=WarmUp(queries=900, duration_ms=10_000.0, steady=False)), QUIET),
     ("drift", "suspect", measured_of(SLOW_END), QUIET),
@@ -87,6 +100,15 @@ def test_a_violated_rule_gives_its_state_and_evidence():
             assert judged.notes == ()
 
 
+def test_answers_that_part_beside_others_are_noted():
+    """A batch is summed in another order: that casts no doubt on the run."""
+    judged = verdict.judge(measured(output_check=repeated(parting=1)), QUIET)
+    assert judged.state == "valid"
+    assert judged.notes == (
+        "answers-part: beside others or behind a cache, 1 of 2 prompts got other answers, from 75% of the answer on at the earliest",
+    )
+
+
 def test_how_long_to_measure_is_given_in_queries():
     """Where queries depend on each other so that the median has no bounds."""
     reasons = verdict.judge(measured_of(SLOW_IN_TURN), QUIET).reasons
@@ -119,7 +141,7 @@ def test_every_rule_states_what_to_do():
 
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
-    in_cases = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start", "portable-kernels"}
+    in_cases = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start", "portable-kernels", "answers-part"}
     files = (accuracy_rules, precondition_rules, generation_rules, in_process_rules)
     elsewhere = {rule.name for rules in (*(file.RULES for file in files), run_rules.ENERGY_RULES) for rule in rules}
     assert {rule.name for rule in verdict.RULES} - elsewhere == in_cases

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
@@ -15,8 +16,9 @@ from edgemeter.agent.engine import generating
 from edgemeter.agent.engine.generation_queries import GenerationSubject
 from edgemeter.agent.engine.prompts.conversations import Conversations
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
-from edgemeter.agent.generators import Limits
+from edgemeter.agent.generators import Generated, GeneratorAbilities, Limits, LoadedGenerator
 from edgemeter.agent.generators.llama_engine import LlamaCpp
+from edgemeter.agent.generators.replay import ReplayGenerator
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
 from edgemeter.agent.verdict import judge as verdict
@@ -46,7 +48,7 @@ def test_turns_are_as_the_server_logged_them(tmp_path, prefix_cache):
     with paced_server(tmp_path, prefill_ms=PREFILL_MS, step_ms=STEP_MS, token_ms=TOKEN_MS) as server:
         run, rules = measured(server.file, prefix_cache=prefix_cache)
         log = [entry for entry in server.requests() if len(entry["token_ns"]) == ANSWER]
-    timed = log[-TURNS * CONVERSATIONS - 2 : -2]  # The last two are repeated.
+    timed = log[-TURNS * CONVERSATIONS - 4 : -4]  # Two are repeated twice.
     generation = run.generation
     assert [turn.turn for turn in generation.turns] == [1, 2, 3]
     for index, turn in enumerate(generation.turns):
@@ -79,13 +81,22 @@ def test_a_cache_that_is_to_be_off_and_works_makes_a_run_invalid():
     assert any(reason.startswith("cached-prompt: of turn 1") for reason in judged.reasons)
 
 
+def test_thoughts_are_no_part_of_the_answers_before_a_turn():
+    """A chat's templates leave it out of earlier turns; a thought without an answer is an empty one."""
+    loaded = LoadedGenerator("p", "1", "http", 0, 0, 64, np.zeros(0, np.int32), abilities=GeneratorAbilities(chats=True))
+    for text, spoken in [("hm</think>Paris", "Paris"), ("<think>hm", ""), ("Paris", "Paris")]:
+        prompts = Conversations(ReplayGenerator(), loaded, SyntheticPrompts(loaded, 10, 0), TURNS, keeps_prefix=False)
+        prompts.answered(0, Generated((), text, "length", 9, 4, 0))
+        assert [message.text for message in prompts.of(1).messages if message.role == "assistant"] == [spoken]
+
+
 def answers_of(prefix_cache):
     """Return the queries of two conversations of llama.cpp in this process."""
     with closing(LlamaCpp()) as generator:
         loaded = generator.load(SHIPPED, Options(threads=1), TURNS * (PROMPT + ANSWER))
         prompts = Conversations(generator, loaded, SyntheticPrompts(loaded, 12, 0), TURNS, prefix_cache)
         subject = GenerationSubject(generator, loaded, prompts, Limits(ANSWER))
-        return [subject.query(number).answer for number in range(2 * TURNS)]
+        return [subject.attempt_next(number).answer for number in range(2 * TURNS)]
 
 
 def test_answers_are_the_same_with_the_cache_as_without():

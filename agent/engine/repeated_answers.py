@@ -1,0 +1,69 @@
+"""Whether the answers of the timed part come again: some of its prompts are asked once more, each alone.
+
+Greedy generation repeats itself. An engine in this process gives the same answer, or its run is invalid. A server sums in another order for
+a batch of users than for one query, and behind what it has cached, so that its answers may part later on; but asked twice alone it gives
+one answer.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from edgemeter.agent.contract.record_accuracy import OutputCheck
+from edgemeter.agent.engine.generation_queries import GenerationSubject, TimedGeneration, TimedRequest
+from edgemeter.agent.generators import Generated, GeneratorAbilities
+
+REPEATED_PROMPTS = 2
+SERVER_REPETITIONS = 2
+Outcome = Literal["identical", "varying", "changed", "parting", "differing"]
+
+
+def check_answers(subject: GenerationSubject, generation: TimedGeneration) -> OutputCheck:
+    """Return how a few of the timed answers compare with those to the same prompts now.
+
+    Repeated are queries of which the least was cached, as nothing is now: an engine may sum a long batch otherwise than its parts.
+    """
+    abilities = subject.loaded.abilities
+    fewest = min(query.answer.cached_tokens or 0 for query in generation.queries)
+    queries = [query for query in generation.queries if (query.answer.cached_tokens or 0) == fewest]
+    compared, ratios, failures = Counter[Outcome](), list[float](), Counter[str]()
+    for query in [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED_PROMPTS]]:
+        requests = [subject.attempt_next(query.number) for _ in range(1 if abilities.is_local else SERVER_REPETITIONS)]
+        failures.update(request.kind for request in requests if not isinstance(request, TimedRequest))
+        answers = [request.answer for request in requests if isinstance(request, TimedRequest)]
+        if answers:
+            outcome = _outcome(query.answer, answers, abilities, overlap=generation.overlap)
+            compared[outcome] += 1
+            ratios += [common_ratio(query.answer, answer) for answer in answers] if outcome != "identical" else []
+    kinds = ", ".join(f"{kind}: {count}" for kind, count in failures.items())
+    return OutputCheck(
+        compared=compared.total(),
+        worst_ratio=None,
+        common_ratio=min(ratios, default=None),
+        reason=None if compared else f"no repetition was answered ({kinds})",
+        **{name: compared[name] for name in get_args(Outcome)},
+    )
+
+
+def _outcome(timed: Generated, repetitions: Sequence[Generated], abilities: GeneratorAbilities, *, overlap: bool) -> Outcome:
+    first, last = repetitions[0], repetitions[-1]
+    if not are_alike(first, last, abilities):
+        return "varying" if first.cached_tokens == last.cached_tokens else "parting"
+    if are_alike(timed, first, abilities):
+        return "identical"
+    if abilities.is_local or (timed.tokens and first.tokens and timed.tokens[0] != first.tokens[0]):
+        return "differing"
+    return "parting" if overlap or timed.cached_tokens != first.cached_tokens else "changed"
+
+
+def are_alike(answer: Generated, other: Generated, abilities: GeneratorAbilities) -> bool:
+    """Return whether two answers are the same; estimated counts, which depend on how pieces were joined, are no part of them."""
+    is_same_length = abilities.counts == "estimated" or answer.output_tokens == other.output_tokens
+    return answer.ended == other.ended and is_same_length and common_ratio(answer, other) == 1.0
+
+
+def common_ratio(answer: Generated, other: Generated) -> float:
+    """Return how much of the longer answer both begin with, 0..1: of its tokens where both have all ids, else of its characters."""
+    ours, theirs = (answer.tokens, other.tokens) if answer.tokens and other.tokens else (answer.text, other.text)
+    common = [a == b for a, b in zip(ours, theirs, strict=False)]
+    return [*common, False].index(False) / max(len(ours), len(theirs), 1) if ours or theirs else 1.0
