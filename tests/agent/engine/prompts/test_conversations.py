@@ -85,7 +85,7 @@ def answers_of(prefix_cache):
         loaded = generator.load(SHIPPED, Options(threads=1), TURNS * (PROMPT + ANSWER))
         prompts = Conversations(generator, loaded, SyntheticPrompts(loaded, 12, 0), TURNS, prefix_cache)
         subject = GenerationSubject(generator, loaded, prompts, Limits(ANSWER))
-        return [subject.query(number).answer for number in range(2 * TURNS)]
+        return [subject.attempt_next(number).answer for number in range(2 * TURNS)]
 
 
 def test_answers_are_the_same_with_the_cache_as_without():
