@@ -101,4 +101,5 @@ def shares_within(timed: timing.TimedQueries) -> NDArray[np.float64]:
     """Return which share of each query's time lies between ramp-up and tail, 0..1 [n]."""
     ends_ns = np.minimum(timed.starts_ns + timed.latency_ns, timed.busy_end_ns)
     within_ns = ends_ns - np.maximum(timed.starts_ns, timed.busy_begin_ns)
-    return np.clip(within_ns / np.maximum(timed.latency_ns, 1), 0.0, 1.0)
+    shares: NDArray[np.float64] = np.clip(within_ns / np.maximum(timed.latency_ns, 1), 0.0, 1.0)
+    return shares
