@@ -27,7 +27,7 @@ from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario
-from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
+from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
@@ -151,7 +151,9 @@ class RecordFacts:
         if starts_ns is None or latency_ns is None or windows is None or not latency_ns.size == starts_ns.size > 0:
             return None
         arrivals_ns = self.raw.get("arrival")
-        rhythm = queries.queries_of(self.record.samples, windows.timed_start_ns, windows.timed_start_ns + windows.timed_end_ns)
+        none = np.empty(0, np.int64)
+        pauses = [self.raw.get(name, none) for name in ("pause_start", "pause_end")]
+        pauses_ns = np.stack(pauses, axis=1) if pauses[0].size == pauses[1].size else queries.no_pauses()
         return TimedQueries(
             starts_ns=starts_ns + windows.timed_start_ns,
             latency_ns=latency_ns,
@@ -163,7 +165,8 @@ class RecordFacts:
             unserved=self.record.load.unserved if self.record.load else 0,
             overlap=self.record.generation is not None and (arrivals_ns is not None or self.users is not None),
             users=self.users,
-            pauses_ns=queries.no_pauses() if rhythm is None else rhythm.pauses_ns,
+            pauses_ns=pauses_ns + windows.timed_start_ns,
+            ramp_up_ns=self.raw.get("ramp_up_end", none) + windows.timed_start_ns,
         )
 
     @property
@@ -281,12 +284,12 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
 
 def _as_served(facts: RecordFacts, moments: generation_statistics.TokenMoments, recomputed: Generation) -> Generation:
     """Return the recomputed figures with the goodput of a served load; older versions state none of a load."""
-    generation, load, timed = facts.record.generation, facts.record.load, facts.timed
+    generation, timed = facts.record.generation, facts.timed
     if generation is None or timed is None or generation.output_tokens_per_s is None:
         return msgspec.structs.replace(recomputed, output_tokens_per_s=None, user_tokens_per_s=None, goodput=None)
     limits_ms = generation.goodput.limits_ms if generation.goodput else {}
-    unanswered = generation.failed_queries + (load.unserved if load else 0)
-    return msgspec.structs.replace(recomputed, goodput=goodput_of(moments, timed, limits_ms, unanswered, without_metric(recomputed)))
+    rate = scenario.throughput_per_s(facts.record.scenario, timed, timed.latency_ns.size)
+    return msgspec.structs.replace(recomputed, goodput=goodput_of(recomputed, moments, timed, limits_ms, rate))
 
 
 def _stages(facts: RecordFacts) -> Iterator[FigureFinding]:

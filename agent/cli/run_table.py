@@ -260,7 +260,7 @@ def _energy_notes(run: RunRecord) -> list[str]:
         "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason or 'an older record, which says no more'}"
     )
     notes = [f"energy by {energy.sensor}, {energy.scope}: {left_out}{unknown}"]
-    if run.load and run.load.pauses:
+    if run.load and run.load.pauses and run.load.concurrency is None:
         notes.append(f"{run.load.pauses} random pauses between queries, {run.load.paused_ms:,.0f} ms in all, are in no figure")
     notes += [f"no energy from {reason}" for reason in run.other_energy_reasons]
     notes += [
@@ -295,7 +295,8 @@ def _token_energy_notes(run: RunRecord) -> list[str]:
 
 
 def _load_notes(runs: Sequence[RunRecord]) -> list[str]:
-    return [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
+    loads = [(run, run.load) for run in runs if run.load]
+    return [_load_note(run, load) for run, load in loads if load.is_sustained is not None or load.target_per_s]
 
 
 def _load_note(run: RunRecord, load: Load) -> str:
@@ -305,10 +306,13 @@ def _load_note(run: RunRecord, load: Load) -> str:
     busy = f"busy {load.utilisation_ratio:.0%} of the time" if load.utilisation_ratio is not None else "busy an unknown share of the time"
     if load.in_flight_max is not None:
         busy = f"up to {load.in_flight_max} at once"
+    if load.is_sustained is None:
+        return f"not known whether sustained: {rate}: {busy}: the schedule is too short for such answers: `--mode normal`"
     if load.is_sustained:
         # What waits inside a server is not seen.
         waited = f", they waited {plain_digits(load.queueing.p50_ms)} ms (p50)" if load.queueing and load.in_flight_max is None else ""
-        return f"sustained: {rate}: {busy}{waited}"
+        drain = f"; rates include {load.tail_ms / 1e3:.3g} s after the last arrival" if load.tail_ms and load.in_flight_max else ""
+        return f"sustained: {rate}: {busy}{waited}{drain}"
     unserved = f", {load.unserved} never served" if load.unserved else ""
     return f"not sustained: {rate}: {busy}{unserved}; the latencies only say how long it was tried: offer a lower rate"
 

@@ -19,7 +19,7 @@ _COLUMNS: Mapping[str, Callable[[SweepPoint], str]] = {
     "good/s": lambda point: plain_digits(point.goodput_per_s),
     "good": lambda point: ABSENT if point.good_ratio is None else f"{point.good_ratio:.0%}",
     "errors": lambda point: f"{point.error_ratio:.1%}" if point.error_ratio else ABSENT,
-    "holds": lambda point: ABSENT if point.concurrency and point.good_ratio is None else "yes" if point.holds else "no",
+    "holds": lambda point: "no" if not point.holds else ABSENT if point.concurrency and point.good_ratio is None else "yes",
 }
 
 

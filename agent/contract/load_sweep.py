@@ -14,9 +14,11 @@ from edgemeter.agent.contract.slo import METRICS, slo_text
 
 # The share of requests that must meet the limits: a p90 below each of them.
 GOOD_RATIO = 0.9
-FAILED_RATIO = 0.01
+MOST_FAILED_RATIO = 0.01
 SCENARIOS = ("concurrent", "poisson")
-UNHELD = "rate-not-sustained"
+# Rules that find the load too high: such a run is a level that does not hold, unless one of the others says that it measured nothing.
+OF_LOAD = {"rate-not-sustained", "failed-answers"}
+UNSOUND = {"outputs-differ", "cached-prompt", "throttled"}
 
 
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
 
 
+def fails_too_often(failed: int, answered: int) -> bool:
+    """Return whether more than the share of queries that may fail did."""
+    return failed > MOST_FAILED_RATIO * (failed + answered)
+
+
 def error_ratio(run: RunRecord) -> float:
     """Return the share of requests without an answer: failed, or left out because too many were under way."""
     failed = run.generation.failed_queries if run.generation else 0
@@ -69,7 +76,7 @@ def error_ratio(run: RunRecord) -> float:
 def limit_of(run: RunRecord) -> str | None:
     """Return what keeps a run from holding its load, in words; None where it holds: the rate is sustained, and all limits are met."""
     generation, load = run.generation, run.load
-    if generation is not None and generation.failed_queries > FAILED_RATIO * (run.latency.count + generation.failed_queries):
+    if generation is not None and fails_too_often(generation.failed_queries, run.latency.count):
         return f"{error_ratio(run):.1%} of requests without an answer"
     goodput = generation.goodput if generation else None
     if generation is not None and goodput is not None and goodput.good_ratio < GOOD_RATIO and any(goodput.missed.values()):
@@ -78,17 +85,20 @@ def limit_of(run: RunRecord) -> str | None:
         return f"{METRICS[name]} p90{f' of {plain_digits(part.p90_ms)} ms' if part and part.p90_ms is not None else ''}"
     if load is not None and load.is_sustained is False:
         return "requests that wait in line"
+    if load is not None and load.target_per_s is not None and load.is_sustained is None and goodput is None:
+        return "a schedule too short to tell"
     return None
 
 
 def sweeps(runs: Iterable[RunRecord]) -> list[Sweep]:
     """Return the sweeps among the runs: cases that are equal but for users or rate, of two levels and more.
 
-    Of invalid runs only those count whose rate was not sustained: they are the answer.
+    Of invalid runs only those count that were offered too much: they are the answer.
     """
     groups: dict[tuple[CaseKey, str], list[RunRecord]] = {}
     for run in runs:
-        counts = run.verdict.state != "invalid" or UNHELD in run.verdict.rules
+        rules = set(run.verdict.rules)
+        counts = run.verdict.state != "invalid" or (bool(rules & OF_LOAD) and not rules & UNSOUND)
         if run.scenario in SCENARIOS and run.generation is not None and counts:
             limits = slo_text(run.generation.goodput.limits_ms) if run.generation.goodput else ""
             key = msgspec.structs.replace(key_of(run), target_per_s=None, concurrency=None)
@@ -152,14 +162,15 @@ def _summary(model: str, device: str, limits: str, points: Sequence[SweepPoint])
     """Return the highest level that holds in one sentence, with what limits it."""
     holding, failing = bracket(points)
     begin = f"{model} on {device}"
-    if points[0].concurrency is not None and not limits:
-        richest = max(points, key=lambda point: point.output_tokens_per_s or 0.0)
+    reason = f", limited by {failing.limited_by}" if failing and failing.limited_by else ""
+    no_longer = f" ({plain_digits(failing.level, 3)} no longer{reason})" if failing else ""
+    if holding is not None and holding.concurrency is not None and not limits:
+        richest = max((point for point in points if point.level <= holding.level), key=lambda point: point.output_tokens_per_s or 0.0)
         rates = f"{plain_digits(richest.output_tokens_per_s)} output tokens/s in all, {plain_digits(richest.user_tokens_per_s)} a user"
-        return f"{begin} gives most with {richest.name}: {rates}"
+        return f"{begin} gives most with {richest.name}: {rates}{no_longer}"
     within = f" with {limits} for {GOOD_RATIO:.0%} of requests" if limits else ""
     if failing is None:
         return f"{begin} holds {points[-1].name}{within}, the most that was tried"
-    reason = f", limited by {failing.limited_by}" if failing.limited_by else ""
     if holding is None:
         return f"{begin} does not hold {failing.name}{within}, the least that was tried{reason}"
-    return f"{begin} holds {holding.name}{within} ({plain_digits(failing.level, 3)} no longer{reason})"
+    return f"{begin} holds {holding.name}{within}{no_longer}"

@@ -87,15 +87,23 @@ class Load(RecordPart, frozen=True, kw_only=True):
     utilisation_ratio: float | None = None
     """Share of the time in which a query was being processed; from 1 on the rate cannot be sustained. Null for a server, which may process
     several at once."""
-    is_sustained: bool | None = None  # Whether the model kept up with the offered rate.
+    is_sustained: bool | None = None
+    """Whether the model kept up with the offered rate; null where the schedule of a server is too short for its answers to tell."""
     unserved: Count = 0  # Arrivals that were never served.
     in_flight_max: Count | None = None  # Most queries that a server was answering at once; null where one follows the other.
     concurrency: Count | None = None  # Users of a closed loop (scenario `concurrent`), each with one query at a time; null elsewhere.
+    ramp_up_ms: float | None = None
+    """Time at the beginning in ms until each of several users had its first answer; these first queries are counted in `samples` only, and
+    rates leave the time out. Null elsewhere."""
     tail_ms: float | None = None
-    """Time at the end in ms in which some of these users had no query left; rates leave it out. Null elsewhere."""
+    """Time at the end in ms in which some of these users had no query left, which rates leave out; in an open loop the time after the last
+    arrival, which rates include. Null elsewhere."""
     pauses: Count = 0
-    """Random pauses between queries, made so that these do not keep step with a clock of a power sensor; they are in no latency."""
-    paused_ms: float = 0.0  # Length of all pauses in ms; throughput and energy leave them out.
+    """Random pauses between queries, made so that these do not keep step with a clock of a power sensor, or waits that a server asked for
+    (`Retry-After`); they are in no latency."""
+    paused_ms: float = 0.0
+    """Length of all pauses in ms; throughput and energy leave them out. Of users (`concurrency`) it is the sum of their waits, in which the
+    others go on: rates include it."""
     queueing: Stage | None = None  # Time from the scheduled arrival to the call. What waits inside a server is part of `service`.
     service: Stage | None = None  # Time of the call itself; queueing and service make the latency.
 

@@ -157,7 +157,7 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Prompt tokens by the time to first token, as a ratio of sums; where queries overlap (poisson, concurrent), as below."""
     decode_tokens_per_s: float | None = None
     """Tokens by the time that they took, those of `tpot`, as a ratio of sums; where queries overlap, by the whole timed part, of a closed
-    loop of several users until the first of them had no query left."""
+    loop of several users by that between ramp-up and tail (`load`)."""
     output_tokens_per_s: float | None = None
     """All tokens that were generated, the first of each query too, by the time of the queries; where queries overlap as above."""
     user_tokens_per_s: float | None = None

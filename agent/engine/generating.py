@@ -34,7 +34,7 @@ from edgemeter.agent.engine.prompts.file_prompts import score
 from edgemeter.agent.engine.repeated_answers import check_answers
 from edgemeter.agent.engine.scenarios import generation_statistics, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import lengths_of
-from edgemeter.agent.engine.scenarios.goodput import goodput_of, without_metric
+from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
@@ -268,8 +268,8 @@ def _generation(
         timed,
         unstreamed,
     )
-    unanswered = timed.unserved + len(generation.failures)
-    return msgspec.structs.replace(described, goodput=goodput_of(moments, timed, prompts.case.slo, unanswered, without_metric(described)))
+    rate = scenario.throughput_per_s(prompts.case.scenario, timed, len(answers))
+    return msgspec.structs.replace(described, goodput=goodput_of(described, moments, timed, prompts.case.slo, rate))
 
 
 def _pictures(prompts: CasePrompts, answers: Sequence[Generated]) -> dict[str, Any]:

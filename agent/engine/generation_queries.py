@@ -183,7 +183,8 @@ class TimedGeneration:
     """The timed queries in the order of arrival, and when the first was due (monotonic ns).
 
     `unserved` arrivals found no room; `overlap`: queries were answered beside each other, in a closed loop those of so many `users`.
-    `failures` are in no statistic, `waits_ns` (begin and end) are the pauses that a server asked for.
+    `failures` are in no statistic, `waits_ns` (begin and end) are the pauses that a server asked for. The first query of each of several
+    users is not among these: it was answered at `ramp_up_ns`.
     """
 
     queries: Sequence[TimedRequest]
@@ -193,23 +194,27 @@ class TimedGeneration:
     users: int | None = None
     failures: Sequence[FailedRequest] = ()
     waits_ns: Sequence[tuple[int, int]] = ()
+    ramp_up_ns: Sequence[int] = ()
 
     def timed(self) -> TimedQueries:
         """Return them as every other scenario does."""
         starts_ns, arrivals_ns, latency_ns = np.array(
             [(query.start_ns, query.arrival_ns, query.token_ns[-1]) for query in self.queries], dtype=np.int64
         ).T.copy()
+        end_ns = int((arrivals_ns + latency_ns).max())
         return TimedQueries(
             starts_ns=starts_ns,
             latency_ns=latency_ns,
             kept={},
             begin_ns=self.begin_ns,
-            end_ns=int((arrivals_ns + latency_ns).max()),
+            end_ns=end_ns,
             arrivals_ns=arrivals_ns if self.overlap and self.users is None else None,
             unserved=self.unserved,
             overlap=self.overlap,
             users=self.users,
-            pauses_ns=np.array(self.waits_ns, dtype=np.int64).reshape(-1, 2),
+            # A wait may outlast the last query.
+            pauses_ns=np.minimum(np.array(self.waits_ns, dtype=np.int64).reshape(-1, 2), end_ns),
+            ramp_up_ns=np.array(self.ramp_up_ns, dtype=np.int64),
         )
 
 
@@ -264,17 +269,31 @@ def run_open_loop(subject: GenerationSubject, offsets_ns: Sequence[int]) -> Time
 
 
 def run_users(subject: GenerationSubject, users: int, count: int, seconds: float) -> TimedGeneration:
-    """Run the queries of so many users, each of whom has one at a time; see `run_open_loop` for what is raised."""
+    """Run the queries of so many users, each of whom has one at a time; see `run_open_loop` for what is raised.
+
+    The first of each of several, sent at once, is numbered as those before the timed ones; if it fails, that counts as nothing.
+    """
+    waits_ns: list[tuple[int, int]] = []
+    ramp_up_ns: list[int] = []
+    before = subject.warmed + 1
+    subject.warmed += users
 
     def attempt(number: int, user: int) -> TimedRequest | FailedRequest:
         outcome = subject.attempt(number, subject.bind(number, user))
-        if isinstance(outcome, FailedRequest):
-            wait_after(outcome)
+        if isinstance(outcome, FailedRequest) and (wait_ns := wait_after(outcome)) is not None:
+            waits_ns.append(wait_ns)
         return outcome
 
-    begin_ns, outcomes = concurrent.serve(users, concurrent.queries_in_all(count, users), seconds, attempt)
+    def ramp_up(user: int) -> None:
+        if isinstance(first := attempt(-before - user, user), TimedRequest):
+            ramp_up_ns.append(first.start_ns + first.token_ns[-1])
+
+    queries = concurrent.queries_in_all(count, users)
+    begin_ns, outcomes = concurrent.serve(users, queries, seconds, attempt, ramp_up if users > 1 else None)
     requests, failures = _parted(outcomes)
-    return TimedGeneration(requests, begin_ns, overlap=True, users=users, failures=failures)
+    return TimedGeneration(
+        requests, begin_ns, overlap=True, users=users, failures=failures, waits_ns=sorted(waits_ns), ramp_up_ns=sorted(ramp_up_ns)
+    )
 
 
 def _parted(outcomes: Sequence[TimedRequest | FailedRequest]) -> tuple[list[TimedRequest], list[FailedRequest]]:

@@ -1,7 +1,8 @@
 """The search for the highest rate that a server holds (`--rate auto`): doubled until one is not held, then the gap is halved, run by run.
 
 A rate is held where no requests are left in line and nine of ten meet the limits, if there are any. Steps have the same arrivals but for
-their scale. The first, of a few queries, shows how long one takes: the search begins at half of what one user after the other would get.
+their scale. The first, of a few queries, shows how long one takes: the search begins at half of what one user after the other would get,
+and no step is shorter than ten of its answers, since in a shorter one no line shows.
 """
 
 import math
@@ -18,6 +19,7 @@ FIRST_PER_S, FIRST_QUERIES = 1.0, 11
 # The search ends when the lowest rate that is not held is this much above the highest that is.
 RESOLUTION_RATIO = 1.1
 MOST_STEPS = 20
+STEP_ANSWERS = 10
 
 
 def next_step(case: Case, outcomes: Sequence[RunRecord | EdgemeterError]) -> Case | None:
@@ -42,4 +44,4 @@ def next_step(case: Case, outcomes: Sequence[RunRecord | EdgemeterError]) -> Cas
         rate = math.sqrt(held_rate * failing) if held_rate else failing / 2
     else:
         rate = 2 * held_rate
-    return replace(case, rate_per_s=float(f"{rate:.3g}"))
+    return replace(case, rate_per_s=float(f"{rate:.3g}"), seconds=max(case.seconds, STEP_ANSWERS * first.latency.mean_ms / 1e3))

@@ -28,7 +28,7 @@ FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtim
 # Raw samples are read again for as many cases; more make no chart that can be read.
 SAMPLED, BUDGETS = 12, 6
 RUNS_DRAWN = 120
-UNHELD = "Rates that a server did not hold are invalid runs, and not drawn."
+UNHELD = "Loads that a server did not hold are invalid runs, and not drawn."
 
 
 def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
@@ -128,8 +128,12 @@ def _users(context: ViewContext, comparison: Comparison) -> list[Markup]:
         return []
     legend = tuple((lane, numbered_style(index).paint, "circle") for index, lane in enumerate(dict.fromkeys(lanes)))
     chart = Chart("Tokens a user against tokens in all", frontier(legend, rows), rows_table(rows), legend=legend)
-    # Invalid runs are not among these: of rates that are all held, the highest that was tried may be one of them.
-    texts = [f"{sweep.summary}." for sweep in of_loads if sweep.points[0].concurrency or not all(point.holds for point in sweep.points)]
+    # Invalid runs are not among these: of loads that are all held, the highest that was tried may be one of them.
+    texts = [
+        f"{sweep.summary}."
+        for sweep in of_loads
+        if (sweep.points[0].concurrency and not sweep.limits) or not all(point.holds for point in sweep.points)
+    ]
     return [section("users", "Users of a server", *map(note, texts or [UNHELD]), context.sheet.draw(chart))]
 
 

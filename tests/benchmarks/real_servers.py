@@ -93,7 +93,7 @@ def measured(name: str, address: str) -> dict[str, Any]:
             for _ in range(WARM_UP):
                 subject.warm()
             log_of(pieces)
-            pairs = [(subject.query(number), log_of(pieces)) for number in range(QUERIES)]
+            pairs = [(subject.warm(), log_of(pieces)) for _ in range(QUERIES)]
         except EdgemeterError as error:
             return {"server": name, "error": str(error)}
         finally:

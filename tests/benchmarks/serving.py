@@ -230,12 +230,15 @@ def _of_log(server: PacedServer, record: dict[str, Any], users: int) -> dict[str
     begin_ns = record["windows"]["timed_start_ns"]
     end_ns = begin_ns + record["windows"]["timed_end_ns"]
     logged = [entry for entry in server.requests() if begin_ns <= entry["came_ns"] <= end_ns]
+    # The first query of each of several users is in no figure.
+    ramp_up_ns = begin_ns + round((record["load"]["ramp_up_ms"] or 0) * 1e6)
+    logged = logged[users if users > 1 else 0 :]
     median: Callable[[Callable[[Any], float]], float] = lambda value: statistics.median(map(value, logged)) / 1e6  # noqa: E731
     busy_end_ns = sorted(entry["token_ns"][-1] for entry in logged)[-users]
-    tokens = sum(moment <= busy_end_ns for entry in logged for moment in entry["token_ns"])
+    tokens = sum(ramp_up_ns < moment <= busy_end_ns for entry in logged for moment in entry["token_ns"])
     return {
         "TTFT p50": median(lambda entry: entry["token_ns"][0] - entry["came_ns"]),
         "TPOT p50": median(lambda entry: (entry["token_ns"][-1] - entry["token_ns"][0]) / (len(entry["token_ns"]) - 1)),
         "request p50": median(lambda entry: entry["token_ns"][-1] - entry["came_ns"]),
-        "output tokens in all": tokens * 1e9 / (busy_end_ns - min(entry["came_ns"] for entry in logged)),
+        "output tokens in all": tokens * 1e9 / (busy_end_ns - (ramp_up_ns if users > 1 else logged[0]["came_ns"])),
     }

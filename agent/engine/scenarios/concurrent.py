@@ -1,9 +1,11 @@
 """Scenario concurrent: a closed loop of several users of a server, each of whom sends the next query when the last answer is complete.
 
-All users begin at once. Each takes the next query until both the number of queries and the time are reached; then the first of them has
-nothing left, while the others still wait for their last answers. That tail is stated (`load.tail_ms`). Latencies are those of all queries.
-Rates are over the time before the tail, in which every user was being served: tokens count by their moments, and a query that the tail cuts
-counts by the share of its time before it. A model in the agent's own process answers one call after the other, and has no users.
+All users begin at once. That burst, in which prompts wait for each other as they never do later, is the ramp-up: the first query of each
+of several users is in no statistic but the energy. Each then takes the next query until both the number of queries and the time are
+reached; then the first of them has nothing left, while the others still wait for their last answers. Ramp-up and tail are stated
+(`load.ramp_up_ms`, `load.tail_ms`). Latencies are those of all queries but the first ones. Rates are over the time between ramp-up and
+tail: tokens count by their moments, and a query that is cut counts by the share of its time in between. A model in the agent's own process
+answers one call after the other, and has no users.
 """
 
 import threading
@@ -41,13 +43,17 @@ def run(_: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQueries
 
 def seconds(plan: timing.TimingPlan) -> float:
     """Return the expected duration; `expected_ns` is that of a query beside the others."""
-    return max(plan.seconds, -(-queries_in_all(plan.queries, plan.users or 1) // (plan.users or 1)) * plan.expected_ns / 1e9)
+    users, query_s = plan.users or 1, plan.expected_ns / 1e9
+    return max(plan.seconds, -(-queries_in_all(plan.queries, users) // users) * query_s) + (query_s if users > 1 else 0.0)
 
 
-def serve(users: int, queries: int, timed_s: float, answer: Callable[[int, int], T]) -> tuple[int, list[T]]:
+def serve(
+    users: int, queries: int, timed_s: float, answer: Callable[[int, int], T], ramp_up: Callable[[int], object] | None = None
+) -> tuple[int, list[T]]:
     """Call `answer(number, user)` in a thread for each user until `queries` were begun and `timed_s` is over; return begin and answers.
 
-    The beginning is a moment of the monotonic clock, ns; the answers are in the order in which their queries began.
+    The beginning is a moment of the monotonic clock, ns; the answers are in the order in which their queries began. Each user calls
+    `ramp_up(user)` before; the time counts from when all have, and half of the queries or more begin after it.
 
     Raises:
         EdgemeterError: an answer did; each user ends with the query that is under way.
@@ -55,12 +61,15 @@ def serve(users: int, queries: int, timed_s: float, answer: Callable[[int, int],
     lock, gate, stop = threading.Lock(), threading.Barrier(users), threading.Event()
     answers: dict[int, T] = {}
     begins_ns: list[int] = []
+    ready_ns: list[int] = []
     begun: list[int] = []
+    early: list[int] = []
 
     def following() -> int | None:
         """Return the number of the next query, None where there is none left."""
         with lock:
-            if stop.is_set() or (len(begun) >= queries and time.monotonic_ns() >= begins_ns[0] + timed_s * 1e9):
+            are_enough = len(ready_ns) == users and len(begun) >= max(queries, early[-1] + queries // 2)
+            if stop.is_set() or (are_enough and time.monotonic_ns() >= ready_ns[-1] + timed_s * 1e9):
                 return None
             begun.append(len(begun))
             return begun[-1]
@@ -70,6 +79,11 @@ def serve(users: int, queries: int, timed_s: float, answer: Callable[[int, int],
         with lock:
             begins_ns.append(time.monotonic_ns())
         try:
+            if ramp_up is not None:
+                ramp_up(user)
+            with lock:
+                ready_ns.append(time.monotonic_ns())
+                early.append(len(begun))
             while (number := following()) is not None:
                 answers[number] = answer(number, user)
         except BaseException:
@@ -83,6 +97,9 @@ def serve(users: int, queries: int, timed_s: float, answer: Callable[[int, int],
     return min(begins_ns), [answers[number] for number in sorted(answers)]
 
 
-def shares_before_tail(timed: timing.TimedQueries) -> NDArray[np.float64]:
-    """Return which share of each query's time lies before the tail, 0..1 [n]."""
-    return np.clip((timed.busy_end_ns - timed.starts_ns) / np.maximum(timed.latency_ns, 1), 0.0, 1.0)
+def shares_within(timed: timing.TimedQueries) -> NDArray[np.float64]:
+    """Return which share of each query's time lies between ramp-up and tail, 0..1 [n]."""
+    ends_ns = np.minimum(timed.starts_ns + timed.latency_ns, timed.busy_end_ns)
+    within_ns = ends_ns - np.maximum(timed.starts_ns, timed.busy_begin_ns)
+    shares: NDArray[np.float64] = np.clip(within_ns / np.maximum(timed.latency_ns, 1), 0.0, 1.0)
+    return shares

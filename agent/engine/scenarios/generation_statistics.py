@@ -79,14 +79,14 @@ class TokenMoments:
         """Return how many queries have fewer tokens than were asked for, of most queries `asked_tokens`."""
         return int(np.count_nonzero(self.output_tokens < (asked_tokens if self.asked_tokens is None else self.asked_tokens)))
 
-    def lengths(self) -> TokenLengths:
-        """Return how many tokens the queries have."""
-        return lengths_of(self.output_tokens)
+    @property
+    def owner(self) -> Times:
+        """The query (0, 1, ...) of each token."""
+        return np.repeat(np.arange(self.output_tokens.size), self.output_tokens)
 
     def gaps_ns(self) -> tuple[Times, Times]:
         """Return the gaps between the tokens of each query, and the query (0, 1, ...) of each."""
-        owner = np.repeat(np.arange(self.output_tokens.size), self.output_tokens)
-        gaps = np.diff(self.token_ns)
+        owner, gaps = self.owner, np.diff(self.token_ns)
         inside = np.diff(owner) == 0 if gaps.size else np.zeros(0, bool)
         return gaps[inside], owner[1:][inside]
 
@@ -107,9 +107,8 @@ class TokenMoments:
 
     def stamped_tokens_max(self) -> int:
         """Return how many tokens came together at most."""
-        owner = np.repeat(np.arange(self.output_tokens.size), self.output_tokens)
         begins = np.ones(self.token_ns.size, bool)
-        begins[1:] = (np.diff(self.token_ns) != 0) | (np.diff(owner) != 0)
+        begins[1:] = (np.diff(self.token_ns) != 0) | (np.diff(self.owner) != 0)
         lengths = np.diff(np.append(np.flatnonzero(begins), self.token_ns.size))
         return int(lengths.max(initial=1))
 
@@ -175,7 +174,7 @@ def with_times(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
         ended_early=moments.ended_early(generation.output_tokens),
-        output_lengths=moments.lengths(),
+        output_lengths=lengths_of(moments.output_tokens),
         streaming_reason=reason,
         image_encode=None if moments.image_encode_ns is None else summarise_latency(moments.image_encode_ns),
         ttft=None if reason or generation.ttft_reason else summarise_latency(moments.first_ns),
@@ -232,11 +231,13 @@ def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDAr
     return bounds
 
 
-def tokens_within(moments: TokenMoments, timed: TimedQueries, counted: NDArray[np.bool_]) -> tuple[int, int]:
-    """Return the first tokens of these queries, and all of theirs, that came before the rates of `timed` end."""
-    owner = np.repeat(np.arange(moments.output_tokens.size), moments.output_tokens)
-    came = (moments.token_ns + timed.arrived_ns[owner] <= timed.busy_end_ns) & counted[owner]
-    first = (moments.first_ns + timed.arrived_ns <= timed.busy_end_ns) & counted
+def tokens_within(moments: TokenMoments, timed: TimedQueries, counted: NDArray[np.bool_] | None = None) -> tuple[int, int]:
+    """Return the first tokens of these queries (all), and all of theirs, that came in the time over which rates are taken."""
+    owner = moments.owner
+    first_ns, token_ns = moments.first_ns + timed.arrived_ns, moments.token_ns + timed.arrived_ns[owner]
+    first, came = ((timed.busy_begin_ns < at_ns) & (at_ns <= timed.busy_end_ns) for at_ns in (first_ns, token_ns))
+    if counted is not None:
+        first, came = first & counted, came & counted[owner]
     return int(first.sum()), int(came.sum())
 
 
@@ -246,8 +247,7 @@ def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: Ti
         # A picture's encoder is none of the prefill.
         spent_ns = int(moments.first_ns.sum()) - (0 if moments.image_encode_ns is None else int(moments.image_encode_ns.sum()))
         return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
-    first, _ = tokens_within(moments, timed, np.ones(moments.first_ns.size, bool))
-    return processed_tokens * first / moments.first_ns.size * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
+    return processed_tokens * tokens_within(moments, timed)[0] / moments.first_ns.size * 1e9 / timed.busy_ns
 
 
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
@@ -255,7 +255,7 @@ def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None
     spans_ns, later_tokens = moments.spans_ns()
     if timed is not None and timed.overlap and later_tokens.size:
         first, came = tokens_within(moments, timed, moments.later_tokens() > 0)
-        return (came - first) * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
+        return (came - first) * 1e9 / timed.busy_ns
     spent_ns = int(spans_ns.sum())
     return int(later_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
 
@@ -265,8 +265,7 @@ def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None
     if timed is None or not timed.overlap:
         spent_ns = int(moments.latency_ns.sum())
         return int(moments.output_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
-    _, came = tokens_within(moments, timed, np.ones(moments.first_ns.size, bool))
-    return came * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
+    return tokens_within(moments, timed)[1] * 1e9 / timed.busy_ns
 
 
 def user_tokens_per_s(moments: TokenMoments) -> float | None:

@@ -117,21 +117,22 @@ def window(name: str, timed: TimedQueries) -> Window:
 
 
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
-    """Return the samples a second of what was timed, `samples` in all; of several users those before the tail."""
+    """Return the samples a second of what was timed, `samples` in all; of several users those between ramp-up and tail."""
     if timed.users is not None:
-        shares = concurrent.shares_before_tail(timed)
-        return float(shares.mean()) * samples * 1e9 / max(timed.busy_end_ns - timed.begin_ns, 1)
+        return float(concurrent.shares_within(timed).sum()) * 1e9 / timed.busy_ns
     spent_ns = timed.end_ns - timed.begin_ns - timed.paused_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
     return samples * 1e9 / max(spent_ns, 1)
 
 
 def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
-    """Return latencies, starts, arrivals and pauses as the raw samples of a record whose time counts from `begin_ns`."""
+    """Return latencies, starts, arrivals, pauses and the end of ramp-up as raw samples of a record whose time counts from `begin_ns`."""
     moments = {"query_start": timed.starts_ns}
     if timed.arrivals_ns is not None:
         moments["arrival"] = timed.arrivals_ns
     if timed.pauses_ns.size:
         moments |= {"pause_start": timed.pauses_ns[:, 0], "pause_end": timed.pauses_ns[:, 1]}
+    if timed.ramp_up_ns.size:
+        moments["ramp_up_end"] = timed.ramp_up_ns
     packed = [samples.pack(name, "ns", times_ns - begin_ns) for name, times_ns in moments.items()]
     return samples.pack("latency", "ns", timed.latency_ns), *packed
 
@@ -142,25 +143,28 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
     part = Load(
         samples_per_query=samples_per_query,
         calls_per_query=calls_per_query,
-        samples=served * samples_per_query,
+        samples=(served + timed.ramp_up_ns.size) * samples_per_query,
         pauses=len(timed.pauses_ns),
         paused_ms=timed.paused_ns / 1e6,
     )
     in_flight_max = poisson.in_flight_max(timed) if timed.overlap else None
     if timed.arrivals_ns is None:
-        tail_ms = None if timed.users is None else (timed.end_ns - timed.busy_end_ns) / 1e6
-        return msgspec.structs.replace(part, concurrency=timed.users, tail_ms=tail_ms, in_flight_max=in_flight_max)
+        if timed.users is None:
+            return part
+        tail_ms, ramp_up_ms = (timed.end_ns - timed.busy_end_ns) / 1e6, (timed.busy_begin_ns - timed.begin_ns) / 1e6
+        return msgspec.structs.replace(part, concurrency=timed.users, ramp_up_ms=ramp_up_ms, tail_ms=tail_ms, in_flight_max=in_flight_max)
     queueing_ns = timed.starts_ns - timed.arrivals_ns
     busy = None if timed.overlap else poisson.utilisation_ratio(timed)
-    keeps_up = not poisson.leaves_backlog(timed) if timed.overlap else busy is not None and busy < 1
+    keeps_up = poisson.keeps_up(timed) if timed.overlap else busy is not None and busy < 1
     return msgspec.structs.replace(
         part,
         target_per_s=rate_per_s,
         achieved_per_s=served * 1e9 / max(timed.end_ns - timed.begin_ns, 1),
         utilisation_ratio=busy,
-        # Of a trace's requests, which differ, the last may just be the longest.
-        is_sustained=None if rate_per_s is None and not timed.unserved else keeps_up and timed.unserved == 0,
+        # A trace has a rate that changes.
+        is_sustained=False if timed.unserved else None if rate_per_s is None else keeps_up,
         unserved=timed.unserved,
+        tail_ms=(timed.end_ns - int(timed.arrivals_ns[-1])) / 1e6,
         in_flight_max=in_flight_max,
         queueing=summarise_stage(queueing_ns),
         service=summarise_stage(timed.latency_ns - queueing_ns),

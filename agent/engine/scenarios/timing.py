@@ -89,7 +89,8 @@ class TimedQueries:
 
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
     latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
-    loop those of so many `users`. `pauses_ns` are begin and end of each pause between queries, int64 [n, 2].
+    loop those of so many `users`, whose first queries, which are not among these, ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are begin
+    and end of each pause between queries, int64 [n, 2].
     """
 
     starts_ns: Times
@@ -102,11 +103,22 @@ class TimedQueries:
     overlap: bool = False
     users: int | None = None
     pauses_ns: Times = field(default_factory=no_pauses)
+    ramp_up_ns: Times = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def arrived_ns(self) -> Times:
         """Return the moments from which latencies count: the arrivals of an open loop, else the starts."""
         return self.starts_ns if self.arrivals_ns is None else self.arrivals_ns
+
+    @property
+    def busy_begin_ns(self) -> int:
+        """Return the moment from which rates are taken: when the first query of each of several users was answered, else the beginning."""
+        return int(self.ramp_up_ns.max(initial=self.begin_ns))
+
+    @property
+    def busy_ns(self) -> int:
+        """Return how long rates are taken, at least 1."""
+        return max(self.busy_end_ns - self.busy_begin_ns, 1)
 
     @property
     def busy_end_ns(self) -> int:

@@ -241,6 +241,9 @@ def test_a_server_s_users_are_counted_and_its_queue_is_not_guessed():
     text = noted(load=msgspec.structs.replace(LOAD, utilisation_ratio=None, in_flight_max=7))
     assert "sustained: 20 queries a second of tiny-detector: up to 7 at once" in text
     assert "waited" not in text
+    drained = msgspec.structs.replace(LOAD, utilisation_ratio=None, in_flight_max=7, tail_ms=5000.0)
+    assert "up to 7 at once; rates include 5 s after the last arrival" in noted(load=drained)
+    assert "not known whether sustained: 20 queries" in noted(load=msgspec.structs.replace(drained, is_sustained=None))
     # Nothing was offered at a rate.
     assert "sustained" not in noted(load=Load(samples_per_query=1, samples=64))
 

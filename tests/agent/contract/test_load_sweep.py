@@ -4,11 +4,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent.contract.load_sweep import error_ratio, limit_of, sweeps
+from edgemeter.agent.contract.load_sweep import OF_LOAD, UNSOUND, error_ratio, limit_of, sweeps
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import Goodput
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
+from edgemeter.agent.verdict import judge
 from tests.fixtures.record_factory import make_generation, make_record
 
 
@@ -77,6 +78,33 @@ def test_errors_are_what_failed_and_what_was_left_out():
     assert error_ratio(run) == pytest.approx(10 / (run.latency.count + 10))
     assert "without an answer" in limit_of(run)
     assert limit_of(run_at(5.0, is_sustained=True)) is None
+
+
+def test_a_level_at_which_queries_fail_is_the_one_that_does_not_hold():
+    """A twentieth of eight users' queries were turned away, which makes the run invalid, and the sweep's answer."""
+    failing = Verdict(state="invalid", reasons=("not-steady: 5%", "failed-answers: 4 of 68 queries failed"))
+    runs = [run_at(users=2), run_at(users=4), run_at(users=8, failed=6, verdict=failing)]
+    (sweep,) = sweeps(runs)
+    assert [(point.concurrency, point.holds) for point in sweep.points] == [(2, True), (4, True), (8, False)]
+    assert "gives most with 4 users: 36 output tokens/s in all" in sweep.summary
+    assert "(8 no longer, limited by" in sweep.summary
+    limited = [run_at(users=users, good_ratio=1.0) for users in (2, 4)]
+    (sweep,) = sweeps([*limited, run_at(users=8, good_ratio=0.95, failed=6, verdict=failing)])
+    assert "holds 4 users with" in sweep.summary
+    cached = msgspec.structs.replace(failing, reasons=(*failing.reasons, "cached-prompt: 5"))
+    assert len(sweeps([*runs[:2], run_at(users=8, failed=6, verdict=cached)])[0].points) == 2
+
+
+def test_the_rules_that_decide_about_a_level_exist():
+    """Each makes a run invalid."""
+    assert {rule.name for rule in judge.RULES if rule.state == "invalid"} >= OF_LOAD | UNSOUND
+
+
+def test_a_schedule_that_shows_nothing_is_no_rate_that_holds():
+    """Unless limits decide."""
+    (sweep,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0)])
+    assert sweep.summary.endswith("holds 1 requests/s (2 no longer, limited by a schedule too short to tell)")
+    assert limit_of(run_at(2.0, good_ratio=1.0)) is None
 
 
 def test_an_invalid_run_is_no_level_but_for_a_rate_that_was_not_held():

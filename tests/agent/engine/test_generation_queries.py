@@ -215,6 +215,20 @@ def test_a_wait_that_the_server_asked_for_is_a_pause(tmp_path, one_by_one):
     assert (run.timed.end_ns - run.timed.start_ns) / 1e6 >= 450 + run.load.paused_ms
 
 
+def test_a_wait_of_one_user_is_stated(tmp_path, one_by_one):
+    """The others go on, so that the rates are those of fewer users than the run is named after."""
+    answer, contents = one_by_one.routes["/completion"], []
+
+    def refuse(content):
+        contents.append(content)
+        return Reply({"error": "busy"}, status=429, headers={"Retry-After": "0.3"}) if len(contents) == 20 else answer(content)
+
+    one_by_one.routes["/completion"] = refuse
+    _, run = measured(tmp_path, one_by_one, scenario="concurrent", rate_per_s=None, concurrency=2, queries=48)
+    assert run.generation.failures == {"http 429": 1}
+    assert (run.load.pauses, run.load.paused_ms >= 300) == (1, True)
+
+
 def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
     """An answer that a proxy held back is in no statistic of the others."""
 

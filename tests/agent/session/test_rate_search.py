@@ -51,6 +51,13 @@ def test_the_first_step_is_short_and_every_other_has_a_p90():
     assert {step.queries for step, _ in followers} == {64}
 
 
+def test_no_step_is_shorter_than_ten_answers():
+    """However high the rate: while the first answers are on their way, no line shows."""
+    records = [record_at(1.0, True), record_at(500.0, True)]
+    step = rate_search.next_step(case_of(seconds=0.0), records)
+    assert (step.rate_per_s, step.seconds) == (1000.0, pytest.approx(10 * records[0].latency.mean_ms / 1e3))
+
+
 def test_a_failed_run_ends_the_search():
     """No rate follows from an error."""
     assert rate_search.next_step(case_of(), [MeasurementError("the server broke off")]) is None

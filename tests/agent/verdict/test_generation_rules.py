@@ -7,6 +7,7 @@ import numpy as np
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition, Environment, MachineBounds, RuntimeInfo, Scheduling
+from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation, TokenEnergy, TokenLengths
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.engine.scenarios.generation_statistics import bandwidths_mb_per_s
@@ -107,6 +108,16 @@ def test_a_rule_is_violated_by_one_run_and_just_not_by_another():
     ]:
         assert rule in violated(generating(**violating)), f"{rule!r}, {violating!r}, {just_not!r}"
         assert rule not in violated(generating(**just_not)), f"{rule!r}, {violating!r}, {just_not!r}"
+
+
+def test_users_may_wait_a_twentieth_of_their_time():
+    """Two users of a timed part of so long; what waits is the sum of both."""
+    run = generating()
+    twentieth_ms = 2 * run.timed.length_ns / 1e6 / 20
+    for paused_ms, is_violated in ((1.01 * twentieth_ms, True), (0.99 * twentieth_ms, False)):
+        load = Load(samples_per_query=1, samples=30, concurrency=2, pauses=1, paused_ms=paused_ms)
+        assert ("users-waited" in violated(msgspec.structs.replace(run, load=load))) == is_violated
+        assert "users-waited" not in violated(msgspec.structs.replace(run, load=msgspec.structs.replace(load, concurrency=None)))
 
 
 def test_real_prompts_differ_and_end_when_they_end():

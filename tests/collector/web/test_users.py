@@ -4,6 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_generation import Goodput
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.collector.web.site import show
 from edgemeter.collector.web.view import read_address
@@ -50,6 +51,15 @@ def test_of_rates_that_all_hold_no_highest_is_stated():
         for run, rate in zip(swept(), (1.0, 2.0, 4.0), strict=True)
     ]
     with view_context(rates) as context:
+        body = show(context, read_address("model")).body
+    assert "did not hold are invalid runs" in body
+    assert "the most that was tried" not in body
+
+
+def test_of_users_within_limits_no_highest_is_stated_either():
+    """The number at which queries fail is an invalid run too."""
+    goodput = Goodput(limits_ms={"ttft": 500.0}, good=64, good_ratio=1.0, requests_per_s=1.0, missed={"ttft": 0})
+    with view_context([replace(run, generation=replace(run.generation, goodput=goodput)) for run in swept()]) as context:
         body = show(context, read_address("model")).body
     assert "did not hold are invalid runs" in body
     assert "the most that was tried" not in body

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,6 +78,35 @@ def test_tokens_count_by_their_own_moments():
     assert decode_tokens_per_s(moments, queries) == pytest.approx(10 / 0.020)
 
 
+def test_the_burst_at_the_start_is_in_no_rate():
+    """Two first queries ended at 12 and 20 ms: of one from 12 to 32 ms three fifths count, and of its four tokens the two after 20 ms."""
+    queries = replace(timed([12, 20, 32, 40], [20, 20, 20, 20], 2), ramp_up_ns=np.array([12, 20]) * MS)
+    assert (queries.busy_begin_ns, queries.busy_end_ns) == (20 * MS, 52 * MS)
+    load = scenario.load_of_timed(queries, 1, 1, None)
+    assert (load.ramp_up_ms, load.tail_ms, load.samples) == (20.0, 8.0, 6)
+    assert scenario.throughput_per_s("concurrent", queries, 4) == pytest.approx((0.6 + 1 + 1 + 0.6) / 0.032)
+    token_ns = np.array([5, 8, 9, 20] * 4) * MS
+    moments = TokenMoments(np.full(4, 5 * MS), queries.latency_ns, np.full(4, 4), token_ns)
+    assert output_tokens_per_s(moments, queries) == pytest.approx((2 + 4 + 4 + 3) / 0.032)
+
+
+def test_the_first_query_of_each_user_is_before_all_others():
+    """Half of the queries begin when every user is through with it, however late the slowest of them is."""
+    slow, numbers = threading.Event(), []
+
+    def answer(number, _):
+        numbers.append(number)
+        if number >= 15:
+            slow.set()
+
+    def ramp_up(user):
+        if user == 2:
+            assert slow.wait(150)
+
+    _, answers = concurrent.serve(3, 12, 0.0, answer, ramp_up)
+    assert len(answers) == len(numbers) >= 16 + 6
+
+
 def test_the_rate_is_that_of_the_users_whatever_the_phase_in_which_it_ends():
     """Eight users of 100 ms a query, who began one after the other: 80 a second, although the tail is cut in the middle of queries."""
     for per_user in [8, 9, 11]:
@@ -94,6 +124,6 @@ def test_a_model_in_the_process_has_no_users():
 
 
 def test_eight_queries_a_user_are_the_fewest():
-    """Of fewer the tail would be a large part."""
+    """Of fewer the tail would be a large part; the first of each comes before."""
     assert (concurrent.queries_in_all(11, 8), concurrent.queries_in_all(100, 8)) == (64, 100)
-    assert concurrent.seconds(TimingPlan(11, 1.0, 500 * MS, 0, users=8)) == pytest.approx(4.0)
+    assert concurrent.seconds(TimingPlan(11, 1.0, 500 * MS, 0, users=8)) == pytest.approx(4.5)

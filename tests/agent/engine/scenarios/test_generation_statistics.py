@@ -11,6 +11,7 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
     TokenMoments,
     bandwidths_mb_per_s,
     decode_tokens_per_s,
+    lengths_of,
     prefill_tokens_per_s,
     summarise_gaps,
     summarise_tpot,
@@ -48,7 +49,8 @@ def test_answers_of_random_lengths_have_the_rate_at_which_their_tokens_came():
     assert decode_tokens_per_s(answers) == pytest.approx(50.0)
     assert answers.gaps_ns()[0].size == lengths.sum() - 200
     assert answers.ended_early(128) == np.count_nonzero(lengths < 128)
-    assert (answers.lengths().min_tokens, answers.lengths().mean_tokens) == (lengths.min(), pytest.approx(lengths.mean()))
+    stated = lengths_of(answers.output_tokens)
+    assert (stated.min_tokens, stated.mean_tokens) == (lengths.min(), pytest.approx(lengths.mean()))
 
 
 def test_one_token_has_no_tpot_and_no_gap():

@@ -5,7 +5,9 @@ import pytest
 
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.goodput import goodput_of
+from edgemeter.agent.engine.scenarios.scenario import throughput_per_s
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
+from tests.fixtures.record_factory import make_generation
 
 MS = 1_000_000
 
@@ -19,41 +21,58 @@ def four(users=None):
     return TokenMoments(first, latency, np.array([3, 3, 3, 3]), token_ns), timed
 
 
+def goodput(queries, limits_ms, scenario="poisson", **changes):
+    """Return the goodput of moments and their queries."""
+    moments, timed = queries
+    rate = throughput_per_s(scenario, timed, timed.latency_ns.size)
+    return goodput_of(make_generation(**changes), moments, timed, limits_ms, rate)
+
+
 def test_a_request_is_good_if_it_meets_every_limit():
     """The third breaks TPOT, the fourth TTFT; a request at the limit meets it."""
-    goodput = goodput_of(*four(), {"ttft": 30.0, "tpot": 10.0}, 0)
-    assert (goodput.good, goodput.good_ratio, goodput.missed) == (2, 0.5, {"ttft": 1, "tpot": 1})
-    assert goodput.requests_per_s == pytest.approx(2 / 0.350)
-    assert goodput_of(*four(), {"latency": 50.0}, 0).good == 3
+    figures = goodput(four(), {"ttft": 30.0, "tpot": 10.0})
+    assert (figures.good, figures.good_ratio, figures.missed) == (2, 0.5, {"ttft": 1, "tpot": 1})
+    assert figures.requests_per_s == pytest.approx(2 / 0.350)
+    assert goodput(four(), {"latency": 50.0}).good == 3
 
 
 def test_who_had_no_answer_is_never_good():
     """Two failed ones halve a share that was 4 of 4, almost; the rate of good ones stays."""
-    goodput = goodput_of(*four(), {"ttft": 100.0}, 2)
-    assert (goodput.good, goodput.good_ratio) == (4, pytest.approx(4 / 6))
-    assert goodput.requests_per_s == pytest.approx(4 / 0.350)
+    figures = goodput(four(), {"ttft": 100.0}, failed_queries=2)
+    assert (figures.good, figures.good_ratio) == (4, pytest.approx(4 / 6))
+    assert figures.requests_per_s == pytest.approx(4 / 0.350)
 
 
 def test_a_metric_that_a_request_lacks_is_not_met():
     """A single token has no time per further token."""
     single = TokenMoments(np.array([MS]), np.array([MS]), np.array([1]), np.array([MS]))
     timed = TimedQueries(np.array([0]), np.array([MS]), {}, 0, MS)
-    assert goodput_of(single, timed, {"tpot": 1000.0}, 0).good == 0
+    assert goodput((single, timed), {"tpot": 1000.0}).good == 0
 
 
 def test_what_no_request_has_is_met_by_none():
     """An answer that does not stream has no time to its first token, whatever the moments."""
-    goodput = goodput_of(*four(), {"ttft": 100.0, "latency": 100.0}, 0, ["ttft"])
-    assert (goodput.good, goodput.missed) == (0, {"ttft": 4, "latency": 0})
+    figures = goodput(four(), {"ttft": 100.0, "latency": 100.0}, ttft=None)
+    assert (figures.good, figures.missed) == (0, {"ttft": 4, "latency": 0})
 
 
 def test_without_limits_there_is_no_goodput():
     """Nothing was asked for."""
-    assert goodput_of(*four(), {}, 0) is None
+    assert goodput(four(), {}) is None
+
+
+@pytest.mark.parametrize("scenario", ["single_stream", "conversation"])
+def test_one_after_the_other_it_is_the_good_part_of_the_throughput(scenario):
+    """Four queries of 1 s with 0.15 s between them, in which a cache is emptied: one a second, and all of them are good."""
+    starts, latency = np.arange(4) * 1150 * MS, np.full(4, 1000 * MS)
+    timed = TimedQueries(starts, latency, {}, 0, int(starts[-1] + latency[-1]))
+    moments = TokenMoments(latency, latency, np.ones(4, int), latency)
+    assert throughput_per_s(scenario, timed, 4) == pytest.approx(1.0)
+    assert goodput((moments, timed), {"latency": 1000.0}, scenario).requests_per_s == pytest.approx(1.0)
 
 
 def test_of_users_a_request_that_the_tail_cuts_counts_by_its_share():
     """Two users; the tail begins at 80 ms: all but nothing of the third, none of the fourth is cut where both end there."""
     moments, timed = four(users=2)
     assert timed.busy_end_ns == 80 * MS
-    assert goodput_of(moments, timed, {"latency": 100.0}, 0).requests_per_s == pytest.approx(4 / 0.080)
+    assert goodput((moments, timed), {"latency": 100.0}, "concurrent").requests_per_s == pytest.approx(4 / 0.080)

@@ -88,9 +88,59 @@ def test_a_rate_above_what_a_server_can_leaves_a_backlog():
     """However many it serves at once, which nobody reports; at 80% of it there is none, although queries overlap all the time."""
     for places in [1, 4, 16]:
         with table_row(places):
-            assert not poisson.leaves_backlog(served(0.8, places))
-            assert poisson.leaves_backlog(served(1.3, places))
-            assert not poisson.leaves_backlog(served(0.8, places, queries=64))
+            assert poisson.keeps_up(served(0.8, places))
+            assert poisson.keeps_up(served(1.3, places)) is False
+            assert poisson.keeps_up(served(0.8, places, queries=64)) is not False
+
+
+def answered(rate_per_s, seconds, service_s, places=10_000, seed=1):
+    """Return queries at this rate of a server of so many places, whose answers take what `service_s` draws."""
+    draw = np.random.default_rng(seed)
+    arrivals = np.cumsum(draw.exponential(1 / rate_per_s, round(rate_per_s * seconds)))
+    service = service_s(draw, arrivals)
+    free, ends = np.zeros(places), []
+    for arrival, length in zip(arrivals, service, strict=True):
+        place = int(free.argmin())
+        free[place] = max(free[place], arrival) + length
+        ends.append(free[place])
+    return timed(np.rint(arrivals * 1e3).astype(int), np.rint((np.array(ends) - arrivals) * 1e3).astype(int))
+
+
+def any_length(draw, arrivals):
+    """Return answers of 0.1 to 10.3 s, each as likely."""
+    return draw.uniform(0.1, 10.3, arrivals.size)
+
+
+def filling(_, arrivals):
+    """Return answers of 1.3 s alone, which take 2.6 s once a batch is full, in 2 s."""
+    return 1.3 * (1 + np.minimum(arrivals / 2, 1))
+
+
+def test_answers_of_any_length_are_no_backlog():
+    """A minute at 2/s of a server that has room for all; of 14 places, which serve 2.7/s, still none, of 8 there is one."""
+    for seed in range(5):
+        with table_row(seed):
+            assert poisson.keeps_up(answered(2.0, 60.0, any_length, seed=seed))
+            assert poisson.keeps_up(answered(2.0, 120.0, any_length, places=16, seed=seed)) is not False
+            assert poisson.keeps_up(answered(3.0, 120.0, any_length, places=8, seed=seed)) is False
+
+
+def test_a_batch_that_fills_is_no_backlog():
+    """The first queries are answered alone, sooner than all others: 20/s for 10 s are kept up with."""
+    assert all(poisson.keeps_up(answered(20.0, 10.0, filling, seed=seed)) for seed in range(5))
+
+
+def test_a_schedule_as_short_as_a_few_answers_shows_nothing():
+    """64 queries at 20/s arrive before the first few are answered; ten times what a server can is seen all the same."""
+    assert poisson.keeps_up(answered(20.0, 3.2, filling)) is None
+    assert poisson.keeps_up(answered(2.0, 8.0, any_length)) is None
+    assert poisson.keeps_up(served(10.0, 2, queries=64)) is False
+
+
+def test_the_time_after_the_last_arrival_is_stated():
+    """Two a second for 2 s, 5 s a query: rates include 5 s in which nothing arrives."""
+    load = load_of_timed(timed([0, 500, 1000, 1500, 2000], [5000] * 5), 1, 1, 2.0)
+    assert (load.tail_ms, load.ramp_up_ms) == (5000.0, None)
 
 
 def test_the_load_has_no_utilisation_and_counts_who_was_left_out():
