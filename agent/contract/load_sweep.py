@@ -10,6 +10,7 @@ from edgemeter.agent.base.figures import count, plain_digits
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.figures import reader
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.slo import METRICS, slo_text
 
 # The share of requests that must meet the limits: a p90 below each of them.
@@ -61,9 +62,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
 
 
-def fails_too_often(failed: int, answered: int) -> bool:
+def fails_too_often(generation: Generation, answered: int) -> bool:
     """Return whether more than the share of queries that may fail did."""
-    return failed > MOST_FAILED_RATIO * (failed + answered)
+    return generation.unanswered > MOST_FAILED_RATIO * (generation.failed_queries + answered)
 
 
 def error_ratio(run: RunRecord) -> float:
@@ -76,7 +77,7 @@ def error_ratio(run: RunRecord) -> float:
 def limit_of(run: RunRecord) -> str | None:
     """Return what keeps a run from holding its load, in words; None where it holds: the rate is sustained, and all limits are met."""
     generation, load = run.generation, run.load
-    if generation is not None and fails_too_often(generation.failed_queries, run.latency.count):
+    if generation is not None and fails_too_often(generation, run.latency.count):
         return f"{error_ratio(run):.1%} of requests without an answer"
     goodput = generation.goodput if generation else None
     if generation is not None and goodput is not None and goodput.good_ratio < GOOD_RATIO and any(goodput.missed.values()):

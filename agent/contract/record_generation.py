@@ -11,6 +11,8 @@ from edgemeter.agent.contract.record_figures import Latency, Scope
 TokenCounts = Literal["exact", "usage", "estimated"]
 # Where the prompts come from that are of no file.
 SYNTHETIC = "synthetic"
+# The kind of a failed query whose answer has no token.
+EMPTY_ANSWER = "no token"
 # A begin-of-text token may stay in a cache.
 MOST_CACHED = 1
 
@@ -194,6 +196,11 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     def has_other_lengths(self) -> bool:
         """Whether the prompts were made to have other lengths: those of a file, of turns, or of a trace."""
         return self.prompts != SYNTHETIC or self.prefix_cache is not None or self.trace is not None
+
+    @property
+    def unanswered(self) -> int:
+        """The failed queries, but for empty answers to the questions of a file, which are scored as such."""
+        return self.failed_queries - (self.failures.get(EMPTY_ANSWER, 0) if self.prompts != SYNTHETIC else 0)
 
     @property
     def lengths(self) -> str:

@@ -20,7 +20,7 @@ from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory, WarmUp
-from edgemeter.agent.contract.record_generation import Generation, LanguageModel
+from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generation_queries, job, process_usage
 from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
@@ -40,7 +40,7 @@ from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.engine.scenarios.turn_statistics import figures_by_turn
 from edgemeter.agent.engine.warm_up import looks_settled
-from edgemeter.agent.generators import EMPTY_ANSWER, Generated, Generator, Limits, LoadedGenerator
+from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 

@@ -35,8 +35,6 @@ Ended = Literal["length", "end_of_text", "stop"]
 # Called with n when n more tokens are in the generator's hands; takes about 1 us, never raises.
 Stamp = Callable[[int], None]
 
-# The kind of a failure where a model ended its text at once.
-EMPTY_ANSWER = "no token"
 # Tokens that one step gives at most, where some are guessed: they come in one piece.
 LONGEST_STEP = 8
 # Around what a reasoning model thinks before it answers.

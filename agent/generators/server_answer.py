@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import one_line
+from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
 from edgemeter.agent.generators import (
-    EMPTY_ANSWER,
     LONGEST_STEP,
     THOUGHT_END,
     AnswerError,

@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
 from edgemeter.agent.generators import (
-    EMPTY_ANSWER,
     AnswerError,
     Generator,
     LikelihoodGenerator,

@@ -230,14 +230,14 @@ def _early_ends(_: RunFacts, generation: Generation) -> str | None:
     "read the server's log; a lower rate, or fewer users",
 )
 def _failed_answers(facts: RunFacts, generation: Generation) -> str | None:
-    if not fails_too_often(generation.failed_queries, facts.measured.latency.count):
+    if not fails_too_often(generation, facts.measured.latency.count):
         return None
     return f"{_failures(facts, generation)}: read the server's log; ask for less at once"
 
 
 @_RULES.note("every query is answered with a token or more", "failed queries are in no statistic", "read the server's log")
 def _some_failed(facts: RunFacts, generation: Generation) -> str | None:
-    if not generation.failed_queries or fails_too_often(generation.failed_queries, facts.measured.latency.count):
+    if not generation.failed_queries or fails_too_often(generation, facts.measured.latency.count):
         return None
     return f"{_failures(facts, generation)}; they are in no statistic"
 

@@ -100,6 +100,21 @@ def test_a_server_is_scored_by_questions_only(tmp_path):
     server.close()
 
 
+def test_an_empty_answer_is_a_wrong_one_and_ends_nothing(tmp_path):
+    """The model has nothing to say to the second question; the first counts."""
+    something, nothing = ([{"choices": [{"text": text, "finish_reason": "stop"}]}] for text in (" blue", ""))
+    server = LanguageServer(
+        {
+            "/v1/models": lambda _: Reply({"data": [{"id": "m"}]}),
+            "/v1/completions": lambda content: events(*(nothing if "second" in content["prompt"] else something)),
+        }
+    )
+    questions = tuple(Question(id=name, prompt=f"the {name} question", answers=("blue",)) for name in ("first", "second"))
+    answers = quality_of("server", server_file(tmp_path, server), Material(None, (), questions, 512)).answers
+    assert answers.exact_match == 0.5
+    server.close()
+
+
 def test_wrong_material_is_one_line(tmp_path):
     """Nothing to score with, and a text that is none."""
     with pytest.raises(ConfigError, match="nothing to score with"):

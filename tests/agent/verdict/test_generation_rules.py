@@ -78,6 +78,12 @@ def test_a_rule_is_violated_by_one_run_and_just_not_by_another():
         ("cached-prompt", {"cached_tokens": 22, "template_tokens": 20}, {"cached_tokens": 21, "template_tokens": 20}),
         ("failed-answers", {"failed_queries": 3, "failures": {"http 429": 3}}, {"failed_queries": 2}),
         ("failed-answers", {"failed_queries": 3, "failures": {"no token": 3}}, {"failed_queries": 0}),
+        # To a question an empty answer is one, and is scored.
+        (
+            "failed-answers",
+            {"failed_queries": 6, "failures": {"no token": 3, "timeout": 3}, "prompts": "file"},
+            {"failed_queries": 5, "failures": {"no token": 3, "timeout": 2}, "prompts": "file"},
+        ),
         ("unstreamed", {"streaming_reason": "it came in one piece", "ttft": None}, {}),
         ("early-ends", {"ended_early": 1, "ends_at": "end_of_text", "output_lengths": LENGTHS}, {"ended_early": 0}),
         ("cache-unknown", {"cached_tokens": None}, {"cached_tokens": 0}),
