@@ -156,16 +156,18 @@ def _most_mb_per_s(facts: RunFacts) -> tuple[float, str] | None:
 def _own_timings_differ(_: RunFacts, generation: Generation) -> str | None:
     ours_per_s, own_per_s = generation.prefill_tokens_per_s, generation.own_prefill_tokens_per_s
     allowed_ms = OWN_PREFILL_MS + (generation.network_round_trip_ms or 0.0)
-    prefill = _differs("prefill", ours_per_s, own_per_s, allowed_ms, generation.mean_prompt_tokens or 0)
-    decode = _differs("decode", generation.decode_tokens_per_s, generation.own_decode_tokens_per_s, OWN_DECODE_MS, 1)
+    # The mean of TTFT is what a prompt takes by our rate, whatever of it came from a cache.
+    prefill = _differs("prefill", ours_per_s, own_per_s, allowed_ms, generation.ttft.mean_ms if generation.ttft else 0.0)
+    ours_per_s, own_per_s = generation.decode_tokens_per_s, generation.own_decode_tokens_per_s
+    decode = _differs("decode", ours_per_s, own_per_s, OWN_DECODE_MS, 1000 / ours_per_s if ours_per_s else 0.0)
     return "; ".join(filter(None, (prefill, decode))) or None
 
 
-def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: float) -> str | None:
-    """Return how our rate and the engine's own contradict each other; `allowed_ms` is what `tokens` of them may take longer with us."""
+def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, ours_ms: float) -> str | None:
+    """Return how our rate and the engine's own contradict each other; of the `ours_ms` by ours `allowed_ms` may be missing in its own."""
     if not ours_per_s or not own_per_s:
         return None
-    apart_ms = abs(1000 / ours_per_s - 1000 / own_per_s) * tokens
+    apart_ms = abs(1 - ours_per_s / own_per_s) * ours_ms
     ratio = abs(own_per_s / ours_per_s - 1)
     if ratio <= OWN_RATIO or apart_ms <= allowed_ms:
         return None

@@ -146,6 +146,16 @@ def test_what_our_loop_costs_a_tiny_model_is_no_contradiction():
     assert "own-timings-differ" not in violated(generating(**over_network, network_round_trip_ms=15.0))
 
 
+def test_of_a_prompt_partly_from_a_cache_only_the_processed_tokens_take_time():
+    """Of 256 tokens 33 are processed, in 3.3 ms by our stamps and in 3.0 ms by the engine's: 0.3 ms, as our own work takes."""
+    cached = {
+        "prompt_tokens": 256, "cached_tokens": 223, "prefix_cache": "on", "ttft": summarise_latency(np.full(30, 3_300_000)),
+        "prefill_tokens_per_s": 33 / 3.3e-3,
+    }  # fmt: skip
+    assert "own-timings-differ" not in violated(generating(**cached, own_prefill_tokens_per_s=33 / 3.0e-3))
+    assert "own-timings-differ" in violated(generating(**cached, own_prefill_tokens_per_s=33 / 2.2e-3))
+
+
 def test_parts_that_miss_the_request_make_a_run_suspect():
     """Prefill and decode are 20 J: a request of 22 J has 2 J more than their uncertainties allow, one of 20.5 J has not."""
     tokens = make_generation_energy(
