@@ -169,6 +169,30 @@ def test_parts_that_miss_the_request_make_a_run_suspect():
             assert any(reason.startswith("parts-miss-request") for reason in judged.reasons) == is_violated
 
 
+def test_a_picture_and_tokens_of_the_first_moment_are_no_energy_that_is_missing():
+    """Encoding 16 J, prefill 8 J and decode 20 J make a request of 44 J; 4 of 11 tokens with the first moment share no decode."""
+    energies = make_generation_energy(
+        prefill_token=TokenEnergy(gross_mj=8000 / 512, gross_u_mj=0.1),
+        decode_token=TokenEnergy(gross_mj=20_000 / 7, gross_u_mj=10.0),
+        picture=TokenEnergy(gross_mj=16_000.0, gross_u_mj=100.0),
+    )
+    run = generating(energy=energies)
+    token = np.concatenate([np.full(4, TTFT_NS), TTFT_NS + STEP_NS * np.arange(1, 8)])
+    pieces = [entry for entry in run.samples if entry.name not in ("token", "latency")]
+    pieces += [samples.pack("token", "ns", np.tile(token, QUERIES)), samples.pack("latency", "ns", np.full(QUERIES, token[-1]))]
+    encode_ns = np.full(QUERIES, TTFT_NS // 2)
+    for pictures, gross_mj, is_violated in [
+        (encode_ns, 44_000.0, False), (encode_ns, 28_000.0, True),
+        (encode_ns * (np.arange(QUERIES) % 2), 36_000.0, False),
+    ]:  # fmt: skip
+        with table_row(gross_mj):
+            series_of_run = (*pieces, samples.pack("image_encode", "ns", pictures))
+            spent = make_energy(sensor="ina219", gross_mj=gross_mj, gross_u_mj=100.0)
+            measured_run = msgspec.structs.replace(run, samples=series_of_run)
+            judged = verdict.judge(measured_run, conditions(), environment(), energies=(spent,))
+            assert any(reason.startswith("parts-miss-request") for reason in judged.reasons) == is_violated
+
+
 def decoding(tokens_per_s: float, weights_mb: float, kv_token_bytes: float | None = None) -> MeasuredRun:
     """Return a run that decodes a model of this size at this rate, 1,024 tokens deep; its bandwidths are worked out as those of a run."""
     model = LanguageModel(weights_mb=weights_mb, kv_token_bytes=kv_token_bytes)
