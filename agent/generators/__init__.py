@@ -181,8 +181,10 @@ class Generated:
     `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
     not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
     the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
-    `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer; None where it is off or not stated.
-    `image_tokens` of the prompt are a picture's, which took `image_encode_ns` (monotonic) from the query's start until it was encoded.
+    `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer, which took `steps` of the model after its
+    first token; None where it is off or not stated.
+    `image_tokens` of the prompt are a picture's, which took `image_encode_ns` (monotonic) from the query's start until it was encoded: 0 of
+    a prompt without one, None where they are not stated.
     """
 
     tokens: tuple[int, ...]
@@ -196,6 +198,7 @@ class Generated:
     unstreamed: str | None = None
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
+    steps: int | None = None
     image_tokens: int | None = None
     image_encode_ns: int | None = None
 

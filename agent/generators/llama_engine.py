@@ -352,7 +352,8 @@ class LlamaCpp:
             ended = speculation.generate(answer, limits, stamp)
             generated = self._generated(answer, ended, len(array), cached_tokens=0)
             # The engine's own timings are of steps, and of one of the two models.
-            return replace(generated, own=None, drafted_tokens=speculation.drafted, accepted_tokens=speculation.accepted)
+            counts = {"drafted_tokens": speculation.drafted, "accepted_tokens": speculation.accepted, "steps": speculation.steps}
+            return replace(generated, own=None, **counts)
 
         return query
 
@@ -471,6 +472,8 @@ class LlamaCpp:
             prompt_tokens=prompt_tokens,
             cached_tokens=cached_tokens,
             output_tokens=len(answer),
+            image_tokens=0,
+            image_encode_ns=0,
             own=engine_timings if prompt_tokens - cached_tokens != 1 else None,
         )
 

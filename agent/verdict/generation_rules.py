@@ -309,8 +309,8 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
     if len(known_mj) < len(u_mj) or abs(parts_mj - spent.gross_mj) <= math.hypot(*known_mj):
         return None
     return (
-        f"{'picture, ' if energy.picture else ''}prefill and decode are {parts_mj:,.4g} mJ together, a request is {spent.gross_mj:,.4g} mJ: the sensor ({spent.sensor}) does not "
-        "follow the load as its delay says: use a faster one"
+        f"{'picture, ' if energy.picture else ''}prefill and decode are {parts_mj:,.4g} mJ together, a request is "
+        f"{spent.gross_mj:,.4g} mJ: the sensor ({spent.sensor}) does not follow the load as its delay says: use a faster one"
     )
 
 

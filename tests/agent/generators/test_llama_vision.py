@@ -139,3 +139,22 @@ def test_a_run_has_its_pictures_stages_apart(folder, tmp_path):
     prefill_s = (raw["first_token"] - raw["image_encode"]).sum() / 1e9
     assert generation.prefill_tokens_per_s == pytest.approx(12 * generation.prompt_tokens / prefill_s)
     assert (run.accuracy.metric, run.accuracy.images) == ("exact_match", 12)
+
+
+def test_prompts_without_a_picture_have_none_of_its_time(folder, tmp_path):
+    """Of nine prompts six have a picture, the first has none: the encoder's time is of six, and no part of the prefill's."""
+    entries = []
+    for seed in range(9):
+        (tmp_path / f"p{seed}.png").write_bytes(picture(seed).content)
+        entries.append({"prompt": "What colour is it?"} | ({} if seed % 3 == 0 else {"image": f"p{seed}.png"}))
+    prompts = write_prompts(tmp_path, *entries)
+    run = measure_prompts(folder / "model.gguf", options={"mmproj": str(folder / "mmproj.gguf")}, prompts=prompts, queries=9)
+    generation, raw = run.generation, {entry.name: samples.unpack(entry) for entry in run.samples}
+    assert (generation.image_tokens, generation.image_encode.count, generation.image_reason) == (16, 6, None)
+    assert np.count_nonzero(raw["image_encode"]) == 6
+    prefill_s = (raw["first_token"] - raw["image_encode"]).sum() / 1e9
+    assert generation.prefill_tokens_per_s == pytest.approx(9 * generation.mean_prompt_tokens / prefill_s)
+    texts = write_prompts(tmp_path, {"prompt": "What colour is it?"})
+    bare = measure_prompts(folder / "model.gguf", options={"mmproj": str(folder / "mmproj.gguf")}, prompts=texts, queries=3)
+    assert (bare.generation.image_tokens, bare.generation.image_encode, bare.generation.image_reason) == (None, None, None)
+    assert "image_encode" not in {entry.name for entry in bare.samples}
