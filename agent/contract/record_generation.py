@@ -27,7 +27,8 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
     architecture: str | None = None  # Architecture, e.g. llama.
     parameters: Count | None = None  # Number of weights.
     read_parameters: Count | None = None
-    """Number of weights that one token passes: of a mixture of experts those of the experts used; without the table of the inputs."""
+    """Number of weights that every token passes: of a mixture of experts those of the experts used; without the tables of inputs and of
+    outputs, of which a prompt passes the latter once."""
     trained_context_tokens: Count | None = None  # Context that the model was made for, in tokens.
     weights_mb: float | None = None  # Weights that decoding one token reads, in MB.
     kv_token_bytes: float | None = None  # What a step reads of the cache for each token before it, computed, in bytes.
