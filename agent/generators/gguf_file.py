@@ -103,7 +103,7 @@ class GgufModel:
         return sum(tensor.size_bytes * self._read_ratio(tensor) for tensor in self.tensors) / 1e6
 
     def read_parameters(self) -> int:
-        """Return the number of weights that every token passes: of a mixture the experts used, neither the inputs' nor the outputs' table."""
+        """Return the number of weights that every token passes: of a mixture the experts used, no table of inputs or outputs."""
         layers = [tensor for tensor in self.tensors if tensor.name not in ("token_embd.weight", "output.weight")]
         return round(sum(tensor.weights * self._read_ratio(tensor) for tensor in layers))
 
