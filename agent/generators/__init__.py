@@ -122,12 +122,13 @@ class LoadedGenerator:
     `name` and `architecture` are the file's own. `precision` is the type of most weight bytes in lower case (f16, q4_0). `context_tokens`
     is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the ids that stand
     for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
-    `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters`
-    are the weights that every token of a prompt passes, `weights_mb` is the size of those of a decoding step; `kv_token_bytes` is what a
-    step reads of the cache for each token before it, `kv_cache_mb` the size of the cache for `context_tokens`, both computed.
-    `speculative` says how several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the connection of its queries.
-    `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a server may take from its
-    cache. `facts` are what else a record should hold of how it runs (batch sizes, layers on an accelerator, the engine's own system info).
+    `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` are the
+    weights that every token of a prompt passes, `weights_mb` is the size of those of a decoding step; `kv_token_bytes` is what a step reads
+    of the cache for each token before it, `kv_cache_mb` the size of the cache for `context_tokens`, both computed. `speculative` says how
+    several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
+    connection of its queries. `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a
+    server may take from its cache. `facts` are what else a record should hold of how it runs (batch sizes, layers on an accelerator, the
+    engine's own system info).
     `import_ns` and `load_ns` are monotonic durations.
     """
 
