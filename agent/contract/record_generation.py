@@ -140,7 +140,9 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     speculative: str | None = None  # How several tokens a step are guessed; null: they are not.
     drafted_tokens: Count | None = None  # Tokens that speculation guessed, in all queries; null where it is off or the engine states none.
     accepted_tokens: Count | None = None  # Tokens of these that the model accepted.
-    step_tokens: float | None = None  # Tokens after the first by the model's steps for them, under speculation; null where unknown.
+    step_tokens: float | None = None
+    """Tokens after the first by the model's steps for them, under speculation; null where unknown, as of a server's text that ended by
+    itself, since its end may have been a guess."""
     ttft: Latency | None = None
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
     image_tokens: Count | None = None  # Most tokens of a prompt that are a picture's; null where there is none, or the server states none.

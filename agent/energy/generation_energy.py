@@ -2,7 +2,7 @@
 
 A window from a query's start to its first token is prefill, from there to its last token decode. A part is given where its windows are
 ten times as long as the sensor's values are apart, and three times as long as the sensor is late. Where they are not, measure prefill by
-itself, with one token of output: that whole run is prefill; and decoding at a depth: that whole run is decoding.
+itself, with one token of output: without pictures that whole run is prefill; and decoding at a depth: that whole run is decoding.
 """
 
 import math
@@ -233,7 +233,7 @@ def _per_token(tokens: float, gross_mj: float, gross_u_mj: float | None, net_mj:
 
 _DELAY_ADVICE = "let the machine idle after the run (idle_seconds)"
 _ADVICE = {
-    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1",
+    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1 (prompts without pictures)",
     "decode": "ask for more output tokens",
     "picture": "use larger pictures, or a faster sensor",
 }

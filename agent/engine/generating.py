@@ -315,8 +315,8 @@ def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:
     if len(drafted) < len(answers) or len(accepted) < len(answers):
         return {}
     tokens = sum(answer.output_tokens - 1 for answer in answers)
-    steps = [steps for answer in answers if (steps := _steps(answer)) is not None]
-    step_tokens = tokens / sum(steps) if len(steps) == len(answers) and sum(steps) else None
+    steps = [count for count in map(_steps, answers) if count is not None]
+    step_tokens = tokens / sum(steps) if len(steps) == len(answers) and sum(steps) > 0 else None
     return {"drafted_tokens": sum(drafted), "accepted_tokens": sum(accepted), "step_tokens": step_tokens}
 
 

@@ -354,8 +354,8 @@ class LlamaCpp:
             ended = speculation.generate(answer, limits, stamp)
             generated = self._generated(answer, ended, len(array), cached_tokens=0)
             # The engine's own timings are of steps, and of one of the two models.
-            counts = {"drafted_tokens": speculation.drafted, "accepted_tokens": speculation.accepted, "steps": speculation.steps}
-            return replace(generated, own=None, **counts)
+            drafted, accepted, steps = speculation.drafted, speculation.accepted, speculation.steps
+            return replace(generated, own=None, drafted_tokens=drafted, accepted_tokens=accepted, steps=steps)
 
         return query
 
