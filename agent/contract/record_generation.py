@@ -31,7 +31,8 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
     architecture: str | None = None  # Architecture, e.g. llama.
     parameters: Count | None = None  # Number of weights.
     read_parameters: Count | None = None
-    """Number of weights that one token passes: of a mixture of experts those of the experts used; without the table of the inputs."""
+    """Number of weights that every token passes: of a mixture of experts those of the experts used; without the tables of inputs and of
+    outputs, of which a prompt passes the latter once."""
     trained_context_tokens: Count | None = None  # Context that the model was made for, in tokens.
     weights_mb: float | None = None  # Weights that decoding one token reads, in MB.
     kv_token_bytes: float | None = None  # What a step reads of the cache for each token before it, computed, in bytes.
@@ -143,7 +144,9 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     speculative: str | None = None  # How several tokens a step are guessed; null: they are not.
     drafted_tokens: Count | None = None  # Tokens that speculation guessed, in all queries; null where it is off or the engine states none.
     accepted_tokens: Count | None = None  # Tokens of these that the model accepted.
-    step_tokens: float | None = None  # Tokens after the first by the model's steps for them, under speculation; null where unknown.
+    step_tokens: float | None = None
+    """Tokens after the first by the model's steps for them, under speculation; null where unknown, as of a server's text that ended by
+    itself, since its end may have been a guess."""
     ttft: Latency | None = None
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
     image_tokens: Count | None = None  # Most tokens of a prompt that are a picture's; null where there is none, or the server states none.

@@ -2,7 +2,7 @@
 
 A window from a query's start to its first token is prefill, from there to its last token decode. A part is given where its windows are
 ten times as long as the sensor's values are apart, and three times as long as the sensor is late. Where they are not, measure prefill by
-itself, with one token of output: that whole run is prefill; and decoding at a depth: that whole run is decoding.
+itself, with one token of output: without pictures that whole run is prefill; and decoding at a depth: that whole run is decoding.
 """
 
 import math
@@ -53,8 +53,12 @@ class GenerationWindows:
 
     @property
     def encoded_ns(self) -> Times:
-        """When the picture of each query was encoded; without pictures its start."""
+        """When the picture of each query was encoded; without a picture its start."""
         return self.starts_ns if self.image_encode_ns is None else self.starts_ns + self.image_encode_ns
+
+    def prefill(self) -> Stretches:
+        """Return the prefill of each query, the picture's encoder left out."""
+        return Stretches(self.encoded_ns, self.first_ns)
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
@@ -140,18 +144,22 @@ class _Split:
             return None, "queries at a depth have no prompt"
         if windows.is_cached:
             return None, "prompts came partly from a cache"
-        if windows.output_tokens.max() > 1:
-            before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
-            return self._part("prefill", Stretches(windows.encoded_ns, windows.first_ns), before, tokens)
-        return self._all(tokens), None
+        if windows.output_tokens.max() == 1 and windows.image_encode_ns is None:
+            return self._all(tokens), None
+        pauses = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
+        # Behind a picture it is the encoder that ran before.
+        begins_ns = np.where(windows.encoded_ns > windows.starts_ns, windows.starts_ns, pauses.begins_ns)
+        return self._part("prefill", windows.prefill(), Stretches(begins_ns, windows.encoded_ns), tokens)
 
     def picture(self) -> tuple[TokenEnergy | None, str | None]:
         """Return the energy of encoding a picture; None and no reason where there is none."""
         windows = self.windows
         if windows.image_encode_ns is None:
             return None, None
+        has_picture = windows.image_encode_ns > 0
         before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
-        return self._part("picture", Stretches(windows.starts_ns, windows.encoded_ns), before, 1.0)
+        pictures = Stretches(windows.starts_ns[has_picture], windows.encoded_ns[has_picture])
+        return self._part("picture", pictures, Stretches(before.begins_ns[has_picture], before.ends_ns[has_picture]), 1.0)
 
     def _all(self, tokens: float) -> TokenEnergy:
         """Return the energy of a query by its tokens."""
@@ -167,9 +175,10 @@ class _Split:
         decodes = tokens > 0
         if not decodes.any():
             return None, windows.unstreamed_reason or "queries of one token decode nothing"
-        prefill = Stretches(windows.starts_ns[decodes], windows.first_ns[decodes])
+        prefill = windows.prefill()
+        before = Stretches(prefill.begins_ns[decodes], prefill.ends_ns[decodes])
         decode = Stretches(windows.first_ns[decodes], windows.last_ns[decodes])
-        return self._part("decode", decode, prefill, float(tokens[decodes].mean()))
+        return self._part("decode", decode, before, float(tokens[decodes].mean()))
 
     def _part(self, name: str, part: Stretches, before: Stretches, tokens: float) -> tuple[TokenEnergy | None, str | None]:
         if self.windows.unstreamed_reason:
@@ -224,7 +233,7 @@ def _per_token(tokens: float, gross_mj: float, gross_u_mj: float | None, net_mj:
 
 _DELAY_ADVICE = "let the machine idle after the run (idle_seconds)"
 _ADVICE = {
-    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1",
+    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1 (prompts without pictures)",
     "decode": "ask for more output tokens",
     "picture": "use larger pictures, or a faster sensor",
 }

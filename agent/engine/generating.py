@@ -253,7 +253,7 @@ def _generation(
             failed_queries=kinds.total(),
             failures=dict(kinds),
             speculative=loaded.speculative,
-            **_pictures(prompts, answers),
+            **_pictures(prompts, answers, moments),
             ttft_reason=None if depth is None else AT_DEPTH,
             **_drafts(answers),
             own_prefill_tokens_per_s=own_prefill,
@@ -272,11 +272,11 @@ def _generation(
     return msgspec.structs.replace(described, goodput=goodput_of(described, moments, timed, prompts.case.slo, rate))
 
 
-def _pictures(prompts: CasePrompts, answers: Sequence[Generated]) -> dict[str, Any]:
+def _pictures(prompts: CasePrompts, answers: Sequence[Generated], moments: generation_statistics.TokenMoments) -> dict[str, Any]:
     """Return the tokens of pictures; without any nothing."""
     if not prompts.has_pictures:
         return {}
-    reason = None if answers[0].image_encode_ns is not None else "a server states neither a picture's tokens nor its encoder's time"
+    reason = None if moments.image_encode_ns is not None else "a server states neither a picture's tokens nor its encoder's time"
     return {"image_tokens": _extreme(max, [answer.image_tokens for answer in answers]), "image_reason": reason}
 
 
@@ -289,8 +289,16 @@ def _drafts(answers: Sequence[Generated]) -> dict[str, Any]:
         return {}
     drafted, accepted = sum(answer.drafted_tokens or 0 for answer in answers), sum(answer.accepted_tokens or 0 for answer in answers)
     tokens = sum(answer.output_tokens - 1 for answer in answers)
-    steps = tokens - accepted
-    return {"drafted_tokens": drafted, "accepted_tokens": accepted, "step_tokens": tokens / steps if steps > 0 else None}
+    steps = [count for count in map(_steps, answers) if count is not None]
+    step_tokens = tokens / sum(steps) if len(steps) == len(answers) and sum(steps) > 0 else None
+    return {"drafted_tokens": drafted, "accepted_tokens": accepted, "step_tokens": step_tokens}
+
+
+def _steps(answer: Generated) -> int | None:
+    """Return the model's steps for an answer; of a text that ended by itself only the engine knows whether its end was a guess."""
+    if answer.steps is None and answer.ended == "length":
+        return answer.output_tokens - 1 - (answer.accepted_tokens or 0)
+    return answer.steps
 
 
 def _extreme(pick: Callable[[list[int]], int], counts: Sequence[int | None]) -> int | None:

@@ -319,12 +319,13 @@ def without_unstreamed(generation: TimedGeneration) -> TimedGeneration:
 
 
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
-    """Return the moments of all tokens as arrays."""
+    """Return the moments of all tokens as arrays; no picture's where no prompt has one."""
+    encode_ns = _stated([query.answer.image_encode_ns for query in queries])
     return TokenMoments(
         first_ns=np.array([query.token_ns[0] for query in queries], dtype=np.int64),
         latency_ns=np.array([query.token_ns[-1] for query in queries], dtype=np.int64),
         output_tokens=np.array([len(query.token_ns) for query in queries], dtype=np.int64),
-        image_encode_ns=_stated([query.answer.image_encode_ns for query in queries]),
+        image_encode_ns=encode_ns if encode_ns is not None and encode_ns.any() else None,
         token_ns=np.array([moment for query in queries for moment in query.token_ns], dtype=np.int64),
     )
 

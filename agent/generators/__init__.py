@@ -127,12 +127,13 @@ class LoadedGenerator:
     `name` and `architecture` are the file's own. `precision` is the type of most weight bytes in lower case (f16, q4_0). `context_tokens`
     is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the ids that stand
     for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
-    `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` and
-    `weights_mb` are the weights that one token passes, and their bytes; `kv_token_bytes` is what a step reads of the cache for each token
-    before it, `kv_cache_mb` the size of the cache for `context_tokens`, both computed. `speculative` says how several tokens a step are
-    guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the connection of its queries.
-    `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a server may take from its
-    cache. `facts` are what else a record should hold of how it runs (batch sizes, layers on an accelerator, the engine's own system info).
+    `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` are the
+    weights that every token of a prompt passes, `weights_mb` is the size of those of a decoding step; `kv_token_bytes` is what a step reads
+    of the cache for each token before it, `kv_cache_mb` the size of the cache for `context_tokens`, both computed. `speculative` says how
+    several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
+    connection of its queries. `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a
+    server may take from its cache. `facts` are what else a record should hold of how it runs (batch sizes, layers on an accelerator, the
+    engine's own system info).
     `import_ns` and `load_ns` are monotonic durations.
     """
 
@@ -186,8 +187,10 @@ class Generated:
     `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
     not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
     the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
-    `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer; None where it is off or not stated.
-    `image_tokens` of the prompt are a picture's, which took `image_encode_ns` (monotonic) from the query's start until it was encoded.
+    `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer, which took `steps` of the model after its
+    first token; None where it is off or not stated.
+    `image_tokens` of the prompt are a picture's, which took `image_encode_ns` (monotonic) from the query's start until it was encoded: 0 of
+    a prompt without one, None where they are not stated.
     """
 
     tokens: tuple[int, ...]
@@ -201,6 +204,7 @@ class Generated:
     unstreamed: str | None = None
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
+    steps: int | None = None
     image_tokens: int | None = None
     image_encode_ns: int | None = None
 

@@ -103,8 +103,9 @@ class GgufModel:
         return sum(tensor.size_bytes * self._read_ratio(tensor) for tensor in self.tensors) / 1e6
 
     def read_parameters(self) -> int:
-        """Return the number of weights that one token passes: of a mixture the experts used, no table of inputs only."""
-        return round(sum(tensor.weights * self._read_ratio(tensor) for tensor in self.tensors))
+        """Return the number of weights that every token passes: of a mixture the experts used, no table of inputs or outputs."""
+        layers = [tensor for tensor in self.tensors if tensor.name not in ("token_embd.weight", "output.weight")]
+        return round(sum(tensor.weights * self._read_ratio(tensor) for tensor in layers))
 
     def _read_ratio(self, tensor: GgufTensor) -> float:
         if tensor.name == "token_embd.weight" and any(other.name == "output.weight" for other in self.tensors):

@@ -38,7 +38,7 @@ class LlamaBatch(Structure):
     """Tokens to process: with null pointers they belong to sequence 0 at the next positions, and only the last gives logits."""
 
     _fields_ = (
-        ("n_tokens", c_int32), ("token", POINTER(c_int32)), ("embd", c_void_p), ("pos", c_void_p), ("n_seq_id", c_void_p),
+        ("n_tokens", c_int32), ("token", POINTER(c_int32)), ("embd", c_void_p), ("pos", POINTER(c_int32)), ("n_seq_id", c_void_p),
         ("seq_id", c_void_p), ("logits", POINTER(c_int8)),
     )  # fmt: skip
 
@@ -170,10 +170,10 @@ def context_params(library: Any, *, tokens: int, batch: int, ubatch: int, kv_typ
     return params
 
 
-def batch_of(tokens: "ctypes.Array[c_int32]", start: int, count: int) -> LlamaBatch:
-    """Return `count` of the tokens from `start` on as a batch; the array has to outlive it."""
-    pointer = ctypes.cast(ctypes.byref(tokens, start * 4), POINTER(c_int32))
-    return LlamaBatch(count, pointer, None, None, None, None, None)
+def batch_of(tokens: "ctypes.Array[c_int32]", start: int, count: int, positions: "ctypes.Array[c_int32] | None" = None) -> LlamaBatch:
+    """Return `count` of the tokens from `start` on as a batch, at the next positions or at these; the arrays have to outlive it."""
+    pointers = [None if array is None else ctypes.cast(ctypes.byref(array, start * 4), POINTER(c_int32)) for array in (tokens, positions)]
+    return LlamaBatch(count, pointers[0], None, pointers[1], None, None, None)
 
 
 def _unknown(subject: str) -> UnavailableError:

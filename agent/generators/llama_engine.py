@@ -240,7 +240,7 @@ class LlamaCpp:
         if any(message.picture for message in prompt):
             text, picture, special = self._around_picture(prompt)
             # Only how many there are is known of the picture's.
-            return [-1] * self._with_pictures().count(text, picture, add_special=special)[0]
+            return [-1] * self._with_pictures().count(text, picture, add_special=special)
         rendered, bos = self._chat(prompt), self._word("llama_vocab_bos")
         return self._tokens(rendered.encode(), special=not (bos and rendered.startswith(bos)), parse=True)
 
@@ -276,7 +276,7 @@ class LlamaCpp:
         def query(stamp: Stamp) -> Generated:
             for part in parts:
                 self._decode(part)
-            ended = self._generate(answer, limits, stamp)
+            ended = self._generate(answer, limits, stamp, len(tokens))
             # The last token was not read.
             self._kept = limits.prefix_cache, [*tokens, *answer[:-1]]
             return self._generated(answer, ended, len(array), cached_tokens)
@@ -307,24 +307,25 @@ class LlamaCpp:
 
         def query(stamp: Stamp) -> Generated:
             begin = time.monotonic_ns()
-            encoded = projector.encode(text, bitmap, add_special=special)
+            chunks = projector.encode(text, bitmap, add_special=special)
             encode_ns = time.monotonic_ns() - begin
             try:
-                total, image_tokens = projector.prefill(encoded, self._context, self._batch, self._process)
+                total, image_tokens, position = projector.prefill(chunks, self._context, self._batch, self._process)
             finally:
-                encoded.close()
+                chunks.close()
                 bitmap.close()
-            ended = self._generate(answer, limits, stamp)
+            ended = self._generate(answer, limits, stamp, position)
             generated = self._generated(answer, ended, total, cached_tokens=0)
             # The engine counts a picture's tokens, but not its encoder's time.
             return replace(generated, own=None, image_tokens=image_tokens, image_encode_ns=encode_ns)
 
         return query
 
-    def _process(self, tokens: Sequence[int]) -> None:
-        array_and_parts = self._parts(tokens)
-        for part in array_and_parts[1]:
-            self._decode(part)
+    def _process(self, tokens: Sequence[int], position: int) -> None:
+        count = len(tokens)
+        array, positions = (ctypes.c_int32 * count)(*tokens), (ctypes.c_int32 * count)(*range(position, position + count))
+        for start in range(0, count, self._batch):
+            self._decode(api.batch_of(array, start, min(self._batch, count - start), positions))
 
     def prepare(self, tokens: Sequence[int]) -> Callable[[], None]:
         """Clear the cache, and return what processes the tokens."""
@@ -335,6 +336,7 @@ class LlamaCpp:
         def process() -> None:
             for part in array_and_parts[1]:
                 self._decode(part)
+            # Waits for the device.
             self._logits_of(-1)
 
         return process
@@ -359,7 +361,8 @@ class LlamaCpp:
             ended = speculation.generate(answer, limits, stamp)
             generated = self._generated(answer, ended, len(array), cached_tokens=0)
             # The engine's own timings are of steps, and of one of the two models.
-            return replace(generated, own=None, drafted_tokens=speculation.drafted, accepted_tokens=speculation.accepted)
+            drafted, accepted, steps = speculation.drafted, speculation.accepted, speculation.steps
+            return replace(generated, own=None, drafted_tokens=drafted, accepted_tokens=accepted, steps=steps)
 
         return query
 
@@ -410,16 +413,11 @@ class LlamaCpp:
         loaded = self._open_model()
         if self._draft is not None:
             raise ConfigError("a draft model does not guess at a depth: leave draft_model or depth_tokens out")
-        self._clear()
         self._depth, self._state = len(tokens), None
         if not tokens:
+            self._clear()
             return
-        check_tokens(tokens, Limits(1), loaded.context_tokens, self._vocabulary)
-        _, parts = self._parts(tokens)
-        for part in parts:
-            self._decode(part)
-        # Waits for the device.
-        self._logits_of(-1)
+        self.prepare(check_tokens(tokens, Limits(1), loaded.context_tokens, self._vocabulary))()
         if any(map(self._has, ("llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_n_swa"))):
             size = self._api.llama_state_seq_get_size(self._context, 0)
             self._state = ctypes.create_string_buffer(size)
@@ -438,7 +436,7 @@ class LlamaCpp:
 
         def query(stamp: Stamp) -> Generated:
             self._decode(api.batch_of(step, 0, 1))
-            ended = self._generate(answer, limits, stamp)
+            ended = self._generate(answer, limits, stamp, self._depth + 1)
             return self._generated(answer, ended, 0, self._depth)
 
         return query
@@ -454,9 +452,9 @@ class LlamaCpp:
             raise MeasurementError(f"llama.cpp cannot take its memory back to a depth of {self._depth} tokens: {self._log.last_error()}")
         self._api.llama_perf_context_reset(self._context)
 
-    def _generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
-        last = (ctypes.c_int32 * 1)()
-        step = api.batch_of(last, 0, 1)
+    def _generate(self, answer: list[int], limits: Limits, stamp: Stamp, position: int) -> Ended:
+        last, positions = (ctypes.c_int32 * 1)(), (ctypes.c_int32 * 1)(position)
+        step = api.batch_of(last, 0, 1, positions)
         while True:
             # Waits for the device.
             last[0] = int(self._logits_of(-1).argmax())
@@ -465,6 +463,7 @@ class LlamaCpp:
             if ended := self._ended(answer, limits):
                 return ended
             self._decode(step)
+            positions[0] += 1
 
     def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int, cached_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
@@ -478,6 +477,8 @@ class LlamaCpp:
             prompt_tokens=prompt_tokens,
             cached_tokens=cached_tokens,
             output_tokens=len(answer),
+            image_tokens=0,
+            image_encode_ns=0,
             own=engine_timings if prompt_tokens - cached_tokens != 1 else None,
         )
 
@@ -495,10 +496,7 @@ class LlamaCpp:
         """Process the context once, and drop behind it what the last continuation left; see `PrefixGenerator`."""
         longest = max(continuations, key=len)
         check_tokens([*context, *longest[1:]], Limits(1), self._open_model().context_tokens + 1, self._vocabulary)
-        self._clear()
-        _, parts = self._parts(context)
-        for part in parts:
-            self._decode(part)
+        self.prepare(context)()
         after_context = self._logits_of(-1).copy()[None]
         memory, likely = self._api.llama_get_memory(self._context), []
         for continuation in continuations:

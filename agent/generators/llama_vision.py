@@ -90,11 +90,10 @@ class Projector:
         if not self._context or not library.mtmd_support_vision(self._context):
             raise ConfigError(f"{str(path)!r} is no vision projector for this model: give the mmproj file that belongs to it")
 
-    def count(self, text: str, picture: Picture, *, add_special: bool) -> tuple[int, int]:
-        """Return the tokens of a text with a picture in it, and those of the picture among them."""
+    def count(self, text: str, picture: Picture, *, add_special: bool) -> int:
+        """Return the tokens of a text with a picture in it."""
         with closing(self.bitmap(picture)) as bitmap, closing(self._tokenised(text, bitmap, add_special=add_special)) as chunks:
-            sizes = [(self._library.mtmd_input_chunk_get_n_tokens(chunk), self._is_image(chunk)) for chunk in chunks]
-        return sum(size for size, _ in sizes), sum(size for size, is_image in sizes if is_image)
+            return sum(self._library.mtmd_input_chunk_get_n_tokens(chunk) for chunk in chunks)
 
     def bitmap(self, picture: Picture) -> "_Bitmap":
         """Return the pixels of a picture; close it after use."""
@@ -106,22 +105,25 @@ class Projector:
     def _is_image(self, chunk: int) -> bool:
         return bool(self._library.mtmd_input_chunk_get_type(chunk) == _IMAGE)
 
-    def encode(self, text: str, bitmap: "_Bitmap", *, add_special: bool) -> "Encoded":
-        """Scale, cut and encode the picture; the text is laid out around it."""
+    def encode(self, text: str, bitmap: "_Bitmap", *, add_special: bool) -> "_Chunks":
+        """Scale, cut and encode the picture; the text is laid out around it. Close it after use."""
         chunks = self._tokenised(text, bitmap, add_special=add_special)
         for chunk in chunks:
             if self._is_image(chunk) and self._library.mtmd_encode_chunk(self._context, chunk):
                 chunks.close()
                 raise MeasurementError(f"llama.cpp failed to encode a picture with {self._file.name}: use a smaller one")
-        return Encoded(chunks)
+        return chunks
 
     def prefill(
-        self, encoded: "Encoded", text_model_context: int | None, batch: int, decode_text: Callable[[Sequence[int]], None]
-    ) -> tuple[int, int]:
-        """Process text and picture in their order; return their tokens, and those of the picture among them."""
+        self, chunks: "_Chunks", text_model_context: int | None, batch: int, decode_text: Callable[[Sequence[int], int], None]
+    ) -> tuple[int, int, int]:
+        """Process text and picture in their order; return their tokens, those of the picture among them, and the position behind them.
+
+        `decode_text` processes tokens from a position on. A picture may take fewer positions than it has tokens (M-RoPE).
+        """
         total = image_tokens = 0
         position = c_int32(0)
-        for chunk in encoded.chunks:
+        for chunk in chunks:
             count = self._library.mtmd_input_chunk_get_n_tokens(chunk)
             if self._is_image(chunk):
                 embeddings = self._library.mtmd_get_output_embd(self._context)
@@ -134,27 +136,16 @@ class Projector:
             else:
                 length = c_size_t()
                 tokens = self._library.mtmd_input_chunk_get_tokens_text(chunk, byref(length))
-                decode_text(tokens[: length.value])
+                decode_text(tokens[: length.value], position.value)
                 position.value += length.value
             total += count
-        return total, image_tokens
+        return total, image_tokens, position.value
 
     def close(self) -> None:
         """Free encoder and projector."""
         if self._context:
             self._library.mtmd_free(self._context)
             self._context = None
-
-
-class Encoded:
-    """A text around an encoded picture; close it after use."""
-
-    def __init__(self, chunks: "_Chunks") -> None:
-        self.chunks = chunks
-
-    def close(self) -> None:
-        """Free it."""
-        self.chunks.close()
 
 
 class _Bitmap:

@@ -23,7 +23,7 @@ class SteppedModel(Protocol):
 
 @dataclass(slots=True)
 class Speculation:
-    """The speculation of one answer: `drafted` tokens so far, and `accepted` of them.
+    """The speculation of one answer: `steps` of the model so far, tokens `drafted` for them up to the end, and `accepted` of these.
 
     Both models have cached the prompt of `prompt_tokens`; `ends` returns how an answer ends with its newest token, None if it goes on.
     """
@@ -33,13 +33,15 @@ class Speculation:
     draft_tokens: int
     prompt_tokens: int
     ends: Callable[[list[int]], Ended | None]
+    steps: int = 0
     drafted: int = 0
     accepted: int = 0
 
     def generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
         """Extend the answer, which has its first token, until it ends; the tokens of a step are stamped together."""
         draft_position = self.prompt_tokens
-        while (ended := self.ends(answer)) is None:
+        ended = self.ends(answer)
+        while ended is None:
             count = min(self.draft_tokens, limits.output_tokens - len(answer) - 1)
             begin = self.prompt_tokens + len(answer)
             guesses = self._guess(answer[draft_position - self.prompt_tokens :], count)
@@ -52,7 +54,10 @@ class Speculation:
                 self.draft.forget(draft_position)
             added = self._extend(answer, choices[: right + 1])
             stamp(added)
-            self.drafted, self.accepted = self.drafted + len(guesses), self.accepted + min(right, added)
+            ended = self.ends(answer)
+            self.steps += 1
+            self.drafted += min(len(guesses), added) if ended else len(guesses)
+            self.accepted += min(right, added)
         return ended
 
     def _guess(self, unread: Sequence[int], count: int) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.load_sweep import fails_too_often
 from edgemeter.agent.contract.record_generation import MOST_CACHED, SYNTHETIC, Generation
-from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
+from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, tpot_ns
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
@@ -168,16 +168,18 @@ def _most_mb_per_s(facts: RunFacts) -> tuple[float, str] | None:
 def _own_timings_differ(_: RunFacts, generation: Generation) -> str | None:
     ours_per_s, own_per_s = generation.prefill_tokens_per_s, generation.own_prefill_tokens_per_s
     allowed_ms = OWN_PREFILL_MS + (generation.network_round_trip_ms or 0.0)
-    prefill = _differs("prefill", ours_per_s, own_per_s, allowed_ms, generation.mean_prompt_tokens or 0)
-    decode = _differs("decode", generation.decode_tokens_per_s, generation.own_decode_tokens_per_s, OWN_DECODE_MS, 1)
+    # The mean of TTFT is what a prompt takes by our rate, whatever of it came from a cache.
+    prefill = _differs("prefill", ours_per_s, own_per_s, allowed_ms, generation.ttft.mean_ms if generation.ttft else 0.0)
+    ours_per_s, own_per_s = generation.decode_tokens_per_s, generation.own_decode_tokens_per_s
+    decode = _differs("decode", ours_per_s, own_per_s, OWN_DECODE_MS, 1000 / ours_per_s if ours_per_s else 0.0)
     return "; ".join(filter(None, (prefill, decode))) or None
 
 
-def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: float) -> str | None:
-    """Return how our rate and the engine's own contradict each other; `allowed_ms` is what `tokens` of them may take longer with us."""
+def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, ours_ms: float) -> str | None:
+    """Return how our rate and the engine's own contradict each other; of the `ours_ms` by ours `allowed_ms` may be missing in its own."""
     if not ours_per_s or not own_per_s:
         return None
-    apart_ms = abs(1000 / ours_per_s - 1000 / own_per_s) * tokens
+    apart_ms = abs(1 - ours_per_s / own_per_s) * ours_ms
     ratio = abs(own_per_s / ours_per_s - 1)
     if ratio <= OWN_RATIO or apart_ms <= allowed_ms:
         return None
@@ -287,11 +289,8 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
     "cool the board; end other programs",
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
-    series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
     # Of prompts that differ in length queries begin at other depths.
-    if generation.streaming_reason or generation.has_other_lengths:
-        return None
-    if (moments := TokenMoments.of_series(series, generation)) is None:
+    if generation.streaming_reason or generation.has_other_lengths or (moments := _moments(facts, generation)) is None:
         return None
     each = tpot_ns(moments)
     thirds = np.array_split(each, 3)
@@ -306,8 +305,13 @@ def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     )
 
 
+def _moments(facts: RunFacts, generation: Generation) -> TokenMoments | None:
+    """Return the moments of all tokens by the raw samples; None where one of the series is missing."""
+    return TokenMoments.of_series({entry.name: samples.unpack(entry) for entry in facts.measured.samples}, generation)
+
+
 @_RULES.suspect(
-    "prefill and decode add up to the energy of a request, within their uncertainties",
+    "pictures, prefill and decode add up to the energy of a request, within their uncertainties",
     "each is cut out of the readings by itself: what they lack together, or have twice, one of the three has wrong",
     "a longer prompt, more tokens, or a faster sensor",
 )
@@ -315,17 +319,21 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
     energy, spent = generation.energy, next(iter(facts.energies), None)
     if energy is None or spent is None or spent.sensor != energy.sensor or energy.prefill_token is None or energy.decode_token is None:
         return None
-    if generation.mean_prompt_tokens is None:
+    if generation.mean_prompt_tokens is None or (moments := _moments(facts, generation)) is None:
         return None
-    parts = ((energy.prefill_token, generation.mean_prompt_tokens), (energy.decode_token, generation.mean_output_tokens - 1))
-    both_mj = math.fsum(part.gross_mj * tokens for part, tokens in parts)
-    u_mj = [None if part.gross_u_mj is None else part.gross_u_mj * tokens for part, tokens in parts] + [spent.gross_u_mj]
+    parts = [(energy.prefill_token, generation.mean_prompt_tokens), (energy.decode_token, float(moments.later_tokens().mean()))]
+    if moments.image_encode_ns is not None:
+        if energy.picture is None:
+            return None
+        parts.append((energy.picture, float(np.mean(moments.image_encode_ns > 0))))
+    parts_mj = math.fsum(part.gross_mj * count for part, count in parts)
+    u_mj = [None if part.gross_u_mj is None else part.gross_u_mj * count for part, count in parts] + [spent.gross_u_mj]
     known_mj = [u for u in u_mj if u is not None]
-    if len(known_mj) < len(u_mj) or abs(both_mj - spent.gross_mj) <= math.hypot(*known_mj):
+    if len(known_mj) < len(u_mj) or abs(parts_mj - spent.gross_mj) <= math.hypot(*known_mj):
         return None
     return (
-        f"prefill and decode are {both_mj:,.4g} mJ together, a request is {spent.gross_mj:,.4g} mJ: the sensor ({spent.sensor}) does not "
-        "follow the load as its delay says: use a faster one"
+        f"{'picture, ' if energy.picture else ''}prefill and decode are {parts_mj:,.4g} mJ together, a request is "
+        f"{spent.gross_mj:,.4g} mJ: the sensor ({spent.sensor}) does not follow the load as its delay says: use a faster one"
     )
 
 

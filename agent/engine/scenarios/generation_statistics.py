@@ -176,7 +176,7 @@ def with_times(
         ended_early=moments.ended_early(generation.output_tokens),
         output_lengths=lengths_of(moments.output_tokens),
         streaming_reason=reason,
-        image_encode=None if moments.image_encode_ns is None else summarise_latency(moments.image_encode_ns),
+        image_encode=None if moments.image_encode_ns is None else summarise_latency(moments.image_encode_ns[moments.image_encode_ns > 0]),
         ttft=None if reason or generation.ttft_reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),

@@ -238,3 +238,49 @@ def test_a_prompt_that_came_partly_from_a_cache_has_no_energy_per_token():
     for cached, is_cached in ((0, False), (1, False), (20, True), (None, False)):
         generation = make_generation(cached_tokens=cached, template_tokens=20)
         assert generation_windows(series, 0, generation).is_cached == is_cached
+
+
+def seen_late(at_s: float) -> float:
+    """Return what a sensor 0.3 s late shows of queries at 9 W for 2.4 s, of which a picture's encoder has half, and 5 W for 1.6 s."""
+    since_s = at_s - 0.3 - 5
+    return IDLE_W if not 0 <= since_s < QUERIES * WHOLE_S else 9.0 if since_s % WHOLE_S < 2.4 else 5.0
+
+
+def test_behind_a_picture_a_late_sensor_has_seen_the_encoder():
+    """Not the decode before the query: prefill is 1.2 s at 9 W, as the encoder is."""
+    encode_ns, gross_mj = np.full(QUERIES, int(1.2 * S)), 9000 * 2.4 + 5000 * 1.6
+    readings = make_trace(seen_late, 25 + QUERIES * WHOLE_S, seed=1, period_ms=20.0)
+    phases = replace(windows(prefill_s=2.4), image_encode_ns=encode_ns)
+    tokens, _ = generation_energy(energy(gross_mj=gross_mj), [readings], phases, run())
+    assert tokens.picture.gross_mj == pytest.approx(10_800.0, rel=0.03)
+    assert tokens.prefill_token.gross_mj == pytest.approx(108.0, rel=0.03)
+    assert tokens.decode_token.gross_mj == pytest.approx(8000.0 / 30, rel=0.03)
+
+
+def test_an_answer_of_one_token_behind_a_picture_is_not_all_prefill():
+    """The encoder's 2 s at 8 W are no part of the prefill's 2 s at 4 W."""
+    encode_ns = np.full(QUERIES, 2 * S)
+
+    def of_pictures(at_s: float) -> float:
+        inside = 5 <= at_s < 5 + QUERIES * WHOLE_S
+        return 1.0 if not inside else 8.0 if (at_s - 5) % WHOLE_S < 2 else 4.0
+
+    readings = make_trace(of_pictures, 25 + QUERIES * WHOLE_S, seed=1, period_ms=20.0)
+    phases = replace(windows(prefill_s=WHOLE_S, output_tokens=1), image_encode_ns=encode_ns)
+    tokens, _ = generation_energy(energy(gross_mj=24_000.0), [readings], phases, run())
+    assert tokens.picture.gross_mj == pytest.approx(16_000.0, rel=0.03)
+    assert tokens.prefill_token.gross_mj == pytest.approx(80.0, rel=0.03)
+
+
+def test_prompts_without_a_picture_have_no_part_in_the_energy_of_one():
+    """Every other query has one: half a second at 14 W, then as much prefill as is left of its second at 10 W."""
+    encode_ns = np.where(np.arange(QUERIES) % 2, 0, int(PREFILL_S / 2 * S))
+
+    def mixed(at_s: float) -> float:
+        query, since_s = divmod(at_s - 5, WHOLE_S)
+        return 14.0 if 0 <= query < QUERIES and query % 2 == 0 and since_s < PREFILL_S / 2 else power(at_s)
+
+    readings = make_trace(mixed, 25 + QUERIES * WHOLE_S, seed=1, period_ms=20.0)
+    tokens, _ = generation_energy(energy(), [readings], replace(windows(), image_encode_ns=encode_ns), run())
+    assert tokens.picture.gross_mj == pytest.approx(7000.0, rel=0.03)
+    assert tokens.prefill_token.gross_mj == pytest.approx(75.0, rel=0.03)

@@ -45,6 +45,8 @@ def test_the_header_holds_size_quantisation_and_cache():
     assert sum(quantisation.bytes_ratio.values()) == pytest.approx(1.0)
     table_mb = 268 * 32 * 34 / 32 / 1e6
     assert model.weights_mb() == pytest.approx(sum(tensor.size_bytes for tensor in model.tensors) / 1e6 - table_mb)
+    # Of a prompt only the last token passes the table of outputs.
+    assert model.read_parameters() == sum(tensor.weights for tensor in model.tensors) - 2 * 268 * 32
     # 2 (keys, values) x 2 layers x 2 heads x 8 x 100 tokens x 2 bytes
     assert model.kv_cache_mb(100, 2) == pytest.approx(2 * 2 * 2 * 8 * 100 * 2 / 1e6)
     assert model.text_tokens().tolist() == list(range(3, 268))
@@ -60,6 +62,7 @@ def test_a_tied_input_table_is_read_and_of_a_mixture_only_the_experts_used(tmp_p
     tensors = [tensor("token_embd.weight", 1000, 0), tensor("blk.0.ffn_up_exps.weight", 1000, 1, 4000)]
     model = read(written(tmp_path, values, tensors, 6000))
     assert model.weights_mb() == pytest.approx((4000 + 2000 / 4) / 1e6)
+    assert model.read_parameters() == 1000 / 4
 
 
 def test_heads_that_differ_by_layer_are_added(tmp_path):

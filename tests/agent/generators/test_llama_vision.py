@@ -106,6 +106,29 @@ def test_its_own_server_gives_the_same_answers(loaded, folder, tmp_path):
     assert served[0].prompt_tokens - bare.prompt_tokens in (16, 17, 18)
 
 
+def test_text_behind_a_picture_of_fewer_positions_than_tokens_stands_where_its_own_server_has_it(tmp_path):
+    """With M-RoPE, as Qwen-VL has it: of 4 x 3 tokens only 4 positions are used up, and answers are those of llama-server."""
+    make_qwen_vision = importlib.import_module("tests.fixtures.generators.make_qwen_vision")
+    model, projector = tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
+    make_qwen_vision.write_model(model)
+    make_qwen_vision.write_projector(projector)
+    chats = [Chat((ChatMessage("user", "What colour is it?", picture(seed, 112, 84)),)) for seed in range(1, 6)]
+    with closing(LlamaCpp()) as engine:
+        engine.load(model, Options(extra={"mmproj": str(projector)}), 200)
+        local = [engine.bind(chat, LIMITS)(lambda _: None) for chat in chats]
+    with llama_cpp_server(model, tmp_path, mmproj=projector) as path, closing(create("server")) as server:
+        path.write_text(path.read_text() + 'endpoint = "chat"\n')
+        server.load(path, Options(), 200)
+        served = [server.bind(chat, LIMITS)(lambda _: None) for chat in chats]
+    assert [answer.image_tokens for answer in local] == [12] * 5
+    assert [answer.prompt_tokens for answer in served] == [answer.prompt_tokens for answer in local]
+    for served_answer, answer in zip(served, local, strict=True):
+        text = served_answer.text.replace("\ufffd", "")
+        # A server keeps back what follows half a character at the end.
+        assert len(text) > 4
+        assert answer.text.replace("\ufffd", "").startswith(text)
+
+
 def test_what_is_no_picture_and_no_projector_is_one_line(loaded, folder):
     """With what to give instead."""
     engine, _ = loaded()
@@ -139,3 +162,22 @@ def test_a_run_has_its_pictures_stages_apart(folder, tmp_path):
     prefill_s = (raw["first_token"] - raw["image_encode"]).sum() / 1e9
     assert generation.prefill_tokens_per_s == pytest.approx(12 * generation.prompt_tokens / prefill_s)
     assert (run.accuracy.metric, run.accuracy.images) == ("exact_match", 12)
+
+
+def test_prompts_without_a_picture_have_none_of_its_time(folder, tmp_path):
+    """Of nine prompts six have a picture, the first has none: the encoder's time is of six, and no part of the prefill's."""
+    entries = []
+    for seed in range(9):
+        (tmp_path / f"p{seed}.png").write_bytes(picture(seed).content)
+        entries.append({"prompt": "What colour is it?"} | ({} if seed % 3 == 0 else {"image": f"p{seed}.png"}))
+    prompts = write_prompts(tmp_path, *entries)
+    run = measure_prompts(folder / "model.gguf", options={"mmproj": str(folder / "mmproj.gguf")}, prompts=prompts, queries=9)
+    generation, raw = run.generation, {entry.name: samples.unpack(entry) for entry in run.samples}
+    assert (generation.image_tokens, generation.image_encode.count, generation.image_reason) == (16, 6, None)
+    assert np.count_nonzero(raw["image_encode"]) == 6
+    prefill_s = (raw["first_token"] - raw["image_encode"]).sum() / 1e9
+    assert generation.prefill_tokens_per_s == pytest.approx(9 * generation.mean_prompt_tokens / prefill_s)
+    texts = write_prompts(tmp_path, {"prompt": "What colour is it?"})
+    bare = measure_prompts(folder / "model.gguf", options={"mmproj": str(folder / "mmproj.gguf")}, prompts=texts, queries=3)
+    assert (bare.generation.image_tokens, bare.generation.image_encode, bare.generation.image_reason) == (None, None, None)
+    assert "image_encode" not in {entry.name for entry in bare.samples}

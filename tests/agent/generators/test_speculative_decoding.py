@@ -7,14 +7,17 @@ import time
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.contract import samples
 from edgemeter.agent.engine import generating
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.generators.speculative_decoding import Speculation
 from edgemeter.agent.runtimes import Options
+from tests.fixtures.real_prompts import measure_prompts, write_prompts
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case, run_job
 
@@ -77,8 +80,30 @@ def test_the_text_is_that_without_a_draft_however_good_it_is():
                     assert answer == plain(prompt, limit)
                     assert sum(stamps) == len(answer)
                     assert max(stamps) <= draft_tokens + 1
-                    assert speculation.accepted + model.steps >= len(answer) - 1
-                    assert skill < 1 or speculation.accepted >= speculation.drafted - draft_tokens
+                    assert speculation.steps == model.steps == len(stamps) - 1
+                    assert speculation.accepted <= speculation.drafted
+                    assert skill < 1 or speculation.accepted == speculation.drafted
+
+
+def test_an_end_that_was_guessed_takes_a_step_as_every_other():
+    """Five tokens and three, the last of which the draft guessed too: two steps; and what it guessed behind the end is no guess."""
+    text = [11, 12, 13, 14, 15, 16, 17, 18, END, *range(6)]
+
+    class Recited(Written):
+        """A model that goes on with the text wherever it is in it."""
+
+        def after(self, tokens):
+            """Return the token of the text at this position."""
+            return text[len(tokens) - 2]
+
+    for first, stamps, guesses in ((0, [1, 5, 3], 7), (7, [1, 1], 1)):
+        text = text[first:]
+        answer, came = text[:1], [1]
+        speculation = Speculation(Recited([3, 5]), Recited([3, 5]), 4, 2, ends(30))
+        assert speculation.generate(answer, Limits(30), came.append) == "end_of_text"
+        with table_row(first):
+            assert came == stamps
+            assert (speculation.steps, speculation.accepted, speculation.drafted) == (len(stamps) - 1, guesses, guesses)
 
 
 @pytest.fixture(scope="module")
@@ -198,3 +223,18 @@ def test_a_run_states_what_its_draft_is_and_what_came_of_it(models):
     assert generation.weight_bandwidth_mb_per_s == pytest.approx(generation.decode_tokens_per_s / 5 * generation.model.weights_mb)
     assert run.runtime.facts["draft_model_sha256"] == hashlib.sha256((models / "same.gguf").read_bytes()).hexdigest()
     assert float(run.runtime.facts["draft_weights_mb"]) == pytest.approx(generation.model.weights_mb, rel=1e-3)
+
+
+def test_the_tokens_of_a_step_count_the_step_that_ended_a_text(models, tmp_path):
+    """Answers of a file end where the text does: a step is a moment after the first."""
+    prompts = write_prompts(tmp_path, *({"prompt": letter} for letter in "abcdefghijklmnopqrstuvwxyz"))
+    run = measure_prompts(
+        models / "model.gguf", options={"draft_model": str(models / "same.gguf")}, prompts=prompts, queries=26, output_tokens=30
+    )
+    generation = run.generation
+    raw = {entry.name: samples.unpack(entry) for entry in run.samples}
+    each = np.split(raw["token"], np.cumsum(raw["output_tokens"])[:-1])
+    steps = sum(np.unique(moments).size - 1 for moments in each)
+    assert generation.ended_early
+    assert generation.step_tokens == pytest.approx(sum(moments.size - 1 for moments in each) / steps)
+    assert generation.accepted_tokens == generation.drafted_tokens

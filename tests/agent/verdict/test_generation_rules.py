@@ -165,6 +165,16 @@ def test_what_our_loop_costs_a_tiny_model_is_no_contradiction():
     assert "own-timings-differ" not in violated(generating(**over_network, network_round_trip_ms=15.0))
 
 
+def test_of_a_prompt_partly_from_a_cache_only_the_processed_tokens_take_time():
+    """Of 256 tokens 33 are processed, in 3.3 ms by our stamps and in 3.0 ms by the engine's: 0.3 ms, as our own work takes."""
+    cached = {
+        "prompt_tokens": 256, "cached_tokens": 223, "prefix_cache": "on", "ttft": summarise_latency(np.full(30, 3_300_000)),
+        "prefill_tokens_per_s": 33 / 3.3e-3,
+    }  # fmt: skip
+    assert "own-timings-differ" not in violated(generating(**cached, own_prefill_tokens_per_s=33 / 3.0e-3))
+    assert "own-timings-differ" in violated(generating(**cached, own_prefill_tokens_per_s=33 / 2.2e-3))
+
+
 def test_parts_that_miss_the_request_make_a_run_suspect():
     """Prefill and decode are 20 J: a request of 22 J has 2 J more than their uncertainties allow, one of 20.5 J has not."""
     tokens = make_generation_energy(
@@ -175,6 +185,30 @@ def test_parts_that_miss_the_request_make_a_run_suspect():
         with table_row(gross_mj):
             spent = make_energy(sensor="ina219", gross_mj=gross_mj, gross_u_mj=gross_u_mj)
             judged = verdict.judge(run, conditions(), environment(), energies=(spent,))
+            assert any(reason.startswith("parts-miss-request") for reason in judged.reasons) == is_violated
+
+
+def test_a_picture_and_tokens_of_the_first_moment_are_no_energy_that_is_missing():
+    """Encoding 16 J, prefill 8 J and decode 20 J make a request of 44 J; 4 of 11 tokens with the first moment share no decode."""
+    energies = make_generation_energy(
+        prefill_token=TokenEnergy(gross_mj=8000 / 512, gross_u_mj=0.1),
+        decode_token=TokenEnergy(gross_mj=20_000 / 7, gross_u_mj=10.0),
+        picture=TokenEnergy(gross_mj=16_000.0, gross_u_mj=100.0),
+    )
+    run = generating(energy=energies)
+    token = np.concatenate([np.full(4, TTFT_NS), TTFT_NS + STEP_NS * np.arange(1, 8)])
+    pieces = [entry for entry in run.samples if entry.name not in ("token", "latency")]
+    pieces += [samples.pack("token", "ns", np.tile(token, QUERIES)), samples.pack("latency", "ns", np.full(QUERIES, token[-1]))]
+    encode_ns = np.full(QUERIES, TTFT_NS // 2)
+    for pictures, gross_mj, is_violated in [
+        (encode_ns, 44_000.0, False), (encode_ns, 28_000.0, True),
+        (encode_ns * (np.arange(QUERIES) % 2), 36_000.0, False),
+    ]:  # fmt: skip
+        with table_row(gross_mj):
+            series_of_run = (*pieces, samples.pack("image_encode", "ns", pictures))
+            spent = make_energy(sensor="ina219", gross_mj=gross_mj, gross_u_mj=100.0)
+            measured_run = msgspec.structs.replace(run, samples=series_of_run)
+            judged = verdict.judge(measured_run, conditions(), environment(), energies=(spent,))
             assert any(reason.startswith("parts-miss-request") for reason in judged.reasons) == is_violated
 
 
