@@ -3,6 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.session import rate_search, session
@@ -77,6 +78,7 @@ def test_a_session_finds_what_a_server_of_two_places_can(tmp_path):
     with paced_server(tmp_path, places=2, prefill_ms=30, step_ms=10) as server:
         case = case_of(model=str(server.file), slo="ttft=150ms", queries=64)
         records = list(session.measure(Suite("s", (case,)), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None))
+    assert all(isinstance(record, RunRecord) for record in records), records
     rates = [record.load.target_per_s for record in records]
     assert len(set(rates)) == len(rates) > 4
     assert [record.order_place for record in records] == list(range(1, len(rates) + 1))
