@@ -64,6 +64,6 @@ def are_alike(answer: Generated, other: Generated, abilities: GeneratorAbilities
 
 def common_ratio(answer: Generated, other: Generated) -> float:
     """Return how much of the longer answer both begin with, 0..1: of its tokens where both have all ids, else of its characters."""
-    ours, theirs = (answer.tokens, other.tokens) if answer.tokens and other.tokens else (answer.text, other.text)
-    common = [a == b for a, b in zip(ours, theirs, strict=False)]
-    return [*common, False].index(False) / max(len(ours), len(theirs), 1) if ours or theirs else 1.0
+    first, second = (answer.tokens, other.tokens) if answer.tokens and other.tokens else (answer.text, other.text)
+    common = [a == b for a, b in zip(first, second, strict=False)]
+    return [*common, False].index(False) / max(len(first), len(second), 1) if first or second else 1.0

@@ -327,11 +327,11 @@ class ServerGenerator:
         connection, heard = own_connection or shared, ReceivedAnswer(stamp, limits.output_tokens)
         waits_until_s = time.monotonic() + self._timeout_s
         for line in connection.stream(path, content):
-            piece = _content(line)
-            if piece == DONE:
+            data = _content(line)
+            if data == DONE:
                 heard.is_done = True
-            elif piece:
-                part = _read(dialect, piece)
+            elif data:
+                part = _read(dialect, data)
                 heard.take(part)
                 if part.has_output:
                     waits_until_s = time.monotonic() + self._timeout_s

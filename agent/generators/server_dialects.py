@@ -229,7 +229,7 @@ class _Delta(msgspec.Struct):
 
     @property
     def thought(self) -> str:
-        """What is new of the reasoning before the answer."""
+        """The new part of the reasoning before the answer."""
         return self.reasoning_content or self.reasoning or ""
 
 

@@ -173,8 +173,8 @@ class ServerConnection:
         """Return whether the open connection ends at an address of this machine: then the kernel lets it begin at the same."""
         if self._connection.sock is None:
             return False
-        ours, theirs = self._connection.sock.getsockname()[0], self._connection.sock.getpeername()[0]
-        return bool(ours == theirs or ipaddress.ip_address(theirs).is_loopback)
+        local, remote = self._connection.sock.getsockname()[0], self._connection.sock.getpeername()[0]
+        return bool(local == remote or ipaddress.ip_address(remote).is_loopback)
 
     def another(self) -> "ServerConnection":
         """Return another connection to the same server, not opened yet; authorities, which take long to read, are shared."""

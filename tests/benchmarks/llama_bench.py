@@ -55,7 +55,7 @@ def comparisons() -> Iterator[Comparison]:
                 pairs = iter(_pairs_ms(program, model, depth, PAIRS))
                 yield at_most(name, "ms", "llama-bench's loop", paired_by(pairs.__next__, PAIRS), 1.02)
                 processes = interleaved(
-                    lambda model=model, depth=depth: statistics.median(ours for ours, _ in _pairs_ms(program, model, depth, REPETITIONS)),
+                    lambda model=model, depth=depth: statistics.median(pair[0] for pair in _pairs_ms(program, model, depth, REPETITIONS)),
                     lambda model=model, depth=depth: _program_ms(program, model, depth),
                     ROUNDS,
                     SECONDS,
@@ -66,7 +66,7 @@ def comparisons() -> Iterator[Comparison]:
 def _pairs_ms(program: Path, model: Path, depth: int, pairs: int) -> list[tuple[float, float]]:
     library = program.with_name("libllama.so")
     command = [*PINNED, sys.executable, "-m", "tests.benchmarks.llama_bench", str(library), str(model), str(depth), str(pairs)]
-    return [(ours, loop) for ours, loop in json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)]
+    return [(pair[0], pair[1]) for pair in json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT).stdout)]
 
 
 def _program_ms(program: Path, model: Path, depth: int) -> float:

@@ -186,8 +186,8 @@ def test_a_server_on_another_machine_has_no_energy_here():
         with table_row(url):
             runtime = RuntimeInfo(name="server", package="-", version="1", backend="openai", threads=1, facts={"server_url": url})
             assert (served_elsewhere(make_generation(is_local=False), runtime) is None) == is_seen
-            here = msgspec.structs.replace(runtime, facts=runtime.facts | {"server_machine": "this"})
-            assert served_elsewhere(make_generation(is_local=False), here) is None
+            on_this = msgspec.structs.replace(runtime, facts=runtime.facts | {"server_machine": "this"})
+            assert served_elsewhere(make_generation(is_local=False), on_this) is None
             assert served_elsewhere(make_generation(), runtime) is None
             assert served_elsewhere(None, runtime) is None
 

@@ -99,10 +99,10 @@ def test_a_server_that_drops_its_context_is_found_by_its_fewest_cached_tokens(tm
     def complete(content):
         reply = answer(content)
         contents.append(content)
-        kept = json.loads(reply.lines[-2].removeprefix(b"data: "))
+        final = json.loads(reply.lines[-2].removeprefix(b"data: "))
         if len(contents) % 3 == 0:
-            kept["timings"]["cache_n"] = int(kept["timings"]["cache_n"] * share)
-        return replace(reply, lines=[*reply.lines[:-2], b"data: " + json.dumps(kept).encode(), b""])
+            final["timings"]["cache_n"] = int(final["timings"]["cache_n"] * share)
+        return replace(reply, lines=[*reply.lines[:-2], b"data: " + json.dumps(final).encode(), b""])
 
     server.routes["/completion"] = complete
     path = tmp_path / "m.server"

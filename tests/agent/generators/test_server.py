@@ -284,18 +284,18 @@ def test_a_lost_connection_fails_a_query_and_not_the_run(loaded):
 
 def test_users_share_the_authorities_and_keep_their_connections(loaded, monkeypatch):
     """Reading the certificates of authorities takes ms, which would be think time of each query."""
-    read, made = [], []
+    read, opened = [], []
     default, another = ssl.create_default_context, ServerConnection.another
     monkeypatch.setattr(ssl, "create_default_context", lambda **names: (read.append(1), default(**names))[1])
     secured = ServerConnection("https://127.0.0.1:1", None, 1.0)
-    others = [secured.another() for _ in range(3)]
-    assert len({id(connection._connection) for connection in (secured, *others)}) == 4
+    further = [secured.another() for _ in range(3)]
+    assert len({id(connection._connection) for connection in (secured, *further)}) == 4
     assert len(read) == 1
-    monkeypatch.setattr(ServerConnection, "another", lambda self: (made.append(1), another(self))[1])
+    monkeypatch.setattr(ServerConnection, "another", lambda self: (opened.append(1), another(self))[1])
     _, generator, _ = loaded(llama_server())
     for number in range(6):
         generator.bind_concurrent([1, 50 + number], Limits(2), number % 2)(lambda _: None)
-    assert len(made) == 2
+    assert len(opened) == 2
 
 
 @pytest.mark.parametrize("user", [None, 0])

@@ -49,8 +49,8 @@ def test_answers_of_random_lengths_have_the_rate_at_which_their_tokens_came():
     assert decode_tokens_per_s(answers) == pytest.approx(50.0)
     assert answers.gaps_ns()[0].size == lengths.sum() - 200
     assert answers.ended_early(128) == np.count_nonzero(lengths < 128)
-    stated = lengths_of(answers.output_tokens)
-    assert (stated.min_tokens, stated.mean_tokens) == (lengths.min(), pytest.approx(lengths.mean()))
+    lengths_stated = lengths_of(answers.output_tokens)
+    assert (lengths_stated.min_tokens, lengths_stated.mean_tokens) == (lengths.min(), pytest.approx(lengths.mean()))
 
 
 def test_one_token_has_no_tpot_and_no_gap():
@@ -90,6 +90,10 @@ def test_an_answer_that_a_proxy_held_back_has_no_times_of_tokens():
     few_after_much = moments(*[[40_000 * ms + 100 * ms * index for index in range(8)] for _ in range(3)])
     assert unstreamed_reason(few_after_much, 4096) is None
     assert unstreamed_reason(moments(*[[40_000 * ms, 40_010 * ms]] * 3), 4096) is None
+    # Behind 3 s of a picture's encoder.
+    pictured = moments(*[[3100 * ms + 2 * ms * index for index in range(26)] for _ in range(3)])
+    assert "without any" in unstreamed_reason(pictured, None)
+    assert unstreamed_reason(replace(pictured, image_encode_ns=np.full(3, 3000 * ms)), None) is None
 
 
 def test_the_last_token_of_a_query_and_the_first_of_the_next_did_not_come_together():

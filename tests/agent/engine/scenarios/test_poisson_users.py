@@ -100,9 +100,9 @@ def answered(rate_per_s, seconds, service_s, places=10_000, seed=1):
     service = service_s(draw, arrivals)
     free, ends = np.zeros(places), []
     for arrival, length in zip(arrivals, service, strict=True):
-        place = int(free.argmin())
-        free[place] = max(free[place], arrival) + length
-        ends.append(free[place])
+        server = int(free.argmin())
+        free[server] = max(free[server], arrival) + length
+        ends.append(free[server])
     return timed(np.rint(arrivals * 1e3).astype(int), np.rint((np.array(ends) - arrivals) * 1e3).astype(int))
 
 
