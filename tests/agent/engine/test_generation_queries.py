@@ -1,5 +1,6 @@
 """Facts about users of a language model behind a server: they come by the schedule, and their times count from it."""
 
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -20,6 +21,7 @@ from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.generators import AnswerError, Generated, Limits
+from edgemeter.agent.generators.server_stream import ServerConnection
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server, llama_server
@@ -174,6 +176,18 @@ def test_a_busy_server_is_waited_for_as_long_as_it_asks(monkeypatch):
     generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, error))
     generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, AnswerError("busy", kind="http 429", retry_after_s=1e6)))
     assert waits_s == [7.0, generation_queries.LONGEST_WAIT_S]
+
+
+def test_users_of_a_server_that_is_gone_do_not_spin(monkeypatch):
+    """Each tries again ten times a second, with the real error of a port where nobody listens."""
+    waits_s = []
+    monkeypatch.setattr(generation_queries.time, "sleep", waits_s.append)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(AnswerError) as gone:
+        list(ServerConnection(url, None, 1.0).stream("/v1/completions", b"{}"))
+    assert generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, gone.value)) is None
+    assert waits_s == [0.1]
 
 
 def test_a_generator_of_one_context_has_no_users(tmp_path):
