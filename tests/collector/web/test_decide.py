@@ -101,7 +101,7 @@ def test_the_form_works_without_a_script(browser):
         page = browser.open(f"{server.url}{ADDRESS}", has_scripts=False)
         assert "int8 on litert" in page.run("document.querySelector('#meets').textContent")
         page.run("document.querySelector('[name=latency]').value = '1'; document.querySelector('form.filters').submit()")
-        page.until("location.search.includes('latency=1&') && document.querySelector('h1').textContent === 'Nothing to ship'")
+        page.until("location.search.includes('latency=1&') && document.querySelector('h1')?.textContent === 'Nothing to ship'")
         page.close()
 
 

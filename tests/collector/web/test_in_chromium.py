@@ -110,10 +110,10 @@ def test_going_back_shows_what_the_address_asks_for(tab):
     assert page.run("document.querySelector('[name=days]').value") == "7"
     page.run("void history.back()")
     page.until("location.search === '' && document.readyState === 'complete'")
-    page.until("document.querySelector('[name=days]').value === ''")
+    page.until("document.querySelector('[name=days]')?.value === ''")
     page.run("void history.forward()")
     page.until("location.search.includes('days=7') && document.readyState === 'complete'")
-    page.until("document.querySelector('[name=days]').value === '7'")
+    page.until("document.querySelector('[name=days]')?.value === '7'")
 
 
 def test_filters_and_exports_stand_in_landmarks(tab):
