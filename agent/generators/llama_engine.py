@@ -245,7 +245,7 @@ class LlamaCpp:
             text, picture, special = self._around_picture(prompt)
             # Only how many there are is known of the picture's.
             return [-1] * self._with_pictures().count(text, picture, add_special=special)
-        rendered, bos = self._chat(prompt), self._word("llama_vocab_bos")
+        rendered, bos = self.render(prompt), self._word("llama_vocab_bos")
         return self._tokens(rendered.encode(), special=not (bos and rendered.startswith(bos)), parse=True)
 
     def _tokens(self, text: bytes, *, special: bool, parse: bool) -> list[int]:
@@ -256,7 +256,8 @@ class LlamaCpp:
             raise MeasurementError(f"llama.cpp cannot tokenise a text of {len(text)} bytes: it answers {count}")
         return list(tokens[:count])
 
-    def _chat(self, messages: Sequence[ChatMessage]) -> str:
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the text of a chat; see `TemplateGenerator.render`."""
         if self._template is None:
             raise UnavailableError("the model has no chat template: give a text, or use an instruction-tuned model")
         return chat_template.render(self._template, messages, bos=self._word("llama_vocab_bos"), eos=self._word("llama_vocab_eos"))
@@ -297,7 +298,7 @@ class LlamaCpp:
         marked, picture = with_markers(messages)
         if self._template is None:
             return "\n\n".join(message.text for message in marked), picture, True
-        text, bos = self._chat(marked), self._word("llama_vocab_bos")
+        text, bos = self.render(marked), self._word("llama_vocab_bos")
         return text, picture, not (bos and text.startswith(bos))
 
     def _picture_query(self, messages: Sequence[ChatMessage], limits: Limits) -> Query:
