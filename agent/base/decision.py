@@ -69,6 +69,7 @@ def decide_accuracy(difference: float, over_items: DifferenceBounds, matters: fl
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of B against A, in `unit`: `change` is B / A, of an accuracy (0..1) B - A, with its 95% bounds.
 
+    Of bits per byte it is the ratio of the perplexities of as much text as a token of A is.
     `matters` is the smallest change that is a reason to choose one of them: a ratio, of an accuracy a difference. `note` is why the figure
     is not judged, what would settle it, or what to know of it; one that cannot be compared has no `change`. `better` is that of an
     accuracy's metric.
@@ -168,7 +169,9 @@ def _why_perplexed(of: Mapping[str, Difference], most_ratio: float) -> str:
     diff = next((of[figure] for figure in _TEXT_QUALITY if figure in of), None)
     if diff is None or diff.change is None or diff.change <= most_ratio:
         return ""
-    return f"{diff.figure} {significant(diff.b, 4)} is {significant(diff.change)} times {significant(diff.a, 4)}, above {most_ratio:g}"
+    figure, a, b, ratio = diff.figure, significant(diff.a, 4), significant(diff.b, 4), significant(diff.change)
+    compared = f"is {ratio} times {a}" if figure == "perplexity" else f"against {a} are {ratio} times the perplexity"
+    return f"{figure} {b} {compared}, above {most_ratio:g}"
 
 
 def _why_refused(accuracy: Difference | None, kept_accuracy: float) -> str:

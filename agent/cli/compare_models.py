@@ -220,7 +220,8 @@ def pick_text(comparison: "MeasuredInTurn") -> str:
         "perplexity": f"has at most {HIGHEST_PERPLEXITY_RATIO:g} times {first}'s perplexity",
     }
     differences = [difference for contrast in comparison.contrasts for difference in contrast.differences]
-    scored = {difference.figure for difference in differences if difference.change is not None}
+    # Bits per byte are held to the same limit.
+    scored = {difference.figure.replace("bits per byte", "perplexity") for difference in differences if difference.change is not None}
     allowed = " and ".join(text for figure, text in gates.items() if figure in scored)
     return f"take {choice.name}, {labels[choice.name]}: {reason}{rivals}{f'; what {allowed} is allowed' if allowed else ''}."
 

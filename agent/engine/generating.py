@@ -212,7 +212,7 @@ def _score(prompts: CasePrompts, generation: generation_queries.TimedGeneration)
     answers = [(query.number, query.answer.text) for query in generation.queries]
     # A model that ends its text at once has answered nothing.
     answers += [(failure.number, "") for failure in generation.failures if failure.kind == EMPTY_ANSWER]
-    return score(prompts.file, prompts.case.seed, sorted(answers))
+    return score(prompts.file, prompts.case.seed, sorted(answers), opens_thought=prompts.opens_thought)
 
 
 def _generation(

@@ -129,8 +129,8 @@ class LoadedGenerator:
     for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text only.
     `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `read_parameters` are the
     weights that every token of a prompt passes, `weights_mb` is the size of those of a decoding step; `kv_token_bytes` is what a step reads
-    of the cache for each token before it, `kv_cache_mb` the size of the cache for `context_tokens`, both computed. `speculative` says how
-    several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
+    of the cache for each token before it, `kv_cache_mb` the size of the cache for `context_tokens`, stated or computed. `speculative` says
+    how several tokens a step are guessed, None if they are not. `network_round_trip_ms` is that of a short request to a server, on the
     connection of its queries. `template_tokens` is how many tokens at the beginning of each prompt are those of a chat template, which a
     server may take from its cache. `facts` are what else a record should hold of how it runs (batch sizes, layers on an accelerator, the
     engine's own system info).
@@ -254,6 +254,18 @@ class Generator(Protocol):
 
     def close(self) -> None:
         """Release everything."""
+
+
+@runtime_checkable
+class TemplateGenerator(Protocol):
+    """A generator that applies the model's own chat template."""
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the text of messages up to where the answer begins.
+
+        Raises:
+            UnavailableError: the model has no chat template, it cannot be applied, or the server does not tell what it makes of them.
+        """
 
 
 @runtime_checkable

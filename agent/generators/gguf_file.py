@@ -5,6 +5,7 @@ Source: the GGUF specification of ggml (docs/gguf.md); block sizes of the tensor
 """
 
 import hashlib
+import re
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -46,6 +47,7 @@ FILE_TYPES: Mapping[int, str] = {
     23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16",
     36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE", 39: "NVFP4", 40: "Q1_0",
 }  # fmt: skip
+_BLOCK = re.compile(r"blk\.(\d+)\.")
 # By number: struct code; 8 is a string, 9 an array.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -107,30 +109,43 @@ class GgufModel:
         layers = [tensor for tensor in self.tensors if tensor.name not in ("token_embd.weight", "output.weight")]
         return round(sum(tensor.weights * self._read_ratio(tensor) for tensor in layers))
 
+    @property
+    def layers(self) -> int | None:
+        """Return the number of blocks that are run: the last ones may predict further tokens (MTP), and are only loaded."""
+        blocks = self.number("block_count")
+        return None if blocks is None else blocks - (self.number("nextn_predict_layers") or 0)
+
     def _read_ratio(self, tensor: GgufTensor) -> float:
+        # Of these tables a token takes one row.
+        if tensor.name == "per_layer_token_embd.weight":
+            return 0.0
         if tensor.name == "token_embd.weight" and any(other.name == "output.weight" for other in self.tensors):
+            return 0.0
+        block = _BLOCK.match(tensor.name)
+        if block and self.layers is not None and int(block[1]) >= self.layers:
             return 0.0
         experts, used = self.number("expert_count"), self.number("expert_used_count")
         return used / experts if "_exps" in tensor.name and experts and used else 1.0
 
     def kv_cache_mb(self, context_tokens: int, bytes_per_value: float) -> float | None:
         """Return the size of the cache in MB: keys and values of every layer for `context_tokens`; None if the file does not tell."""
-        token_bytes = self._kv_token_bytes(bytes_per_value)
-        return None if token_bytes is None else token_bytes * context_tokens / 1e6
-
-    def kv_token_bytes(self, bytes_per_value: float) -> float | None:
-        """Return what a step reads of the cache for each token before it, in bytes; None where a sliding window or the file hides it."""
-        has_window = self.values.get(f"{self.architecture}.attention.sliding_window")
-        return None if has_window else self._kv_token_bytes(bytes_per_value)
-
-    def _kv_token_bytes(self, bytes_per_value: float) -> float | None:
-        layers, heads, width = self.number("block_count"), self.number("attention.head_count"), self.number("embedding_length")
+        layers, heads, width = self.layers, self.number("attention.head_count"), self.number("embedding_length")
         by_layer = self.values.get(f"{self.architecture}.attention.head_count_kv", heads)
         if not layers or not heads or not width or by_layer is None:
             return None
-        kv_heads = int(by_layer.sum()) if isinstance(by_layer, np.ndarray) else layers * int(by_layer)
-        length = (self.number("attention.key_length") or width // heads) + (self.number("attention.value_length") or width // heads)
-        return kv_heads * length * bytes_per_value
+        # Of a hybrid model every n-th layer attends; the others hold a state of one size.
+        interval = self.number("full_attention_interval") or 1
+        is_array = isinstance(by_layer, np.ndarray)
+        kv_heads = int(by_layer[:layers][interval - 1 :: interval].sum()) if is_array else layers // interval * int(by_layer)
+        # Latent attention (MLA) takes its values out of the keys.
+        value_length = 0 if self.number("attention.key_length_mla") else self.number("attention.value_length") or width // heads
+        length = (self.number("attention.key_length") or width // heads) + value_length
+        return kv_heads * length * bytes_per_value * context_tokens / 1e6
+
+    @property
+    def has_window(self) -> bool:
+        """Return whether layers attend to the last tokens only, so that a step does not read the whole cache."""
+        return bool(self.values.get(f"{self.architecture}.attention.sliding_window"))
 
 
 def read(model: Path) -> GgufModel:

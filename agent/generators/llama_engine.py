@@ -60,6 +60,7 @@ _LIBRARIES = (LibraryCandidate("xllamacpp.xllamacpp", ("xllamacpp",)),)
 _MOST_PADDING = 128
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _FLASH_SET = re.compile(r"(?:Flash Attention|flash_attn *=) (enabled|disabled)")
+_CACHE_SIZE = re.compile(r"size = +([\d.]+) MiB \( *\d+ cells, .* K \(\w+\)")
 # Logits are copied for so many bytes at a time.
 _LOGITS_BYTES = 64_000_000
 _TEXT_BYTES_PER_TOKEN = 32
@@ -188,7 +189,10 @@ class LlamaCpp:
     ) -> LoadedGenerator:
         quantisation, template = header.quantisation(), header.values.get("tokenizer.chat_template")
         self._template = template if isinstance(template, str) else None
-        text_tokens = header.text_tokens()
+        text_tokens, n_ctx = header.text_tokens(), self._api.llama_n_ctx(self._context)
+        # The engine knows of layers that share or hold no cache; it states the size to 0.01 MiB.
+        logged_mb = sum(float(match[1]) for match in map(_CACHE_SIZE.search, self._log.lines) if match) * 1.048576
+        cache_mb = logged_mb if logged_mb >= 1 else header.kv_cache_mb(n_ctx, settings.kv_bytes)
         return LoadedGenerator(
             package=library.package,
             version=library.version,
@@ -206,8 +210,8 @@ class LlamaCpp:
             read_parameters=header.read_parameters(),
             trained_context_tokens=header.number("context_length"),
             weights_mb=header.weights_mb(),
-            kv_token_bytes=header.kv_token_bytes(settings.kv_bytes),
-            kv_cache_mb=header.kv_cache_mb(self._api.llama_n_ctx(self._context), settings.kv_bytes),
+            kv_token_bytes=None if cache_mb is None or header.has_window else cache_mb * 1e6 / n_ctx,
+            kv_cache_mb=cache_mb,
             kv_type=settings.kv_type,
             chat_template=self._template,
             tokenizer_sha256=header.tokenizer_sha256,
@@ -241,7 +245,7 @@ class LlamaCpp:
             text, picture, special = self._around_picture(prompt)
             # Only how many there are is known of the picture's.
             return [-1] * self._with_pictures().count(text, picture, add_special=special)
-        rendered, bos = self._chat(prompt), self._word("llama_vocab_bos")
+        rendered, bos = self.render(prompt), self._word("llama_vocab_bos")
         return self._tokens(rendered.encode(), special=not (bos and rendered.startswith(bos)), parse=True)
 
     def _tokens(self, text: bytes, *, special: bool, parse: bool) -> list[int]:
@@ -252,7 +256,8 @@ class LlamaCpp:
             raise MeasurementError(f"llama.cpp cannot tokenise a text of {len(text)} bytes: it answers {count}")
         return list(tokens[:count])
 
-    def _chat(self, messages: Sequence[ChatMessage]) -> str:
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the text of a chat; see `TemplateGenerator.render`."""
         if self._template is None:
             raise UnavailableError("the model has no chat template: give a text, or use an instruction-tuned model")
         return chat_template.render(self._template, messages, bos=self._word("llama_vocab_bos"), eos=self._word("llama_vocab_eos"))
@@ -293,7 +298,7 @@ class LlamaCpp:
         marked, picture = with_markers(messages)
         if self._template is None:
             return "\n\n".join(message.text for message in marked), picture, True
-        text, bos = self._chat(marked), self._word("llama_vocab_bos")
+        text, bos = self.render(marked), self._word("llama_vocab_bos")
         return text, picture, not (bos and text.startswith(bos))
 
     def _picture_query(self, messages: Sequence[ChatMessage], limits: Limits) -> Query:

@@ -58,6 +58,7 @@ _SIGNATURES: Sequence[tuple[Any, Sequence[Any], str]] = (
         "mtmd_helper_decode_image_chunk",
     ),
     (None, (c_void_p, c_void_p), "mtmd_helper_log_set"),
+    (c_int32, (c_void_p,), "llama_model_n_embd_inp"),
 )
 
 
@@ -86,6 +87,7 @@ class Projector:
         params.use_gpu, params.print_timings, params.n_threads = offload, False, threads
         if not path.is_file():
             raise ConfigError(f"there is no projector {str(path)!r}: give mmproj = FILE, which belongs to the model")
+        self._token_bytes = 4 * library.llama_model_n_embd_inp(text_model)
         self._context = library.mtmd_init_from_file(os.fsencode(path), text_model, params)
         if not self._context or not library.mtmd_support_vision(self._context):
             raise ConfigError(f"{str(path)!r} is no vision projector for this model: give the mmproj file that belongs to it")
@@ -108,10 +110,13 @@ class Projector:
     def encode(self, text: str, bitmap: "_Bitmap", *, add_special: bool) -> "_Chunks":
         """Scale, cut and encode the picture; the text is laid out around it. Close it after use."""
         chunks = self._tokenised(text, bitmap, add_special=add_special)
-        for chunk in chunks:
-            if self._is_image(chunk) and self._library.mtmd_encode_chunk(self._context, chunk):
+        for chunk in filter(self._is_image, chunks):
+            if self._library.mtmd_encode_chunk(self._context, chunk):
                 chunks.close()
                 raise MeasurementError(f"llama.cpp failed to encode a picture with {self._file.name}: use a smaller one")
+            size = self._token_bytes * self._library.mtmd_input_chunk_get_n_tokens(chunk)
+            # The library keeps the embeddings of one chunk: each tile of a picture overwrites the one before.
+            chunks.embeddings.append(ctypes.string_at(self._library.mtmd_get_output_embd(self._context), size))
         return chunks
 
     def prefill(
@@ -122,13 +127,12 @@ class Projector:
         `decode_text` processes tokens from a position on. A picture may take fewer positions than it has tokens (M-RoPE).
         """
         total = image_tokens = 0
-        position = c_int32(0)
+        position, embeddings = c_int32(0), iter(chunks.embeddings)
         for chunk in chunks:
             count = self._library.mtmd_input_chunk_get_n_tokens(chunk)
             if self._is_image(chunk):
-                embeddings = self._library.mtmd_get_output_embd(self._context)
                 status = self._library.mtmd_helper_decode_image_chunk(
-                    self._context, text_model_context, chunk, embeddings, position.value, 0, batch, byref(position), None, None
+                    self._context, text_model_context, chunk, next(embeddings), position.value, 0, batch, byref(position), None, None
                 )
                 if status:
                     raise MeasurementError(f"llama.cpp failed on the {count} tokens of a picture: raise the context")
@@ -162,7 +166,7 @@ class _Bitmap:
 
 class _Chunks:
     def __init__(self, library: Any, context: int, text: str, bitmap: _Bitmap, *, add_special: bool) -> None:
-        self._library = library
+        self._library, self.embeddings = library, list[bytes]()
         self._address = library.mtmd_input_chunks_init()
         content = text.encode()
         status = library.mtmd_tokenize(

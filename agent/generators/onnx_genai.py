@@ -97,14 +97,15 @@ class OnnxGenai:
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens of a text or chat; see `Generator.encode`."""
         first = list(self._loaded().first_tokens)
-        text = prompt if isinstance(prompt, str) else self._chat(prompt)
+        text = prompt if isinstance(prompt, str) else self.render(prompt)
         tokens = self._tokens(text)
         return tokens if tokens[: len(first)] == first else first + tokens
 
     def _tokens(self, text: str) -> list[int]:
         return [int(token) for token in self._tokenizer.encode(text)] if text else []
 
-    def _chat(self, messages: Sequence[ChatMessage]) -> str:
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the text of a chat; see `TemplateGenerator.render`."""
         chat = json.dumps([{"role": message.role, "content": message.text} for message in messages])
         try:
             return str(self._tokenizer.apply_chat_template(chat))

@@ -167,14 +167,14 @@ class ServerGenerator:
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens that the server makes of a text; see `Generator.encode`."""
         self._loaded()
-        text = prompt if isinstance(prompt, str) else self._render(prompt)
+        text = prompt if isinstance(prompt, str) else self.render(prompt)
         tokens = self._tokens(text, special=True)
         if tokens is None:
             raise UnavailableError(f"{self._opened()[1].package} does not tell the tokens of a text: give the text itself")
         return tokens
 
-    def _render(self, messages: Sequence[ChatMessage]) -> str:
-        """Return the messages as the server's chat template writes them; raises UnavailableError if it does not tell."""
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the messages as the server's chat template writes them; see `TemplateGenerator.render`."""
         connection, dialect = self._opened()
         request = dialect.render(messages)
         if request is None:

@@ -223,7 +223,9 @@ def perplexity_difference(scores: tuple[Perplexity | str, Perplexity | str], pai
         decision = decide(other.value / first.value, _ratio_bounds(first.chunk_losses, other.chunk_losses), MATTERS_RATIO)
         return difference("perplexity", "", decision, (first.value, other.value), "lower")
     reason = "a token is another piece of text to each: perplexities do not compare"
-    decision = decide(other.bits_per_byte / first.bits_per_byte, None, MATTERS_RATIO, reason=reason)
+    # Bits are logarithms: the ratio of the perplexities of as much text as a token of the first is.
+    ratio = first.value ** (other.bits_per_byte / first.bits_per_byte - 1)
+    decision = decide(ratio, None, MATTERS_RATIO, reason=reason)
     return difference("bits per byte", "", decision, (first.bits_per_byte, other.bits_per_byte), "lower")
 
 

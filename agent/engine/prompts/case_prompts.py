@@ -31,8 +31,8 @@ _TEMPLATE_TOKENS = 16
 class CasePrompts:
     """The prompts of a case with the context that they need; `file` is None of synthetic ones.
 
-    `has_template`: the model's chat template was applied. `import_ns` is what the import of the library took that counted their tokens.
-    `salt` begins synthetic texts, so that no server has them from an earlier run.
+    `has_template`: the model's chat template was applied; `opens_thought`: it begins a thought. `import_ns` is what the
+    import of the library took that counted their tokens. `salt` begins synthetic texts, so that no server has them from an earlier run.
     """
 
     case: Case
@@ -41,6 +41,7 @@ class CasePrompts:
     trace: Trace | None = None
     texts: Sequence[Prompt] = ()
     has_template: bool = False
+    opens_thought: bool = False
     import_ns: int = 0
     salt: str = field(default_factory=lambda: secrets.token_hex(2))
 
@@ -133,12 +134,13 @@ def prepare(case: Case, options: Options) -> CasePrompts:
         loaded = generator.load(Path(case.model), options, 1 + output_tokens)
         encoder = PromptEncoder(generator, loaded)
         texts = [encoder.prompt(item.messages) for item in file.items]
+        opens_thought = encoder.opens_thought(file.items[0].messages)
         counts = [_tokens(generator, text, item.messages) for text, item in zip(texts, file.items, strict=True)]
     counted = [count for count in counts if count is not None]
     context_tokens = (
         max(counted) + output_tokens if len(counted) == len(counts) else _room(file, output_tokens, loaded.trained_context_tokens)
     )
-    return CasePrompts(case, context_tokens, file, None, texts, encoder.has_template, loaded.import_ns)
+    return CasePrompts(case, context_tokens, file, None, texts, encoder.has_template, opens_thought, loaded.import_ns)
 
 
 def _tokens(generator: Generator, text: Prompt, messages: Sequence[ChatMessage]) -> int | None:

@@ -7,7 +7,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.prompt_file import PromptFile
-from edgemeter.agent.generators import Chat, ChatMessage, Generator, LoadedGenerator, Prompt
+from edgemeter.agent.generators import THOUGHT_BEGIN, Chat, ChatMessage, Generator, LoadedGenerator, Prompt, TemplateGenerator
 from edgemeter.agent.tasks.parts import Share, Units
 
 
@@ -42,6 +42,15 @@ class PromptEncoder:
         except UnavailableError:
             return text
 
+    def opens_thought(self, messages: Sequence[ChatMessage]) -> bool:
+        """Return whether the template begins a thought, which an answer then only ends; a server of chats tells them apart itself."""
+        if self._sends_messages or not isinstance(self._generator, TemplateGenerator):
+            return False
+        try:
+            return self._generator.render(messages).rstrip().endswith(THOUGHT_BEGIN)
+        except UnavailableError:
+            return False
+
 
 class FilePrompts(Prompts):
     """Asks the prompts of a file in an order of the seed, again and again; warm-up begins at its end."""
@@ -59,16 +68,18 @@ def file_order(count: int, seed: int) -> Sequence[int]:
     return random.Random(seed).sample(range(count), count)  # noqa: S311 - a repeatable order is wanted
 
 
-def score(file: PromptFile, seed: int, answers: Iterable[tuple[int, str]]) -> tuple[Accuracy | None, str | None]:
+def score(
+    file: PromptFile, seed: int, answers: Iterable[tuple[int, str]], *, opens_thought: bool = False
+) -> tuple[Accuracy | None, str | None]:
     """Return the share of questions that were answered right, each by its first answer; else None and why.
 
-    `answers` are texts with the number of their query.
+    `answers` are texts with the number of their query; `opens_thought`: the prompts end within a thought.
     """
     if not file.has_answers:
         return None, f"not every prompt of {file.name} states its right answer: there is nothing to score"
     order, first = file_order(len(file.items), seed), dict[int, str]()
     for number, text in answers:
-        first.setdefault(order[number % len(order)], text)
+        first.setdefault(order[number % len(order)], THOUGHT_BEGIN + text if opens_thought else text)
     if len(first) < len(file.items):
         return None, f"{len(file.items) - len(first)} of {len(file.items)} questions were not answered"
     keys = {index: item.key for index, item in enumerate(file.items) if item.key is not None}

@@ -22,6 +22,11 @@ def entry(key: str, kind: int, packed: bytes) -> bytes:
     return text(key) + struct.pack("<I", kind) + packed
 
 
+def numbers(architecture: str, values: dict[str, int]) -> list[bytes]:
+    """Return keys of the architecture with their whole numbers."""
+    return [entry(f"{architecture}.{key}", 4, struct.pack("<I", value)) for key, value in values.items()]
+
+
 def tensor(name: str, weights: int, kind: int, offset: int = 0) -> bytes:
     """Return the description of a tensor of one dimension."""
     return text(name) + struct.pack("<IQIQ", 1, weights, kind, offset)
@@ -54,24 +59,46 @@ def test_the_header_holds_size_quantisation_and_cache():
 
 def test_a_tied_input_table_is_read_and_of_a_mixture_only_the_experts_used(tmp_path):
     """Without an output matrix the table of the inputs is the output; 2 of 8 experts are a quarter of their weights."""
-    values = [
-        entry("general.architecture", 8, text("mix")),
-        entry("mix.expert_count", 4, struct.pack("<I", 8)),
-        entry("mix.expert_used_count", 4, struct.pack("<I", 2)),
-    ]
+    values = [entry("general.architecture", 8, text("mix")), *numbers("mix", {"expert_count": 8, "expert_used_count": 2})]
     tensors = [tensor("token_embd.weight", 1000, 0), tensor("blk.0.ffn_up_exps.weight", 1000, 1, 4000)]
     model = read(written(tmp_path, values, tensors, 6000))
     assert model.weights_mb() == pytest.approx((4000 + 2000 / 4) / 1e6)
     assert model.read_parameters() == 1000 / 4
 
 
+def test_tables_of_each_layer_and_blocks_that_only_guess_are_not_read_for_a_token(tmp_path):
+    """Gemma's E-models look one row up in a table for all layers; of 11 blocks the last predicts further tokens, and is not run."""
+    values = [entry("general.architecture", 8, text("e")), *numbers("e", {"block_count": 11, "nextn_predict_layers": 1})]
+    names = ("per_layer_token_embd.weight", "blk.1.ffn_up.weight", "blk.9.ffn_up.weight", "blk.10.ffn_up.weight", "output.weight")
+    model = read(written(tmp_path, values, [tensor(name, 1000 + index, 0) for index, name in enumerate(names)], 5000))
+    assert model.weights_mb() == pytest.approx(4 * (1001 + 1002 + 1004) / 1e6)
+    assert model.read_parameters() == 1001 + 1002
+
+
+@pytest.mark.parametrize(
+    ("keys", "token_bytes"),
+    [
+        # Qwen3.5 9B: 8 of 32 layers attend, 4 heads of 256 keys and values.
+        ({"block_count": 32, "full_attention_interval": 4, "attention.head_count_kv": 4, "attention.key_length": 256}, 32_768),
+        # GLM-4.7 Flash: 47 layers, and one that only guesses; the 512 values are a part of the 576 keys.
+        (
+            {"block_count": 48, "nextn_predict_layers": 1, "attention.head_count_kv": 1, "attention.key_length": 576}
+            | {"attention.value_length": 512, "attention.key_length_mla": 256, "attention.value_length_mla": 256},
+            54_144,
+        ),
+    ],
+)
+def test_layers_that_do_not_attend_and_values_within_keys_take_no_cache(tmp_path, keys, token_bytes):
+    """Hybrid models, and those with latent attention (MLA), in f16."""
+    keys = {"attention.head_count": 16, "embedding_length": 4096} | keys
+    values = [entry("general.architecture", 8, text("new")), *numbers("new", keys)]
+    assert read(written(tmp_path, values, [])).kv_cache_mb(1000, 2) == pytest.approx(token_bytes / 1000)
+
+
 def test_heads_that_differ_by_layer_are_added(tmp_path):
     """A model with fewer key heads in some layers has the smaller cache that it has."""
     values = [entry("general.architecture", 8, text("some"))]
-    values += [
-        entry(f"some.{key}", 4, struct.pack("<I", value))
-        for key, value in {"block_count": 3, "attention.head_count": 4, "embedding_length": 32}.items()
-    ]
+    values += numbers("some", {"block_count": 3, "attention.head_count": 4, "embedding_length": 32})
     values.append(entry("some.attention.head_count_kv", 9, struct.pack("<IQ3i", 5, 3, 4, 2, 0)))
     assert read(written(tmp_path, values, [])).kv_cache_mb(10, 2) == pytest.approx(6 * 16 * 10 * 2 / 1e6)
 

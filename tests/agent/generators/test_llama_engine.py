@@ -2,6 +2,7 @@
 
 import struct
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +187,20 @@ def test_a_recurrent_memory_is_put_back_from_its_saved_state(tmp_path):
     with pytest.raises(MeasurementError, match="back to a depth of 37 tokens"):
         generator.bind_behind(50, Limits(8))
     generator.close()
+
+
+@pytest.mark.parametrize(("interval", "layers"), [(2, 2), (None, 1)])
+def test_the_cache_of_a_hybrid_model_is_that_of_the_layers_that_attend(tmp_path, interval, layers):
+    """Of four layers two do, or by the engine's default one: keys and values of 2 heads of 128 in f16, as the engine states them."""
+    pytest.importorskip("gguf")
+    from tests.fixtures.generators.make_hybrid import write  # noqa: PLC0415 - needs gguf
+
+    write(tmp_path / "hybrid.gguf", interval)
+    with closing(LlamaCpp()) as generator:
+        loaded = generator.load(tmp_path / "hybrid.gguf", Options(), 2048)
+        assert any(f"size = {2 * layers:7.2f} MiB (  2048 cells" in line for line in generator._log.lines)
+    assert loaded.kv_token_bytes == pytest.approx(layers * 2 * 2 * 128 * 2)
+    assert loaded.kv_cache_mb == pytest.approx(2048 * loaded.kv_token_bytes / 1e6)
 
 
 def test_what_choices_begin_with_is_processed_once(opened, monkeypatch):

@@ -106,27 +106,42 @@ def test_its_own_server_gives_the_same_answers(loaded, folder, tmp_path):
     assert served[0].prompt_tokens - bare.prompt_tokens in (16, 17, 18)
 
 
+def assert_answers_as_served(model, projector, image_tokens, size):
+    """Compare the answers about five pictures, and the tokens of their prompts, with those of llama-server."""
+    chats = [Chat((ChatMessage("user", "What colour is it?", picture(seed, *size)),)) for seed in range(1, 6)]
+    with closing(LlamaCpp()) as engine:
+        engine.load(model, Options(extra={"mmproj": str(projector)}), 256)
+        local = [engine.bind(chat, LIMITS)(lambda _: None) for chat in chats]
+    with llama_cpp_server(model, model.parent, mmproj=projector) as path, closing(create("server")) as server:
+        path.write_text(path.read_text() + 'endpoint = "chat"\n')
+        server.load(path, Options(), 256)
+        served = [server.bind(chat, LIMITS)(lambda _: None) for chat in chats]
+    assert [answer.image_tokens for answer in local] == [image_tokens] * 5
+    assert [answer.prompt_tokens for answer in served] == [answer.prompt_tokens for answer in local]
+    for served_answer, answer in zip(served, local, strict=True):
+        texts = [text.replace("\ufffd", "") for text in (served_answer.text, answer.text.partition("</s>")[0])]
+        # A server keeps back what follows half a character at the end, and takes another token for the end of text.
+        length = min(map(len, texts))
+        assert length > 4
+        assert texts[0][:length] == texts[1][:length]
+
+
 def test_text_behind_a_picture_of_fewer_positions_than_tokens_stands_where_its_own_server_has_it(tmp_path):
     """With M-RoPE, as Qwen-VL has it: of 4 x 3 tokens only 4 positions are used up, and answers are those of llama-server."""
     make_qwen_vision = importlib.import_module("tests.fixtures.generators.make_qwen_vision")
     model, projector = tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
     make_qwen_vision.write_model(model)
     make_qwen_vision.write_projector(projector)
-    chats = [Chat((ChatMessage("user", "What colour is it?", picture(seed, 112, 84)),)) for seed in range(1, 6)]
-    with closing(LlamaCpp()) as engine:
-        engine.load(model, Options(extra={"mmproj": str(projector)}), 200)
-        local = [engine.bind(chat, LIMITS)(lambda _: None) for chat in chats]
-    with llama_cpp_server(model, tmp_path, mmproj=projector) as path, closing(create("server")) as server:
-        path.write_text(path.read_text() + 'endpoint = "chat"\n')
-        server.load(path, Options(), 200)
-        served = [server.bind(chat, LIMITS)(lambda _: None) for chat in chats]
-    assert [answer.image_tokens for answer in local] == [12] * 5
-    assert [answer.prompt_tokens for answer in served] == [answer.prompt_tokens for answer in local]
-    for served_answer, answer in zip(served, local, strict=True):
-        text = served_answer.text.replace("\ufffd", "")
-        # A server keeps back what follows half a character at the end.
-        assert len(text) > 4
-        assert answer.text.replace("\ufffd", "").startswith(text)
+    assert_answers_as_served(model, projector, image_tokens=12, size=(112, 84))
+
+
+def test_each_tile_of_a_picture_that_is_cut_up_is_read(tmp_path):
+    """Four tiles and the whole picture behind them, of 4 tokens each; llama-server encodes and reads one after the other."""
+    makers = {name: importlib.import_module(f"tests.fixtures.generators.{name}") for name in ("make_llama", "make_projector")}
+    model, projector = tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
+    makers["make_llama"].write(model, words=(*makers["make_llama"].WORDS, *makers["make_projector"].TILE_WORDS))
+    makers["make_projector"].write(projector, shape=makers["make_projector"].Shape(longest_edge=112))
+    assert_answers_as_served(model, projector, image_tokens=20, size=(112, 112))
 
 
 def test_what_is_no_picture_and_no_projector_is_one_line(loaded, folder):

@@ -224,6 +224,22 @@ def test_of_three_quantisations_the_fastest_is_taken_that_keeps_the_perplexity(c
     assert "C is out: perplexity 11.00" in out.getvalue()
 
 
+def test_of_other_tokenizers_the_limit_is_on_the_perplexity_of_the_firsts_tokens(compare):
+    """4.5 bytes a token of A, of 3.6 bits: 3.75% more bits per byte are 9.8% more perplexity of such a token, 1.25% are 3.2%."""
+    comparison = compare(
+        *[lambda _, ms=ms, key=key: language_run(100.0, ms, tokenizer=key * 64) for ms, key in ((13.0, "a"), (10.0, "b"), (8.0, "c"))],
+        scores=[
+            scored(2**3.6, (2.5,), bits_per_byte=0.8, text_tokens=2000),
+            scored(15.0, (2.7,), bits_per_byte=0.81, text_tokens=1900),
+            scored(9.0, (2.2,), bits_per_byte=0.83, text_tokens=2400),
+        ],
+        rounds=3,
+    )
+    assert [contrast.differences[-1].change for contrast in comparison.contrasts] == pytest.approx([2**0.045, 2**0.135])
+    assert comparison.pick.refused == {"C": "bits per byte 0.8300 against 0.8000 are 1.10 times the perplexity, above 1.05"}
+    assert compare_models.pick_text(comparison).endswith("; what has at most 1.05 times A's perplexity is allowed.")
+
+
 def test_a_draft_that_is_hardly_ever_right_is_slower_than_none(compare):
     """The sentence states what was accepted, and what follows for decoding; a draft on both sides is no difference."""
     draft = {"speculative": "draft", "drafted_tokens": 1000, "accepted_tokens": 30, "step_tokens": 1.03}

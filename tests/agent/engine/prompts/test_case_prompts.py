@@ -14,6 +14,8 @@ from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
+from edgemeter.agent.generators import ChatMessage, Limits
+from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.generators.server import ServerGenerator
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
@@ -21,6 +23,7 @@ from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_serv
 from tests.fixtures.real_prompts import measure_prompts, prompts_case, write_prompts
 from tests.fixtures.record_factory import make_energy
 
+TINY = Path(__file__).resolve().parents[3] / "fixtures" / "generators" / "llama.gguf"
 SHIPPED = Path(__file__).resolve().parents[4] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 PREFILL_MS_PER_TOKEN = 0.05
 LENGTHS = (10, 20, 40, 90)
@@ -91,6 +94,20 @@ def test_prompts_without_right_answers_have_no_score(tmp_path):
     )
     assert run.accuracy is None
     assert run.accuracy_reason == "not every prompt of prompts.jsonl states its right answer: there is nothing to score"
+
+
+@pytest.mark.needs(module="xllamacpp")
+@pytest.mark.needs(module="jinja2")
+@pytest.mark.parametrize(("opening", "value"), [(b"assistant", 1.0), (b"ai<think>", 0.0)])
+def test_a_thought_that_the_template_opened_and_no_token_ended_is_no_answer(tmp_path, opening, value):
+    """As of R1 and Qwen3-Thinking, whose prompts end with <think>; the same text behind another template is the answer."""
+    model = tmp_path / "model.gguf"
+    model.write_bytes(TINY.read_bytes().replace(b"<|im_start|>assistant", b"<|im_start|>" + opening))
+    with closing(LlamaCpp()) as engine:
+        engine.load(model, Options(), 100)
+        text = engine.bind(engine.encode([ChatMessage("user", "Which?")]), Limits(6))(lambda _: None).text
+    run = measure_prompts(model, prompts=write_prompts(tmp_path, {"prompt": "Which?", "answer": text.strip().partition("\n")[0]}))
+    assert run.accuracy.value == value
 
 
 def test_energy_per_correct_answer_follows_from_score_and_energy(tmp_path):
