@@ -365,10 +365,20 @@ def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
     "tokens come one by one", "of tokens that come together only the mean time is known", "ask the server to stream token by token"
 )
 def _joined_tokens(_: RunFacts, generation: Generation) -> str | None:
-    if generation.stamped_tokens_max <= 1 or generation.streaming_reason:
+    if generation.stamped_tokens_max <= 1 + (generation.hidden_reasoning_tokens or 0) or generation.streaming_reason:
         return None
     together = f"up to {generation.stamped_tokens_max} tokens came together: there is no inter-token latency"
     return f"{together}, and TPOT takes those of the first piece by its text" if generation.counts == "usage" else together
+
+
+@_RULES.note(
+    "what a model thinks is streamed",
+    "thoughts that are not come before the first token: TTFT holds their time, and there are no rate of the prefill and no ITL",
+    "let the server stream its reasoning",
+)
+def _hidden_reasoning(_: RunFacts, generation: Generation) -> str | None:
+    hidden = generation.hidden_reasoning_tokens
+    return f"up to {hidden} reasoning tokens of an answer are not streamed: TTFT holds their time" if hidden else None
 
 
 def _of_generation(rule: Rule, facts: RunFacts) -> str | None:

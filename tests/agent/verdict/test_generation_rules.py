@@ -94,6 +94,12 @@ def test_a_rule_is_violated_by_one_run_and_just_not_by_another():
         ("served", {"is_local": False}, {"is_local": True}),
         ("joined-tokens", {"stamped_tokens_max": 2}, {"stamped_tokens_max": 1}),
         (
+            "joined-tokens",
+            {"stamped_tokens_max": 258, "hidden_reasoning_tokens": 256},
+            {"stamped_tokens_max": 257, "hidden_reasoning_tokens": 256},
+        ),
+        ("hidden-reasoning", {"hidden_reasoning_tokens": 1}, {}),
+        (
             "prefill-above-compute",
             {"model": LanguageModel(read_parameters=JUST + 1_000_000)},
             {"model": LanguageModel(read_parameters=JUST)},
