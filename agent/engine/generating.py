@@ -168,7 +168,7 @@ def _measured(
     **surroundings: Any,
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
-    generation = generation_queries.without_unstreamed(generation)
+    generation = generation_queries.without_unstreamed(generation_queries.with_cached(generation))
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
     counts = generation_queries.counts_of(queries, subject.prompts, subject.limits)
