@@ -284,11 +284,14 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 
 
 @_RULES.suspect(
-    "the median TPOT of the last third of queries is at most 10% above that of the first",
-    "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
+    "the median TPOT of the last third of queries is at most 10% above that of the first, except in an open loop",
+    "all queries begin at the same depth, beside as many others, so a slower decode is a slower machine: throttling, or other load",
     "cool the board; end other programs",
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
+    load = facts.measured.load
+    if load is not None and load.target_per_s is not None:
+        return None
     # Of prompts that differ in length queries begin at other depths.
     if generation.streaming_reason or generation.has_other_lengths or (moments := _moments(facts, generation)) is None:
         return None
