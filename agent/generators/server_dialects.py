@@ -225,8 +225,8 @@ class _Usage(msgspec.Struct):
     @property
     def output_tokens(self) -> int:
         """All tokens that were generated: `completion_tokens` of xAI leave the thoughts out."""
-        whole = self.completion_tokens + self.reasoning_tokens
-        return whole if self.total_tokens == self.prompt_tokens + whole else self.completion_tokens
+        with_thoughts = self.completion_tokens + self.reasoning_tokens
+        return with_thoughts if self.total_tokens == self.prompt_tokens + with_thoughts else self.completion_tokens
 
     def drafts(self) -> tuple[int | None, int | None]:
         """Return the tokens that speculation drafted, and those of them that were accepted; None where they are not stated."""

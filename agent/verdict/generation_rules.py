@@ -70,8 +70,8 @@ def _cached_of_others(generation: Generation, allowed: float) -> str | None:
 
 
 @_RULES.invalid(
-    "each query at a depth begins behind all of the context that was filled",
-    "what a server dropped of it is processed again in each query, which takes the time and energy of a prefill",
+    "each query at a depth begins behind all of the filled context",
+    "what a server dropped is processed again in each query, with the time and energy of a prefill",
     "a model whose context the server keeps (not a sliding window, or a state), or `--prompt-tokens`",
 )
 def _depth_not_kept(_: RunFacts, generation: Generation) -> str | None:
@@ -214,7 +214,7 @@ def _short_output(facts: RunFacts, generation: Generation) -> str | None:
 @_RULES.note(
     "answers have the length that was asked for",
     "figures per token are those of the tokens that came; a whole query and its energy compare only with answers of the same length",
-    "let the engine ignore the end of text: `ignore_eos` in the server's file, where it can",
+    "let the engine ignore the end of text: `ignore_eos` in the server's file",
 )
 def _early_ends(_: RunFacts, generation: Generation) -> str | None:
     lengths = generation.output_lengths
@@ -285,7 +285,7 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 
 @_RULES.suspect(
     "the median TPOT of the last third of queries is at most 10% above that of the first, except in an open loop",
-    "all queries begin at the same depth, beside as many others, so a slower decode is a slower machine: throttling, or other load",
+    "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
     "cool the board; end other programs",
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
@@ -375,9 +375,9 @@ def _joined_tokens(_: RunFacts, generation: Generation) -> str | None:
 
 
 @_RULES.note(
-    "what a model thinks is streamed",
+    "reasoning is streamed",
     "thoughts that are not come before the first token: TTFT holds their time, and there are no rate of the prefill and no ITL",
-    "let the server stream its reasoning",
+    "let the server stream it",
 )
 def _hidden_reasoning(_: RunFacts, generation: Generation) -> str | None:
     hidden = generation.hidden_reasoning_tokens
