@@ -103,7 +103,7 @@ class Load(RecordPart, frozen=True, kw_only=True):
     (`Retry-After`); they are in no latency."""
     paused_ms: float = 0.0
     """Length of all pauses in ms; throughput and energy leave them out. Of users (`concurrency`) it is the sum of their waits, in which the
-    others go on: rates include it."""
+    others go on: rates and energy include it."""
     queueing: Stage | None = None  # Time from the scheduled arrival to the call. What waits inside a server is part of `service`.
     service: Stage | None = None  # Time of the call itself; queueing and service make the latency.
 

@@ -140,6 +140,8 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     template_tokens: Count | None = None  # Prompt tokens of the chat template, which a server may cache; null: there is none.
     failed_queries: Count = 0  # Queries that the server did not answer; they are in no statistic.
     failures: dict[str, Count] = {}  # Failed queries by their kind, e.g. `http 429`.
+    hidden_reasoning_tokens: Count | None = None
+    """Most reasoning tokens of an answer that were not streamed: TTFT holds their time; null: none, or none stated."""
     streaming_reason: str | None = None  # Why there are no times of single tokens; null if there are.
     speculative: str | None = None  # How several tokens a step are guessed; null: they are not.
     drafted_tokens: Count | None = None  # Tokens that speculation guessed, in all queries; null where it is off or the engine states none.

@@ -36,7 +36,7 @@ class GenerationWindows:
 
     `prompt_tokens` is the mean of the prompts, `decoded_tokens` are those after the first moment, [n]; None: all but one. `overlap`: they
     were answered beside each other. `decodes_from_start`: all of a query is decoding. `unstreamed_reason` is why the first moment is none
-    of a token.
+    of a token, `prefill_reason` why the time to it is not that of the prompt's tokens.
     """
 
     starts_ns: Times
@@ -48,7 +48,7 @@ class GenerationWindows:
     decodes_from_start: bool = False
     decoded_tokens: Times | None = None
     unstreamed_reason: str | None = None
-    is_cached: bool = False
+    prefill_reason: str | None = None
     image_encode_ns: Times | None = None
 
     @property
@@ -77,7 +77,11 @@ def generation_windows(series: Iterable[Series], timed_start_ns: int, generation
         decodes_from_start=generation.decodes_from_start,
         decoded_tokens=tokens_after_first(raw["token"], raw["output_tokens"], is_local=generation.is_local) if "token" in raw else None,
         unstreamed_reason=generation.streaming_reason,
-        is_cached=generation.prefix_cache == "on" or (generation.cached_tokens or 0) > MOST_CACHED,
+        prefill_reason="prompts came partly from a cache"
+        if generation.prefix_cache == "on" or (generation.cached_tokens or 0) > MOST_CACHED
+        else "the time to the first token holds reasoning that is not streamed"
+        if generation.hidden_reasoning_tokens
+        else None,
         image_encode_ns=raw.get("image_encode"),
     )
 
@@ -142,8 +146,8 @@ class _Split:
             return None, "the server does not state how many tokens a prompt has"
         if tokens == 0:
             return None, "queries at a depth have no prompt"
-        if windows.is_cached:
-            return None, "prompts came partly from a cache"
+        if windows.prefill_reason:
+            return None, windows.prefill_reason
         if windows.output_tokens.max() == 1 and windows.image_encode_ns is None:
             return self._all(tokens), None
         pauses = query_energy.stretches_before(windows.starts_ns, windows.last_ns)

@@ -7,7 +7,7 @@ the energy stays what it is and is known several times better. In the theory of 
 Source: Cochran, Sampling Techniques, 3rd edition, chapter 7.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,13 +110,20 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
         if arrivals.size != starts.size:
             return None
         durations = durations - (starts - arrivals)
-    if np.any(starts[1:] < (starts + durations)[:-1]):
+    if _are_beside([starts], [starts + durations]):
         # Of queries that a server answers beside each other, no reading belongs to one.
         return None
     pauses = [samples.unpack(by_name[name]).astype(np.int64) for name in ("pause_start", "pause_end") if name in by_name]
-    if len(pauses) != 2 or pauses[0].size != pauses[1].size:
+    if len(pauses) != 2 or pauses[0].size != pauses[1].size or _are_beside((starts, *pauses[:1]), (starts + durations, *pauses[1:])):
         return Queries(starts + timed_start_ns, durations, timed_end_ns)
     return Queries(starts + timed_start_ns, durations, timed_end_ns, np.stack(pauses, axis=1) + timed_start_ns)
+
+
+def _are_beside(begins: Sequence[Times], ends: Sequence[Times]) -> bool:
+    """Return whether any of these stretches overlap: a user waits while another, who is served or waits too, makes no pause."""
+    begins_ns, ends_ns = np.concatenate(begins), np.concatenate(ends)
+    order = np.lexsort((ends_ns, begins_ns))
+    return bool(np.any(begins_ns[order][1:] < ends_ns[order][:-1]))
 
 
 def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadied | None:

@@ -168,7 +168,7 @@ def _measured(
     **surroundings: Any,
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
-    generation = generation_queries.without_unstreamed(generation)
+    generation = generation_queries.without_unstreamed(generation_queries.with_cached(generation))
     queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
     counts = generation_queries.counts_of(queries, subject.prompts, subject.limits)
@@ -230,7 +230,9 @@ def _generation(
     prompt_counts = np.array([answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None])
     depth, states_prompts = prompts.case.depth_tokens, prompt_counts.size == len(answers)
     processed = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers)
-    prefilled = processed if depth is None and states_prompts else None
+    hidden = max((answer.hidden_reasoning_tokens or 0 for answer in answers), default=0)
+    # The time to the first token is none of the prefill where thoughts came before it.
+    prefilled = processed if depth is None and states_prompts and (timed.overlap or not hidden) else None
     unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
     kinds = Counter(failure.kind for failure in generation.failures)
     described = generation_statistics.with_times(
@@ -249,6 +251,7 @@ def _generation(
             # A prompt should have none from a cache, a query at a depth all of that.
             cached_tokens=_extreme(max if depth is None else min, [answer.cached_tokens for answer in answers]),
             ended_early=moments.ended_early(output_tokens),
+            hidden_reasoning_tokens=hidden or None,
             template_tokens=loaded.template_tokens or None,
             failed_queries=kinds.total(),
             failures=dict(kinds),

@@ -324,6 +324,19 @@ def without_unstreamed(generation: TimedGeneration) -> TimedGeneration:
     return replace(generation, queries=streamed, failures=[*generation.failures, *failures])
 
 
+def with_cached(generation: TimedGeneration) -> TimedGeneration:
+    """Return the generation with 0 cached tokens of each answer that states none, if any states some: servers leave out a 0.
+
+    Source: vLLM's entrypoints/openai (`if self.enable_prompt_tokens_details and num_cached_tokens`).
+    """
+    counts = [query.answer.cached_tokens for query in generation.queries]
+    if counts.count(None) in (0, len(counts)):
+        return generation
+    answers = [replace(query.answer, cached_tokens=count or 0) for query, count in zip(generation.queries, counts, strict=True)]
+    queries = [replace(query, answer=answer) for query, answer in zip(generation.queries, answers, strict=True)]
+    return replace(generation, queries=queries)
+
+
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
     """Return the moments of all tokens as arrays; no picture's where no prompt has one."""
     encode_ns = _stated([query.answer.image_encode_ns for query in queries])

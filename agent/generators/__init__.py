@@ -187,6 +187,7 @@ class Generated:
     `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine counted it, `cached_tokens` the part of it that was
     not processed again; None where a server states neither. `stamped_tokens` are the tokens of each stamp, where they are known only when
     the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the answer came in one piece.
+    `hidden_reasoning_tokens` came before the first stamp, which counts them; None where there are none, or none are stated.
     `drafted_tokens` were guessed by speculation, and `accepted_tokens` of them are in the answer, which took `steps` of the model after its
     first token; None where it is off or not stated.
     `image_tokens` of the prompt are a picture's, which took `image_encode_ns` (monotonic) from the query's start until it was encoded: 0 of
@@ -207,6 +208,7 @@ class Generated:
     steps: int | None = None
     image_tokens: int | None = None
     image_encode_ns: int | None = None
+    hidden_reasoning_tokens: int | None = None
 
 
 Query = Callable[[Stamp], Generated]

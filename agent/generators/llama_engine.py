@@ -472,8 +472,9 @@ class LlamaCpp:
 
     def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int, cached_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
-        # A prompt of one token is one of the decode steps to the engine; behind a filled context there is none.
-        engine_timings = EngineTimings(timings.t_p_eval_ms, timings.n_p_eval, timings.t_eval_ms, timings.n_eval)
+        # A prompt of one token is one of the decode steps to the engine; behind a filled context there is none. Of none it counts 1.
+        prefilled, decoded = timings.n_p_eval * (timings.t_p_eval_ms > 0), timings.n_eval * (timings.t_eval_ms > 0)
+        engine_timings = EngineTimings(timings.t_p_eval_ms, prefilled, timings.t_eval_ms, decoded)
         return Generated(
             tokens=tuple(answer),
             # The end of text is a token, and no text.

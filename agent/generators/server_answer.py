@@ -17,7 +17,17 @@ from edgemeter.agent.generators import (
 )
 from edgemeter.agent.generators.server_dialects import Part
 
-_KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own", "drafted_tokens", "accepted_tokens", "speculative")
+_KEPT = (
+    "ended",
+    "prompt_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "cached_tokens",
+    "own",
+    "drafted_tokens",
+    "accepted_tokens",
+    "speculative",
+)
 
 
 class ReceivedAnswer:
@@ -45,6 +55,12 @@ class ReceivedAnswer:
     def output_tokens(self) -> int | None:
         """The total that the server states."""
         return self._last.output_tokens
+
+    @property
+    def hidden_reasoning_tokens(self) -> int:
+        """The tokens of thoughts that the server did not stream, as it states."""
+        is_streamed = any(self._thoughts) or THOUGHT_END in self._text()
+        return 0 if is_streamed else min(self._last.reasoning_tokens or 0, max((self._last.output_tokens or 0) - 1, 0))
 
     @property
     def cached_tokens(self) -> int:
@@ -85,7 +101,7 @@ class ReceivedAnswer:
             raise AnswerError(
                 f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log", kind="stopped in the middle"
             )
-        if counted is not None and counted > self._most:
+        if counted is not None and counted - self.hidden_reasoning_tokens > self._most:
             raise TooLongError(f"the server counts {counted} tokens where {self._most} were asked for: use another endpoint")
         if not self._stamped:
             raise AnswerError(
@@ -95,17 +111,23 @@ class ReceivedAnswer:
     def _shared_tokens(self) -> tuple[int, ...]:
         """Return the tokens of each piece by the server's total; empty where each is what it was stamped as.
 
-        The token that ends a text shows none and is not timed. Others without a piece of their own are in the pieces by their length.
+        The token that ends a text shows none and is not timed. Others without a piece of their own are in the pieces by their length, but
+        for hidden reasoning, which came before the first.
         """
-        counted = self._last.output_tokens
-        stamped_or_end = self._stamped + (self._last.ended in ("end_or_stop", "end_of_text"))
-        if counted is None or self._is_counted_by_line or self._stamped <= counted <= stamped_or_end:
+        counted, hidden = self._last.output_tokens, self.hidden_reasoning_tokens
+        if counted is None or self._is_counted_by_line:
             return ()
-        return shared_out(counted, self._sizes)
+        stamped_or_end = self._stamped + (self._last.ended in ("end_or_stop", "end_of_text"))
+        is_one_each = self._stamped <= counted - hidden <= stamped_or_end
+        if is_one_each and not hidden:
+            return ()
+        first, *later = (1,) * self._stamped if is_one_each else shared_out(counted - hidden, self._sizes)
+        return (hidden + first, *later)
 
     def _has_several(self, counted: int | None) -> bool:
         """Return whether the answer has more tokens than one step gives; uncounted ones are told by their words."""
-        return (counted if counted is not None else len(self._text().split())) > (LONGEST_STEP if self.speculative else 1)
+        tokens = len(self._text().split()) if counted is None else counted - self.hidden_reasoning_tokens
+        return tokens > (LONGEST_STEP if self.speculative else 1)
 
     def _text(self) -> str:
         """Return the text; the server has cut off what marks the end of a thought."""
@@ -135,6 +157,7 @@ class ReceivedAnswer:
             drafted_tokens=last.drafted_tokens,
             accepted_tokens=last.accepted_tokens,
             unstreamed=_ONE_PIECE if self._ends_with_first and self._has_several(last.output_tokens) else None,
+            hidden_reasoning_tokens=self.hidden_reasoning_tokens or None,
         )
 
 

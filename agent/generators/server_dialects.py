@@ -41,7 +41,8 @@ class Part:
     """The content of one line; None where the line does not state it.
 
     `thought` is what a reasoning model writes before its `text`. `total_tokens` counts all output so far, `output_tokens` and
-    `prompt_tokens` the whole query. `end_or_stop`: the server does not tell which.
+    `prompt_tokens` the whole query, `reasoning_tokens` the thoughts among its output, streamed or not. `end_or_stop`: the server does not
+    tell which.
     """
 
     has_output: bool = False
@@ -52,6 +53,7 @@ class Part:
     ended: Ended | Literal["end_or_stop"] | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    reasoning_tokens: int | None = None
     cached_tokens: int | None = None
     own: EngineTimings | None = None
     drafted_tokens: int | None = None
@@ -203,6 +205,7 @@ class LlamaServer(_LlamaTexts, Dialect):
 
 class _Details(msgspec.Struct):
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
     accepted_prediction_tokens: int | None = None
     rejected_prediction_tokens: int | None = None
 
@@ -210,8 +213,20 @@ class _Details(msgspec.Struct):
 class _Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
+    total_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """The tokens of thoughts; 0 where they are not stated."""
+        return (self.completion_tokens_details and self.completion_tokens_details.reasoning_tokens) or 0
+
+    @property
+    def output_tokens(self) -> int:
+        """All tokens that were generated: `completion_tokens` of xAI leave the thoughts out."""
+        with_thoughts = self.completion_tokens + self.reasoning_tokens
+        return with_thoughts if self.total_tokens == self.prompt_tokens + with_thoughts else self.completion_tokens
 
     def drafts(self) -> tuple[int | None, int | None]:
         """Return the tokens that speculation drafted, and those of them that were accepted; None where they are not stated."""
@@ -299,7 +314,8 @@ class OpenAi(Dialect):
             ended=None if choice.finish_reason is None else "length" if choice.finish_reason == "length" else "end_or_stop",
             # Proxies that do not count state 0.
             prompt_tokens=usage.prompt_tokens or None if usage else None,
-            output_tokens=usage.completion_tokens or None if usage else None,
+            output_tokens=usage.output_tokens or None if usage else None,
+            reasoning_tokens=usage.reasoning_tokens or None if usage else None,
             cached_tokens=details.cached_tokens if details else None,
             own=timings.own() if timings else None,
             drafted_tokens=drafts[0],

@@ -70,8 +70,8 @@ def _cached_of_others(generation: Generation, allowed: float) -> str | None:
 
 
 @_RULES.invalid(
-    "each query at a depth begins behind all of the context that was filled",
-    "what a server dropped of it is processed again in each query, which takes the time and energy of a prefill",
+    "each query at a depth begins behind all of the filled context",
+    "what a server dropped is processed again in each query, with the time and energy of a prefill",
     "a model whose context the server keeps (not a sliding window, or a state), or `--prompt-tokens`",
 )
 def _depth_not_kept(_: RunFacts, generation: Generation) -> str | None:
@@ -214,7 +214,7 @@ def _short_output(facts: RunFacts, generation: Generation) -> str | None:
 @_RULES.note(
     "answers have the length that was asked for",
     "figures per token are those of the tokens that came; a whole query and its energy compare only with answers of the same length",
-    "let the engine ignore the end of text: `ignore_eos` in the server's file, where it can",
+    "let the engine ignore the end of text: `ignore_eos` in the server's file",
 )
 def _early_ends(_: RunFacts, generation: Generation) -> str | None:
     lengths = generation.output_lengths
@@ -284,11 +284,14 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 
 
 @_RULES.suspect(
-    "the median TPOT of the last third of queries is at most 10% above that of the first",
+    "the median TPOT of the last third of queries is at most 10% above that of the first, except in an open loop",
     "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
     "cool the board; end other programs",
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
+    load = facts.measured.load
+    if load is not None and load.target_per_s is not None:
+        return None
     # Of prompts that differ in length queries begin at other depths.
     if generation.streaming_reason or generation.has_other_lengths or (moments := _moments(facts, generation)) is None:
         return None
@@ -365,10 +368,20 @@ def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
     "tokens come one by one", "of tokens that come together only the mean time is known", "ask the server to stream token by token"
 )
 def _joined_tokens(_: RunFacts, generation: Generation) -> str | None:
-    if generation.stamped_tokens_max <= 1 or generation.streaming_reason:
+    if generation.stamped_tokens_max <= 1 + (generation.hidden_reasoning_tokens or 0) or generation.streaming_reason:
         return None
     together = f"up to {generation.stamped_tokens_max} tokens came together: there is no inter-token latency"
     return f"{together}, and TPOT takes those of the first piece by its text" if generation.counts == "usage" else together
+
+
+@_RULES.note(
+    "reasoning is streamed",
+    "thoughts that are not come before the first token: TTFT holds their time, and there are no rate of the prefill and no ITL",
+    "let the server stream it",
+)
+def _hidden_reasoning(_: RunFacts, generation: Generation) -> str | None:
+    hidden = generation.hidden_reasoning_tokens
+    return f"up to {hidden} reasoning tokens of an answer are not streamed: TTFT holds their time" if hidden else None
 
 
 def _of_generation(rule: Rule, facts: RunFacts) -> str | None:

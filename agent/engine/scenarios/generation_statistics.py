@@ -170,8 +170,9 @@ def with_times(
     """
     # The shortest time to a first token is that of the shortest prompt.
     shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
+    before_first = (shortest or 0) + (generation.hidden_reasoning_tokens or 0)
     guesses = generation.speculative or generation.drafted_tokens or generation.is_local
-    reason = unstreamed or unstreamed_reason(moments, shortest, LONGEST_STEP if guesses else 1)
+    reason = unstreamed or unstreamed_reason(moments, before_first or None, LONGEST_STEP if guesses else 1)
     described = msgspec.structs.replace(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),

@@ -227,17 +227,19 @@ def test_a_pictures_encoder_has_an_energy_of_its_own():
     assert generation_energy(energy(), [trace()], windows(), run())[0].picture_reason is None
 
 
-def test_a_prompt_that_came_partly_from_a_cache_has_no_energy_per_token():
-    """Twenty tokens of a chat's template may come from there; by the whole prompt the others would seem to take a third less."""
+def test_a_prompt_from_a_cache_or_with_reasoning_behind_it_has_no_energy_per_token():
+    """Of a template's cached tokens the others would seem to take a third less; hidden thoughts would count as the prompt's."""
     series = [
         samples.pack("query_start", "ns", np.arange(QUERIES) * int(WHOLE_S * S)),
         samples.pack("latency", "ns", np.full(QUERIES, int(WHOLE_S * S))),
         samples.pack("first_token", "ns", np.full(QUERIES, int(PREFILL_S * S))),
         samples.pack("output_tokens", "tokens", np.full(QUERIES, 31)),
     ]
-    for cached, is_cached in ((0, False), (1, False), (20, True), (None, False)):
-        generation = make_generation(cached_tokens=cached, template_tokens=20)
-        assert generation_windows(series, 0, generation).is_cached == is_cached
+    for cached, hidden, word in ((0, None, ""), (1, None, ""), (20, None, "cache"), (None, None, ""), (0, 256, "reasoning")):
+        generation = make_generation(cached_tokens=cached, template_tokens=20, hidden_reasoning_tokens=hidden)
+        reason = generation_windows(series, 0, generation).prefill_reason
+        assert word in (reason or "")
+        assert bool(reason) == bool(word)
 
 
 def seen_late(at_s: float) -> float:

@@ -257,3 +257,16 @@ def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
     assert [(failure.number, failure.kind, failure.end_ns) for failure in parted.failures] == [(2, "in one piece", 25)]
     unstreamed = generation_queries.TimedGeneration([answered(number, None if number == 2 else "in one piece") for number in range(5)], 0)
     assert generation_queries.without_unstreamed(unstreamed) is unstreamed
+
+
+@pytest.mark.parametrize(
+    ("counts", "figures"), [((None, 6, None), (0, 6, 0)), ((None, None, None), (None, None, None)), ((0, None, 6), (0, 0, 6))]
+)
+def test_once_a_server_states_cached_tokens_an_answer_without_them_has_none(counts, figures):
+    """A count of 0 is left out by vLLM; a server that never states any may have cached what it likes."""
+    queries = [
+        generation_queries.TimedRequest(number, number * 10, number * 10, (2, 3), Generated((), "text", "length", 8, 2, cached))
+        for number, cached in enumerate(counts)
+    ]
+    generation = generation_queries.with_cached(generation_queries.TimedGeneration(queries, 0))
+    assert tuple(query.answer.cached_tokens for query in generation.queries) == figures

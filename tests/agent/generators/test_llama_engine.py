@@ -71,6 +71,16 @@ def test_its_own_timings_count_the_same_tokens_within_ours(opened):
     assert 0 < timings.decode_ms <= (stamps[-1] - stamps[0]) / 1e6 + 0.05
 
 
+def test_what_the_engine_did_not_do_counts_no_token_in_its_timings(opened):
+    """An answer of one token has no decode step, and behind a filled context there is no prefill: llama.cpp counts one of each."""
+    engine, _ = opened()
+    timings = engine.bind([1, *range(10, 60)], Limits(1))(lambda _: None).own
+    assert (timings.prefilled_tokens, timings.decode_ms, timings.decoded_tokens) == (51, 0.0, 0)
+    engine.fill([1, *range(10, 60)])
+    timings = engine.bind_behind(60, Limits(4))(lambda _: None).own
+    assert (timings.prefill_ms, timings.prefilled_tokens, timings.decoded_tokens) == (0.0, 0, 4)
+
+
 def test_the_end_of_text_ends_a_query_only_if_it_may(opened):
     """The tiny model runs into an end of text at once for some prompts; ignoring it keeps lengths exact."""
     engine, _ = opened()

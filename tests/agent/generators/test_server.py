@@ -147,6 +147,36 @@ def test_thoughts_and_answers_are_kept_apart(loaded, deltas, text, tokens):
     assert AnswerKey(("Paris",)).accepts(answer.text) == text.endswith("Paris")
 
 
+@pytest.mark.parametrize(
+    ("completion", "total", "deltas", "stamped", "hidden"),
+    [
+        # OpenAI's count holds the reasoning, xAI's does not.
+        (11, 16, [{"content": "a"}, {"content": "bcd"}, {"content": "e"}], (9, 1, 1), 8),
+        (3, 16, [{"content": "a"}, {"content": "bcd"}, {"content": "e"}], (9, 1, 1), 8),
+        (12, 17, [{"content": "a"}, {"content": "bc"}, {"content": "d"}], (9, 2, 1), 8),
+        (11, 16, [{"content": "a"}], (11,), 8),
+        # What is streamed is not hidden.
+        (11, 16, [{"reasoning": "aaaaaaaa"}, {"content": "b"}, {"content": "cd"}], (8, 1, 2), None),
+        (11, 16, [{"content": "hm</think>"}, {"content": "c"}], (10, 1), None),
+    ],
+)
+def test_reasoning_that_is_not_streamed_is_with_the_first_piece(loaded, completion, total, deltas, stamped, hidden):
+    """Eight tokens of it came before any piece: the later ones are of the answer alone."""
+    counts = {
+        "prompt_tokens": 5,
+        "completion_tokens": completion,
+        "total_tokens": total,
+        "completion_tokens_details": {"reasoning_tokens": 8},
+    }
+    stream = events(*map(chat, deltas), chat({}, "length"), {"choices": [], "usage": counts})
+    routes = openai(stream, "/v1/chat/completions")
+    routes["/v1/chat/completions"] = lambda content: stream if "the board" in str(content) else WHOLE
+    answer, _ = ask(loaded(routes, 'endpoint = "chat"')[1], total - 5)
+    assert (answer.stamped_tokens, answer.hidden_reasoning_tokens) == (stamped, hidden)
+    assert answer.output_tokens == total - 5
+    assert answer.unstreamed is None
+
+
 @pytest.mark.parametrize("pieces", ["a", "abc"])
 def test_a_count_of_zero_is_none(loaded, pieces):
     """Proxies that do not count state 0: what came is counted by its pieces, and marked as estimated."""

@@ -3,11 +3,13 @@
 import pytest
 
 from tests.fixtures.played_behaviour import OUTPUT_TOKENS, play
-from tests.fixtures.server_behaviours import BEHAVIOURS
+from tests.fixtures.server_behaviours import BEHAVIOURS, STEP_MS
 
 QUERIES = 4
 # Rules that say something of the machine that runs this test, or of so few queries.
-OF_A_SERVER = {"cached-prompt", "failed-answers", "early-ends", "short-output", "estimated-tokens", "unstreamed", "joined-tokens"}
+OF_A_SERVER = {
+    "cached-prompt", "failed-answers", "early-ends", "short-output", "estimated-tokens", "unstreamed", "joined-tokens", "hidden-reasoning"
+}  # fmt: skip
 # The client may be late on a busy machine, but is never early.
 EARLY_MS = 0.05
 
@@ -35,3 +37,11 @@ def test_a_behaviour_is_stated_as_what_it_is(name, tmp_path):
         return
     assert generation.ttft.min_ms >= min(answer.ttft_ms for answer in played.logged()) - EARLY_MS
     assert (generation.tpot is None) == (played.log_tpot_ms() is None)
+
+
+def test_hidden_reasoning_is_in_the_time_to_first_token_and_not_in_that_of_the_others(tmp_path):
+    """Six of twelve tokens are thoughts that nobody sees: the five steps behind the first piece are one token each, of 2 ms."""
+    generation = play("hidden reasoning", tmp_path, QUERIES).generation
+    assert generation.tpot.mean_ms >= STEP_MS - EARLY_MS
+    assert generation.ttft.min_ms >= 6 * STEP_MS
+    assert (generation.hidden_reasoning_tokens, generation.prefill_tokens_per_s, generation.itl) == (6, None, None)

@@ -17,6 +17,7 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
     summarise_tpot,
     tpot_ns,
     unstreamed_reason,
+    with_times,
 )
 from tests.fixtures.record_factory import make_generation
 
@@ -94,6 +95,17 @@ def test_an_answer_that_a_proxy_held_back_has_no_times_of_tokens():
     pictured = moments(*[[3100 * ms + 2 * ms * index for index in range(26)] for _ in range(3)])
     assert "without any" in unstreamed_reason(pictured, None)
     assert unstreamed_reason(replace(pictured, image_encode_ns=np.full(3, 3000 * ms)), None) is None
+
+
+def test_an_answer_behind_a_long_hidden_thought_is_not_held_back():
+    """4,000 thoughts and 32 tokens at 40 ms each; a server that kept the 32 back would send them at once."""
+    ms = 1_000_000
+    for step_ms, is_held_back in ((40, False), (0.1, True)):
+        stream = [160_000 * ms] * 4000 + [160_000 * ms + round(step_ms * index * ms) for index in range(32)]
+        answers = replace(moments(*[stream] * 3), is_local=False)
+        described = with_times(make_generation(hidden_reasoning_tokens=4000, is_local=False), answers, None, None)
+        assert bool(described.streaming_reason) == is_held_back
+        assert (described.tpot is None) == is_held_back
 
 
 def test_the_last_token_of_a_query_and_the_first_of_the_next_did_not_come_together():
