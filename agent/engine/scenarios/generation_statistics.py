@@ -135,11 +135,14 @@ def summarise_tpot(moments: TokenMoments) -> Latency | None:
     return summarise_latency(durations) if durations.size else None
 
 
-def unstreamed_reason(moments: TokenMoments, prompt_tokens: int | None, step_tokens: int = 1) -> str | None:
+def unstreamed_reason(
+    moments: TokenMoments, prompt_tokens: int | None, step_tokens: int = 1, timed: TimedQueries | None = None
+) -> str | None:
     """Return why the moments are not those of tokens but of a buffer that was emptied at once; None if they may be.
 
     A token takes at least as long to decode as one of a prompt, so that even half of that is impossible; of short prompts, whose time is
-    mostly other work, the answer may last 2% of the time to its first token. One step gives `step_tokens` at most.
+    mostly other work, the answer may last 2% of the time to its first token. One step gives `step_tokens` at most. Where queries overlap,
+    that time holds a wait for others: then what a query takes of the whole window counts, if that is less.
     """
     if not moments.output_tokens.size:
         return None
@@ -151,7 +154,8 @@ def unstreamed_reason(moments: TokenMoments, prompt_tokens: int | None, step_tok
     by_prompt = IMPOSSIBLE_RATIO * float(np.median(later_tokens)) / prompt_tokens if prompt_tokens else BUFFERED_RATIO
     # A picture's encoder has nothing to do with how long a token takes.
     waited_ns = moments.first_ns if moments.image_encode_ns is None else moments.first_ns - moments.image_encode_ns
-    ratio = float(np.median(spent_ns)) / max(int(waited_ns.min()), 1)
+    alone_ns = min(int(waited_ns.min()), timed.busy_ns // waited_ns.size) if timed is not None and timed.overlap else int(waited_ns.min())
+    ratio = float(np.median(spent_ns)) / max(alone_ns, 1)
     if ratio >= min(BUFFERED_RATIO, by_prompt):
         return None
     return (
@@ -171,7 +175,7 @@ def with_times(
     # The shortest time to a first token is that of the shortest prompt.
     shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
     guesses = generation.speculative or generation.drafted_tokens or generation.is_local
-    reason = unstreamed or unstreamed_reason(moments, shortest, LONGEST_STEP if guesses else 1)
+    reason = unstreamed or unstreamed_reason(moments, shortest, LONGEST_STEP if guesses else 1, timed)
     described = msgspec.structs.replace(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
