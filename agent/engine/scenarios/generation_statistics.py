@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
 from edgemeter.agent.contract.record_generation import Generation, TokenLengths
-from edgemeter.agent.contract.token_moments import tokens_after_first
+from edgemeter.agent.contract.token_moments import are_after_first, tokens_after_first
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.generators import LONGEST_STEP
@@ -237,14 +237,9 @@ def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDAr
     return bounds
 
 
-def tokens_within(moments: TokenMoments, timed: TimedQueries, counted: NDArray[np.bool_] | None = None) -> tuple[int, int]:
-    """Return the first tokens of these queries (all), and all of theirs, that came in the time over which rates are taken."""
-    owner = moments.owner
-    first_ns, token_ns = moments.first_ns + timed.arrived_ns, moments.token_ns + timed.arrived_ns[owner]
-    first, came = ((timed.busy_begin_ns < at_ns) & (at_ns <= timed.busy_end_ns) for at_ns in (first_ns, token_ns))
-    if counted is not None:
-        first, came = first & counted, came & counted[owner]
-    return int(first.sum()), int(came.sum())
+def within(timed: TimedQueries, moments_ns: Times) -> int:
+    """Return how many of the moments (monotonic ns) lie in the time over which rates are taken."""
+    return int(np.count_nonzero((timed.busy_begin_ns < moments_ns) & (moments_ns <= timed.busy_end_ns)))
 
 
 def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None = None) -> float | None:
@@ -253,15 +248,15 @@ def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: Ti
         # A picture's encoder is none of the prefill.
         spent_ns = int(moments.first_ns.sum()) - (0 if moments.image_encode_ns is None else int(moments.image_encode_ns.sum()))
         return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
-    return processed_tokens * tokens_within(moments, timed)[0] / moments.first_ns.size * 1e9 / timed.busy_ns
+    return processed_tokens * within(timed, timed.arrived_ns + moments.first_ns) / moments.first_ns.size * 1e9 / timed.busy_ns
 
 
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
     """Return the tokens that were decoded, those of TPOT, by the time that they took; where queries overlap by the window."""
     spans_ns, later_tokens = moments.spans_ns()
     if timed is not None and timed.overlap and later_tokens.size:
-        first, came = tokens_within(moments, timed, moments.later_tokens() > 0)
-        return (came - first) * 1e9 / timed.busy_ns
+        are_later = are_after_first(moments.token_ns, moments.output_tokens, is_local=moments.is_local)
+        return within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[are_later]) * 1e9 / timed.busy_ns
     spent_ns = int(spans_ns.sum())
     return int(later_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
 
@@ -271,7 +266,7 @@ def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None
     if timed is None or not timed.overlap:
         spent_ns = int(moments.latency_ns.sum())
         return int(moments.output_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
-    return tokens_within(moments, timed)[1] * 1e9 / timed.busy_ns
+    return within(timed, timed.arrived_ns[moments.owner] + moments.token_ns) * 1e9 / timed.busy_ns
 
 
 def user_tokens_per_s(moments: TokenMoments) -> float | None:
