@@ -107,6 +107,12 @@ def test_a_schedule_that_shows_nothing_is_no_rate_that_holds():
     assert limit_of(run_at(2.0, good_ratio=1.0)) is None
 
 
+def test_a_level_that_shows_nothing_does_not_end_those_that_hold():
+    """A higher one that holds says more of it than its own schedule does."""
+    (sweep,) = sweeps([run_at(1.0), run_at(1.86, is_sustained=True), run_at(2.6, is_sustained=True), run_at(3.71, is_sustained=False)])
+    assert sweep.summary.endswith("holds 2.6 requests/s (3.71 no longer, limited by requests that wait in line)")
+
+
 def test_an_invalid_run_is_no_level_but_for_a_rate_that_was_not_held():
     """A prompt from a cache says nothing of a load."""
     cached, late = (Verdict(state="invalid", reasons=(f"{rule}: 5",)) for rule in ("cached-prompt", "rate-not-sustained"))
