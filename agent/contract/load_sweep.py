@@ -81,6 +81,9 @@ def limit_of(run: RunRecord) -> str | None:
     if generation is not None and fails_too_often(generation, run.latency.count):
         return f"{error_ratio(run):.1%} of requests without an answer"
     goodput = generation.goodput if generation else None
+    are_good = goodput is None or goodput.good >= GOOD_RATIO * run.latency.count
+    if load is not None and load.unserved and load.in_flight_max and are_good:
+        return f"{load.in_flight_max} queries at once, the most that are sent"
     if generation is not None and goodput is not None and goodput.good_ratio < GOOD_RATIO and any(goodput.missed.values()):
         name = max(goodput.missed, key=lambda name: goodput.missed[name])
         part = {"ttft": generation.ttft, "tpot": generation.tpot, "latency": run.latency}[name]

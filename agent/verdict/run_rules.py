@@ -46,6 +46,8 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     if load is None or load.is_sustained is not False:
         return None
     unserved = f", {load.unserved} were dropped" if load.unserved else ""
+    if load.unserved and load.in_flight_max:
+        unserved += f" by Edgemeter, which sends {load.in_flight_max} at once at most"
     arrived = "a trace's requests" if load.target_per_s is None else f"{load.target_per_s:g} queries/s"
     return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
 

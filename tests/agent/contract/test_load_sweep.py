@@ -80,6 +80,17 @@ def test_errors_are_what_failed_and_what_was_left_out():
     assert limit_of(run_at(5.0, is_sustained=True)) is None
 
 
+def test_a_limit_of_the_client_is_not_stated_as_the_servers():
+    """Arrivals that were left out never came to the server: it is not known to have had a line."""
+    whole = run_at(6.4, is_sustained=False, unserved=9)
+    run = msgspec.structs.replace(whole, load=msgspec.structs.replace(whole.load, in_flight_max=256))
+    assert limit_of(run) == "256 queries at once, the most that are sent"
+    assert limit_of(whole) == "requests that wait in line"
+    late = run_at(6.4, is_sustained=False, unserved=9, good_ratio=0.8)
+    late = msgspec.structs.replace(late, load=run.load)
+    assert limit_of(late).startswith("TTFT p90")
+
+
 def test_a_level_at_which_queries_fail_is_the_one_that_does_not_hold():
     """A twentieth of eight users' queries were turned away, which makes the run invalid, and the sweep's answer."""
     failing = Verdict(state="invalid", reasons=("not-steady: 5%", "failed-answers: 4 of 68 queries failed"))
