@@ -190,7 +190,7 @@ def test_users_of_a_server_that_is_gone_do_not_spin(monkeypatch):
     assert waits_s == [0.1]
 
 
-def test_refused_users_come_back_without_haste_and_every_timed_query_is_answered(tmp_path, one_by_one):
+def test_a_refused_user_waits_and_its_query_does_not_count(tmp_path, one_by_one):
     """Two places for four users, and 503 at once for the others without a time to wait: a run has its 32 answers all the same."""
     answer, places, refused = one_by_one.routes["/completion"], threading.Semaphore(2), []
 
