@@ -16,6 +16,7 @@ from edgemeter.agent.contract.slo import METRICS, slo_text
 # The share of requests that must meet the limits: a p90 below each of them.
 GOOD_RATIO = 0.9
 MOST_FAILED_RATIO = 0.01
+TOO_SHORT = "a schedule too short to tell"
 SCENARIOS = ("concurrent", "poisson")
 # Rules that find the load too high: such a run is a level that does not hold, unless one of the others says that it measured nothing.
 OF_LOAD = {"rate-not-sustained", "failed-answers"}
@@ -80,6 +81,9 @@ def limit_of(run: RunRecord) -> str | None:
     if generation is not None and fails_too_often(generation, run.latency.count):
         return f"{error_ratio(run):.1%} of requests without an answer"
     goodput = generation.goodput if generation else None
+    are_good = goodput is None or goodput.good >= GOOD_RATIO * run.latency.count
+    if load is not None and load.unserved and load.in_flight_max and are_good:
+        return f"{load.in_flight_max} queries at once, the most that are sent"
     if generation is not None and goodput is not None and goodput.good_ratio < GOOD_RATIO and any(goodput.missed.values()):
         name = max(goodput.missed, key=lambda name: goodput.missed[name])
         part = {"ttft": generation.ttft, "tpot": generation.tpot, "latency": run.latency}[name]
@@ -87,7 +91,7 @@ def limit_of(run: RunRecord) -> str | None:
     if load is not None and load.is_sustained is False:
         return "requests that wait in line"
     if load is not None and load.target_per_s is not None and load.is_sustained is None and goodput is None:
-        return "a schedule too short to tell"
+        return TOO_SHORT
     return None
 
 
@@ -152,9 +156,13 @@ def _point(runs: Sequence[RunRecord]) -> SweepPoint:
 
 
 def bracket(points: Iterable[SweepPoint]) -> tuple[SweepPoint | None, SweepPoint | None]:
-    """Return the highest level that holds below the lowest that does not, and that one; None where there is none."""
+    """Return the highest level that holds below the lowest that does not, and that one; None where there is none.
+
+    A level that cannot be told holds if a higher one does.
+    """
     ordered = sorted(points, key=lambda point: point.level)
-    failing = next((point for point in ordered if not point.holds), None)
+    highest = max((point.level for point in ordered if point.holds), default=0.0)
+    failing = next((point for point in ordered if not point.holds and (point.limited_by != TOO_SHORT or point.level > highest)), None)
     holding = [point for point in ordered if point.holds and (failing is None or point.level < failing.level)]
     return (holding[-1] if holding else None), failing
 

@@ -27,9 +27,8 @@ from edgemeter.agent.generators import AnswerError, ChatMessage, ConcurrentGener
 # A server that is busy asks to wait; longer than this nobody does.
 LONGEST_WAIT_S = 60.0
 WARM_ATTEMPTS = 5
-# A run goes on until so many more queries have failed than were answered.
-GIVE_UP_FAILURES = 10
 GONE_WAIT_S = 0.1
+BUSY = ("http 429", "http 503")
 IN_ONE = "in one piece"
 
 
@@ -173,11 +172,11 @@ class GenerationSubject:
 def wait_after(failure: FailedRequest) -> tuple[int, int] | None:
     """Wait as long as the server asked for, `LONGEST_WAIT_S` at most; return when that began and ended, None if it asked for nothing.
 
-    A server that is gone asks for nothing; users who tried on at once would fail 10,000 times a second.
+    A server that is gone asks for nothing, nor do some that are busy; users who tried on at once would fail 10,000 times a second.
     """
-    if isinstance(failure.error.__cause__, ConnectionRefusedError):
-        time.sleep(GONE_WAIT_S)
     if not failure.error.retry_after_s:
+        if failure.kind in BUSY or isinstance(failure.error.__cause__, ConnectionRefusedError):
+            time.sleep(GONE_WAIT_S)
         return None
     begin_ns = time.monotonic_ns()
     time.sleep(min(failure.error.retry_after_s, LONGEST_WAIT_S))
@@ -243,7 +242,7 @@ def run_queries(subject: GenerationSubject, count: int, seconds: float) -> Timed
                 requests.append(request)
                 continue
             failures.append(request)
-            if len(failures) > len(requests) + GIVE_UP_FAILURES:
+            if len(failures) > len(requests) + concurrent.GIVE_UP_FAILURES:
                 raise_failures(requests, failures)
             if (wait_ns := wait_after(request)) is not None:
                 waits_ns.append(wait_ns)
@@ -295,11 +294,15 @@ def run_users(subject: GenerationSubject, users: int, count: int, seconds: float
             ramp_up_ns.append(first.start_ns + first.token_ns[-1])
 
     queries = concurrent.queries_in_all(count, users)
-    begin_ns, outcomes = concurrent.serve(users, queries, seconds, attempt, ramp_up if users > 1 else None)
+    begin_ns, outcomes = concurrent.serve(users, queries, seconds, attempt, ramp_up if users > 1 else None, _has_failed)
     requests, failures = _parted(outcomes)
     return TimedGeneration(
         requests, begin_ns, overlap=True, users=users, failures=failures, waits_ns=sorted(waits_ns), ramp_up_ns=sorted(ramp_up_ns)
     )
+
+
+def _has_failed(outcome: TimedRequest | FailedRequest) -> bool:
+    return isinstance(outcome, FailedRequest)
 
 
 def _parted(outcomes: Sequence[TimedRequest | FailedRequest]) -> tuple[list[TimedRequest], list[FailedRequest]]:

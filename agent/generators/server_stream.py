@@ -22,6 +22,8 @@ LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
 # An answer ends so soon after its `[DONE]`, or its connection is given up.
 _ENDS_WITHIN_S = 0.05
+# About a round trip: an end of the connection that comes later is one of a server that had begun to work.
+_CLOSED_WITHIN_S = 0.05
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
 
@@ -186,12 +188,12 @@ class ServerConnection:
 
     def _send_anew(self, path: str, content: bytes) -> http.client.HTTPResponse:
         """Send; where a connection that was kept open had just been ended without an answer, once more on a new one."""
-        was_open = self._connection.sock is not None
+        was_open, began_s = self._connection.sock is not None, time.monotonic()
         try:
             return self._send(path, content)
         except ConnectionError:
             self.close()
-            if not was_open:
+            if not was_open or time.monotonic() - began_s > _CLOSED_WITHIN_S:
                 raise
             return self._send(path, content)
 

@@ -1,8 +1,8 @@
 """The search for the highest rate that a server holds (`--rate auto`): doubled until one is not held, then the gap is halved, run by run.
 
 A rate is held where no requests are left in line and nine of ten meet the limits, if there are any. Steps have the same arrivals but for
-their scale. The first, of a few queries, shows how long one takes: the search begins at half of what one user after the other would get,
-and no step is shorter than ten of its answers, since in a shorter one no line shows.
+their scale. Before them one user asks for a few answers, which shows how long one takes: the search begins at half of that rate, and no
+step is shorter than ten of its answers, since in a shorter one no line shows.
 """
 
 import math
@@ -15,7 +15,7 @@ from edgemeter.agent.contract.load_sweep import limit_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, seeks_rate
 
-FIRST_PER_S, FIRST_QUERIES = 1.0, 11
+FIRST_QUERIES = 11
 # The search ends when the lowest rate that is not held is this much above the highest that is.
 RESOLUTION_RATIO = 1.1
 MOST_STEPS = 20
@@ -27,7 +27,7 @@ def next_step(case: Case, outcomes: Sequence[RunRecord | EdgemeterError]) -> Cas
     if not seeks_rate(case):
         return None if outcomes else case
     if not outcomes:
-        return replace(case, rate_per_s=FIRST_PER_S, queries=min(case.queries, FIRST_QUERIES), seconds=0.0)
+        return replace(case, scenario="single_stream", queries=min(case.queries, FIRST_QUERIES), seconds=0.0)
     records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
     if len(records) < len(outcomes) or len(outcomes) > MOST_STEPS:
         return None

@@ -290,7 +290,7 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     load = facts.measured.load
-    if load is not None and load.target_per_s is not None:
+    if load is not None and load.queueing is not None:
         return None
     # Of prompts that differ in length queries begin at other depths.
     if generation.streaming_reason or generation.has_other_lengths or (moments := _moments(facts, generation)) is None:

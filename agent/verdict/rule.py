@@ -47,6 +47,15 @@ class RunFacts:
         latency = next((series for series in self.measured.samples if series.name == "latency"), None)
         return np.zeros(0) if latency is None else samples.unpack(latency) / 1e6
 
+    def service_ms(self) -> NDArray[np.float64]:
+        """Return the latencies less the waits in line, which wander by chance; empty also where queries of an open loop overlap."""
+        raw = {series.name: samples.unpack(series) for series in self.measured.samples if series.name in ("query_start", "arrival")}
+        if "arrival" not in raw:
+            return self.latency_ms()
+        if self.measured.load is None or self.measured.load.utilisation_ratio is None:
+            return np.zeros(0)
+        return self.latency_ms() - (raw["query_start"].astype(np.int64) - raw["arrival"].astype(np.int64)) / 1e6
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:

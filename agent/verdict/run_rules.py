@@ -46,6 +46,8 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     if load is None or load.is_sustained is not False:
         return None
     unserved = f", {load.unserved} were dropped" if load.unserved else ""
+    if load.unserved and load.in_flight_max:
+        unserved += f" by Edgemeter, which sends {load.in_flight_max} at once at most"
     arrived = "a trace's requests" if load.target_per_s is None else f"{load.target_per_s:g} queries/s"
     return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
 
@@ -124,7 +126,7 @@ def _not_steady(facts: RunFacts) -> str | None:
     "measure longer (`--mode normal`) with a fixed governor and steady cooling",
 )
 def _drift(facts: RunFacts) -> str | None:
-    thirds = np.array_split(facts.latency_ms(), 3)
+    thirds = np.array_split(facts.service_ms(), 3)
     if thirds[-1].size < FEWEST_IN_THIRD:
         return None
     medians = [float(np.median(third)) for third in thirds]

@@ -1,7 +1,7 @@
 """Scenario concurrent: a closed loop of several users of a server, each of whom sends the next query when the last answer is complete.
 
 All users begin at once. That burst, in which prompts wait for each other as they never do later, is the ramp-up: the first query of each
-of several users is in no statistic but the energy. Each then takes the next query until both the number of queries and the time are
+of several users is in no statistic but the energy. Each then takes the next query until both the number of answers and the time are
 reached; then the first of them has nothing left, while the others still wait for their last answers. Ramp-up and tail are stated
 (`load.ramp_up_ms`, `load.tail_ms`). Latencies are those of all queries but the first ones. Rates are over the time between ramp-up and
 tail: tokens count by their moments, and a query that is cut counts by the share of its time in between. A model in the agent's own process
@@ -23,6 +23,8 @@ from edgemeter.agent.engine.scenarios import timing
 # Of fewer queries a user the tail would be a large part.
 FEWEST_A_USER = 8
 START_TIMEOUT_S = 60.0
+# A run goes on until so many more queries of each user have failed than were answered.
+GIVE_UP_FAILURES = 10
 
 T = TypeVar("T")
 
@@ -48,9 +50,16 @@ def seconds(plan: timing.TimingPlan) -> float:
 
 
 def serve(
-    users: int, queries: int, timed_s: float, answer: Callable[[int, int], T], ramp_up: Callable[[int], object] | None = None
+    users: int,
+    queries: int,
+    timed_s: float,
+    answer: Callable[[int, int], T],
+    ramp_up: Callable[[int], object] | None = None,
+    is_failure: Callable[[T], bool] = lambda _: False,
 ) -> tuple[int, list[T]]:
     """Call `answer(number, user)` in a thread for each user until `queries` were begun and `timed_s` is over; return begin and answers.
+
+    Those with an answer that `is_failure` do not count, and most of them end the calls.
 
     The beginning is a moment of the monotonic clock, ns; the answers are in the order in which their queries began. Each user calls
     `ramp_up(user)` before; the time counts from when all have, and half of the queries or more begin after it.
@@ -64,12 +73,15 @@ def serve(
     ready_ns: list[int] = []
     begun: list[int] = []
     early: list[int] = []
+    failures: list[int] = []
 
     def following() -> int | None:
         """Return the number of the next query, None where there is none left."""
         with lock:
-            are_enough = len(ready_ns) == users and len(begun) >= max(queries, early[-1] + queries // 2)
-            if stop.is_set() or (are_enough and time.monotonic_ns() >= ready_ns[-1] + timed_s * 1e9):
+            counted = len(begun) - len(failures)
+            are_enough = len(ready_ns) == users and counted >= max(queries, early[-1] + queries // 2)
+            gives_up = len(failures) > counted + GIVE_UP_FAILURES * users
+            if stop.is_set() or gives_up or (are_enough and time.monotonic_ns() >= ready_ns[-1] + timed_s * 1e9):
                 return None
             begun.append(len(begun))
             return begun[-1]
@@ -83,9 +95,11 @@ def serve(
                 ramp_up(user)
             with lock:
                 ready_ns.append(time.monotonic_ns())
-                early.append(len(begun))
+                early.append(len(begun) - len(failures))
             while (number := following()) is not None:
                 answers[number] = answer(number, user)
+                if is_failure(answers[number]):
+                    failures.append(number)
         except BaseException:
             stop.set()
             raise

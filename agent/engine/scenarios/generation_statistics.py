@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
 from edgemeter.agent.contract.record_generation import Generation, TokenLengths
-from edgemeter.agent.contract.token_moments import tokens_after_first
+from edgemeter.agent.contract.token_moments import are_after_first, tokens_after_first
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.generators import LONGEST_STEP
@@ -135,11 +135,14 @@ def summarise_tpot(moments: TokenMoments) -> Latency | None:
     return summarise_latency(durations) if durations.size else None
 
 
-def unstreamed_reason(moments: TokenMoments, prompt_tokens: int | None, step_tokens: int = 1) -> str | None:
+def unstreamed_reason(
+    moments: TokenMoments, prompt_tokens: int | None, step_tokens: int = 1, timed: TimedQueries | None = None
+) -> str | None:
     """Return why the moments are not those of tokens but of a buffer that was emptied at once; None if they may be.
 
     A token takes at least as long to decode as one of a prompt, so that even half of that is impossible; of short prompts, whose time is
-    mostly other work, the answer may last 2% of the time to its first token. One step gives `step_tokens` at most.
+    mostly other work, the answer may last 2% of the time to its first token. One step gives `step_tokens` at most. Where queries overlap,
+    that time holds a wait for others: then what a query takes of the whole window counts, if that is less.
     """
     if not moments.output_tokens.size:
         return None
@@ -151,7 +154,8 @@ def unstreamed_reason(moments: TokenMoments, prompt_tokens: int | None, step_tok
     by_prompt = IMPOSSIBLE_RATIO * float(np.median(later_tokens)) / prompt_tokens if prompt_tokens else BUFFERED_RATIO
     # A picture's encoder has nothing to do with how long a token takes.
     waited_ns = moments.first_ns if moments.image_encode_ns is None else moments.first_ns - moments.image_encode_ns
-    ratio = float(np.median(spent_ns)) / max(int(waited_ns.min()), 1)
+    alone_ns = min(int(waited_ns.min()), timed.busy_ns // waited_ns.size) if timed is not None and timed.overlap else int(waited_ns.min())
+    ratio = float(np.median(spent_ns)) / max(alone_ns, 1)
     if ratio >= min(BUFFERED_RATIO, by_prompt):
         return None
     return (
@@ -172,7 +176,7 @@ def with_times(
     shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
     before_first = (shortest or 0) + (generation.hidden_reasoning_tokens or 0)
     guesses = generation.speculative or generation.drafted_tokens or generation.is_local
-    reason = unstreamed or unstreamed_reason(moments, before_first or None, LONGEST_STEP if guesses else 1)
+    reason = unstreamed or unstreamed_reason(moments, before_first or None, LONGEST_STEP if guesses else 1, timed)
     described = msgspec.structs.replace(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
@@ -234,14 +238,9 @@ def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDAr
     return bounds
 
 
-def tokens_within(moments: TokenMoments, timed: TimedQueries, counted: NDArray[np.bool_] | None = None) -> tuple[int, int]:
-    """Return the first tokens of these queries (all), and all of theirs, that came in the time over which rates are taken."""
-    owner = moments.owner
-    first_ns, token_ns = moments.first_ns + timed.arrived_ns, moments.token_ns + timed.arrived_ns[owner]
-    first, came = ((timed.busy_begin_ns < at_ns) & (at_ns <= timed.busy_end_ns) for at_ns in (first_ns, token_ns))
-    if counted is not None:
-        first, came = first & counted, came & counted[owner]
-    return int(first.sum()), int(came.sum())
+def within(timed: TimedQueries, moments_ns: Times) -> int:
+    """Return how many of the moments (monotonic ns) lie in the time over which rates are taken."""
+    return int(np.count_nonzero((timed.busy_begin_ns < moments_ns) & (moments_ns <= timed.busy_end_ns)))
 
 
 def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None = None) -> float | None:
@@ -250,15 +249,15 @@ def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, timed: Ti
         # A picture's encoder is none of the prefill.
         spent_ns = int(moments.first_ns.sum()) - (0 if moments.image_encode_ns is None else int(moments.image_encode_ns.sum()))
         return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
-    return processed_tokens * tokens_within(moments, timed)[0] / moments.first_ns.size * 1e9 / timed.busy_ns
+    return processed_tokens * within(timed, timed.arrived_ns + moments.first_ns) / moments.first_ns.size * 1e9 / timed.busy_ns
 
 
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
     """Return the tokens that were decoded, those of TPOT, by the time that they took; where queries overlap by the window."""
     spans_ns, later_tokens = moments.spans_ns()
     if timed is not None and timed.overlap and later_tokens.size:
-        first, came = tokens_within(moments, timed, moments.later_tokens() > 0)
-        return (came - first) * 1e9 / timed.busy_ns
+        are_later = are_after_first(moments.token_ns, moments.output_tokens, is_local=moments.is_local)
+        return within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[are_later]) * 1e9 / timed.busy_ns
     spent_ns = int(spans_ns.sum())
     return int(later_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
 
@@ -268,7 +267,7 @@ def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None
     if timed is None or not timed.overlap:
         spent_ns = int(moments.latency_ns.sum())
         return int(moments.output_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
-    return tokens_within(moments, timed)[1] * 1e9 / timed.busy_ns
+    return within(timed, timed.arrived_ns[moments.owner] + moments.token_ns) * 1e9 / timed.busy_ns
 
 
 def user_tokens_per_s(moments: TokenMoments) -> float | None:

@@ -28,7 +28,8 @@ LEAD_NS = 1_000_000
 # A rate that cannot be sustained is given up on when the schedule has been over for as long as it took; a median needs 11.
 GIVE_UP_RATIO = 2
 FEWEST = 11
-MOST_IN_FLIGHT = 64
+# As many as a closed loop has users: threads and connections that any board can have.
+MOST_IN_FLIGHT = 256
 # At a rate 10% above what is served, latency grows by a tenth of the time that passes. Of few queries chance makes as much: by simulation
 # of 1 and 4 places at 80% utilisation, 4% of runs of 64 queries exceed 1 / sqrt(64), none of 256 a tenth; at 150% 97% and all do.
 BACKLOG_RATIO = 0.1

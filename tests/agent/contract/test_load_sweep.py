@@ -80,6 +80,17 @@ def test_errors_are_what_failed_and_what_was_left_out():
     assert limit_of(run_at(5.0, is_sustained=True)) is None
 
 
+def test_a_limit_of_the_client_is_not_stated_as_the_servers():
+    """Arrivals that were left out never came to the server: it is not known to have had a line."""
+    in_line = run_at(6.4, is_sustained=False, unserved=9)
+    run = msgspec.structs.replace(in_line, load=msgspec.structs.replace(in_line.load, in_flight_max=256))
+    assert limit_of(run) == "256 queries at once, the most that are sent"
+    assert limit_of(in_line) == "requests that wait in line"
+    late = run_at(6.4, is_sustained=False, unserved=9, good_ratio=0.8)
+    late = msgspec.structs.replace(late, load=run.load)
+    assert limit_of(late).startswith("TTFT p90")
+
+
 def test_a_level_at_which_queries_fail_is_the_one_that_does_not_hold():
     """A twentieth of eight users' queries were turned away, which makes the run invalid, and the sweep's answer."""
     failing = Verdict(state="invalid", reasons=("not-steady: 5%", "failed-answers: 4 of 68 queries failed"))
@@ -105,6 +116,12 @@ def test_a_schedule_that_shows_nothing_is_no_rate_that_holds():
     (sweep,) = sweeps([run_at(1.0, is_sustained=True), run_at(2.0)])
     assert sweep.summary.endswith("holds 1 requests/s (2 no longer, limited by a schedule too short to tell)")
     assert limit_of(run_at(2.0, good_ratio=1.0)) is None
+
+
+def test_a_level_that_shows_nothing_does_not_end_those_that_hold():
+    """A higher one that holds says more of it than its own schedule does."""
+    (sweep,) = sweeps([run_at(1.0), run_at(1.86, is_sustained=True), run_at(2.6, is_sustained=True), run_at(3.71, is_sustained=False)])
+    assert sweep.summary.endswith("holds 2.6 requests/s (3.71 no longer, limited by requests that wait in line)")
 
 
 def test_an_invalid_run_is_no_level_but_for_a_rate_that_was_not_held():

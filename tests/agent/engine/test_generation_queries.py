@@ -128,12 +128,12 @@ def test_rates_are_over_the_window_and_prompts_are_never_the_same(tmp_path, one_
 
 
 @pytest.mark.slow
-def test_64_unanswered_queries_are_counted_and_never_late(tmp_path, one_by_one):
+def test_256_unanswered_queries_are_counted_and_never_late(tmp_path, one_by_one):
     """500 a second of a server that does 50: some are left out, and the rate was not kept."""
-    _, run = measured(tmp_path, one_by_one, rate_per_s=500.0, queries=120)
-    assert run.load.in_flight_max <= 64
+    _, run = measured(tmp_path, one_by_one, rate_per_s=500.0, queries=400)
+    assert run.load.in_flight_max <= 256
     assert run.load.unserved > 0
-    assert run.load.samples + run.load.unserved == 120
+    assert run.load.samples + run.load.unserved == 400
     assert run.load.is_sustained is False
 
 
@@ -189,6 +189,41 @@ def test_users_of_a_server_that_is_gone_do_not_spin(monkeypatch):
         list(ServerConnection(url, None, 1.0).stream("/v1/completions", b"{}"))
     assert generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, gone.value)) is None
     assert waits_s == [0.1]
+
+
+def test_a_refused_user_waits_and_its_query_does_not_count(tmp_path, one_by_one):
+    """Two places for four users, and 503 at once for the others without a time to wait: a run has its 32 answers all the same."""
+    answer, places, refused = one_by_one.routes["/completion"], threading.Semaphore(2), []
+
+    def complete(content):
+        if not places.acquire(blocking=False):
+            refused.append(time.monotonic())
+            return Reply({"error": "no slot"}, status=503)
+        try:
+            return answer(content)
+        finally:
+            places.release()
+
+    one_by_one.routes["/completion"] = complete
+    _, run = measured(tmp_path, one_by_one, scenario="concurrent", rate_per_s=None, concurrency=4, queries=32)
+    assert run.latency.count >= 32
+    assert run.generation.failures == {"http 503": run.generation.failed_queries}
+    timed_s = (run.timed.end_ns - run.timed.start_ns) / 1e9
+    assert run.generation.failed_queries <= 4 * (1 + 10 * timed_s)
+
+
+def test_users_give_up_a_server_that_refuses_most(tmp_path, one_by_one):
+    """The level ends with the few that were answered, for the rule on failed answers to judge."""
+    answer, contents = one_by_one.routes["/completion"], []
+
+    def refuse(content):
+        contents.append(content)
+        return answer(content) if len(contents) < 40 else Reply({"error": "no slot"}, status=503)
+
+    one_by_one.routes["/completion"] = refuse
+    _, run = measured(tmp_path, one_by_one, scenario="concurrent", rate_per_s=None, concurrency=4, queries=64)
+    assert 20 < run.latency.count < 40
+    assert run.latency.count + 40 < run.generation.failed_queries <= run.latency.count + 40 + 8
 
 
 def test_a_generator_of_one_context_has_no_users(tmp_path):

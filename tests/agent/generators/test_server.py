@@ -1,9 +1,12 @@
 """The generator that asks a server, against written streams of each kind and against llama.cpp's own server."""
 
 import base64
+import contextlib
 import importlib
 import socket
 import ssl
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -310,6 +313,46 @@ def test_a_lost_connection_fails_a_query_and_not_the_run(loaded):
     query = generator.bind_concurrent([1, 50], Limits(2), 0)
     with pytest.raises(AnswerError, match="Connection refused"):
         query(lambda _: None)
+
+
+@pytest.mark.parametrize(("worked_s", "outcome"), [(0.3, "broke off"), (None, [b"data: [DONE]"])])
+def test_only_a_request_that_met_a_closed_connection_is_sent_again(worked_s, outcome):
+    """One on which the server worked and then ended the connection has failed: the server has seen each request once."""
+    bodies = []
+
+    def receive(client):
+        head, _, body = client.recv(65536).partition(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split()[0])
+        while len(body) < length:
+            body += client.recv(65536)
+        bodies.append(body)
+
+    def serve():
+        with listener.accept()[0] as client:
+            receive(client)
+            client.sendall(answer)
+            if worked_s:
+                receive(client)
+                time.sleep(worked_s)
+        with contextlib.suppress(OSError), listener.accept()[0] as client:
+            receive(client)
+            client.sendall(answer)
+
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 14\r\n\r\ndata: [DONE]\n\n"
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = threading.Thread(target=serve)
+    server.start()
+    with contextlib.closing(ServerConnection(f"http://127.0.0.1:{listener.getsockname()[1]}", None, 60.0)) as connection:
+        assert list(connection.stream("/v1/completions", b'{"query": 1}')) == [b"data: [DONE]"]
+        try:
+            answered = list(connection.stream("/v1/completions", b'{"query": 2}'))
+        except AnswerError as failure:
+            answered = failure.kind
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    server.join()
+    assert answered == outcome
+    assert bodies == [b'{"query": 1}', b'{"query": 2}']
 
 
 def test_users_share_the_authorities_and_keep_their_connections(loaded, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Suite
@@ -20,41 +21,49 @@ def case_of(**settings):
 
 
 def record_at(rate, is_sustained):
-    """Return a run at this rate."""
+    """Return a run at this rate, of a single stream without one."""
     load = Load(samples_per_query=1, samples=64, target_per_s=rate, is_sustained=is_sustained)
-    return make_record(scenario="poisson", load=load, generation=make_generation(), latency=make_latency())
+    return make_record(scenario="poisson" if rate else "single_stream", load=load, generation=make_generation(), latency=make_latency())
 
 
 def search(capacity):
-    """Return the steps of a search against a server that holds rates below `capacity`: the cases, and whether they were held."""
-    tried, records = [], []
+    """Return the steps of a search and their runs, of a server that holds rates below `capacity`; of a few queries nothing shows."""
+    steps, records = [], []
     while step := rate_search.next_step(case_of(), records):
-        tried.append((step, step.rate_per_s < capacity))
-        records.append(record_at(step.rate_per_s, step.rate_per_s < capacity))
-    return tried
+        steps.append(step)
+        records.append(record_at(step.rate_per_s, None if step.queries < 64 else step.rate_per_s < capacity))
+    return steps, records
 
 
 def test_the_search_brackets_the_capacity_to_a_tenth():
     """Wherever it lies: the lowest rate that was not held is at most 1.1 times the highest that was."""
     for capacity in [0.03, 0.9, 1.0, 6.6, 48.0, 700.0, 20_000.0]:
         with table_row(capacity):
-            tried = search(capacity)[1:]
-            held_rate = max(step.rate_per_s for step, holds in tried if holds)
-            failing = min(step.rate_per_s for step, holds in tried if not holds)
-            assert held_rate < capacity <= failing <= 1.1 * held_rate
+            tried = [step.rate_per_s for step in search(capacity)[0][1:]]
+            held_rate, failing = max(rate for rate in tried if rate < capacity), min(rate for rate in tried if rate >= capacity)
+            assert failing <= 1.1 * held_rate
             assert len(tried) <= rate_search.MOST_STEPS
 
 
 def test_the_first_step_is_short_and_every_other_has_a_p90():
-    """It only shows how long a query takes; its rate is measured again if it matters."""
-    (first, _), *followers = search(6.6)
-    assert (first.rate_per_s, first.queries, first.seconds) == (1.0, 11, 0.0)
-    assert {step.queries for step, _ in followers} == {64}
+    """It only shows how long a query takes: one user asks for a few, one after the other."""
+    first, *followers = search(6.6)[0]
+    assert (first.scenario, first.rate_per_s, first.queries, first.seconds) == ("single_stream", None, 11, 0.0)
+    assert {(step.scenario, step.queries) for step in followers} == {("poisson", 64)}
+
+
+def test_the_first_step_is_no_level_of_the_sweep():
+    """A server that holds below 26 a second is stated to hold what the steps show, although a few queries show nothing."""
+    records = search(26.0)[1]
+    (sweep,) = sweeps(records)
+    rates = [record.load.target_per_s for record in records[1:]]
+    assert [point.target_per_s for point in sweep.points] == sorted(rates)
+    assert f"holds {max(rate for rate in rates if rate < 26):g} requests/s (" in sweep.summary
 
 
 def test_no_step_is_shorter_than_ten_answers():
     """However high the rate: while the first answers are on their way, no line shows."""
-    records = [record_at(1.0, True), record_at(500.0, True)]
+    records = [record_at(None, None), record_at(500.0, True)]
     step = rate_search.next_step(case_of(seconds=0.0), records)
     assert (step.rate_per_s, step.seconds) == (1000.0, pytest.approx(10 * records[0].latency.mean_ms / 1e3))
 
@@ -62,7 +71,7 @@ def test_no_step_is_shorter_than_ten_answers():
 def test_a_failed_run_ends_the_search():
     """No rate follows from an error."""
     assert rate_search.next_step(case_of(), [MeasurementError("the server broke off")]) is None
-    assert rate_search.next_step(case_of(), [record_at(1.0, True), MeasurementError("the server broke off")]) is None
+    assert rate_search.next_step(case_of(), [record_at(None, None), MeasurementError("the server broke off")]) is None
 
 
 def test_a_case_with_a_rate_is_one_run():

@@ -7,7 +7,7 @@ import numpy as np
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition, Environment, MachineBounds, RuntimeInfo, Scheduling
-from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_figures import Load, Stage
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation, TokenEnergy, TokenLengths
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.engine.scenarios.generation_statistics import bandwidths_mb_per_s
@@ -146,7 +146,7 @@ def test_users_who_come_at_random_slow_no_machine():
     for seed in range(40):
         run = generating(open_loop_tpot_ns(seed), counts="usage")
         violating.append("decode-slowed" in violated(run))
-        load = Load(samples_per_query=1, samples=64, target_per_s=0.6)
+        load = Load(samples_per_query=1, samples=64, queueing=Stage(count=64, mean_ms=0.0, p50_ms=0.0, p90_ms=0.0))
         assert "decode-slowed" not in violated(msgspec.structs.replace(run, load=load))
     assert sum(violating) > 4
 

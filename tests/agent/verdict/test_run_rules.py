@@ -1,8 +1,8 @@
-"""Facts about `edgemeter.agent.verdict.run_rules` on energies."""
+"""Facts about `edgemeter.agent.verdict.run_rules` on energies and rates."""
 
 import msgspec
 
-from edgemeter.agent.contract.record_figures import UncertaintyTerm
+from edgemeter.agent.contract.record_figures import Load, UncertaintyTerm
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.agent.verdict.rule import SensorFaults
 from tests.fixtures.measured_factory import measured
@@ -116,3 +116,12 @@ def test_operators_left_to_portable_kernels_are_noted():
     judgement = verdict.judge(msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts=facts)), ())
     assert "portable-kernels: portable kernels run upsample_nearest2d 1" in judgement.notes
     assert not any(note.startswith("portable-kernels") for note in verdict.judge(run, ()).notes)
+
+
+def test_a_limit_of_ours_is_stated_as_ours():
+    """Arrivals that a server's 256 unanswered queries left no room for were never sent to it."""
+    load = Load(samples_per_query=1, samples=90, target_per_s=30.0, achieved_per_s=25.0, is_sustained=False, unserved=10)
+    texts = [verdict.judge(measured(load=msgspec.structs.replace(load, in_flight_max=in_flight)), ()).reasons for in_flight in (None, 256)]
+    dropped = [next(text for text in reasons if text.startswith("rate-not-sustained: ")) for reasons in texts]
+    assert dropped[0].endswith("10 were dropped: lower the rate")
+    assert "10 were dropped by Edgemeter, which sends 256 at once at most" in dropped[1]

@@ -90,6 +90,16 @@ def test_the_burst_at_the_start_is_in_no_rate():
     assert output_tokens_per_s(moments, queries) == pytest.approx((2 + 4 + 4 + 3) / 0.032)
 
 
+def test_tokens_that_came_with_the_first_are_not_decoded():
+    """Two users, a place for each; 100 ms to the first four of 32 tokens, then four each 40 ms: 28 in 380 ms a user, and 32 in all."""
+    starts = [380 * number for number in range(20) for _ in range(2)]
+    queries = timed(starts, [380] * 40, 2)
+    chunks_ms = [100 + 40 * chunk for chunk in range(8) for _ in range(4)]
+    moments = TokenMoments(np.full(40, 100) * MS, queries.latency_ns, np.full(40, 32), np.array(chunks_ms * 40) * MS)
+    assert decode_tokens_per_s(moments, queries) == pytest.approx(2 * 28 / 0.380)
+    assert output_tokens_per_s(moments, queries) == pytest.approx(2 * 32 / 0.380)
+
+
 def test_the_first_query_of_each_user_is_before_all_others():
     """Half of the queries begin when every user is through with it, however late the slowest of them is."""
     slow, numbers = threading.Event(), []

@@ -19,6 +19,7 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
     unstreamed_reason,
     with_times,
 )
+from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from tests.fixtures.record_factory import make_generation
 
 
@@ -166,3 +167,32 @@ def test_three_tokens_at_once_are_no_stream_unless_they_were_guessed():
     assert "in one piece" in unstreamed_reason(at_once, 8)
     assert unstreamed_reason(at_once, 8, step_tokens=8) is None
     assert unstreamed_reason(moments(*[[500_000_000]] * 4), 8) is None
+
+
+def answers_of_users(users, places, prefill_ms, step_ms, tokens, *, is_held_back=False):
+    """Return the moments and the queries of users in line before a server, who ask again at once; the first of each counts as ramp-up."""
+    free_ms, asks_ms, all_starts, all_moments = [0.0] * places, [0.0] * users, [], []
+    for _ in range(10 * users):
+        asked_ms, begin_ms = min(asks_ms), max(min(asks_ms), min(free_ms))
+        token_ms = begin_ms + prefill_ms + step_ms * np.arange(tokens)
+        free_ms[free_ms.index(min(free_ms))] = asks_ms[asks_ms.index(asked_ms)] = token_ms[-1]
+        sent_ms = token_ms[-1] + 0.03 * np.arange(tokens) if is_held_back else token_ms
+        all_starts.append(asked_ms)
+        all_moments.append(np.rint((sent_ms - asked_ms) * 1e6).astype(np.int64).tolist())
+    starts_ns = np.rint(np.array(all_starts) * 1e6).astype(np.int64)
+    ramp_up_ns = np.array([start_ns + times[-1] for start_ns, times in zip(starts_ns[:users], all_moments, strict=False)])
+    answers = moments(*all_moments[users:])
+    end_ns = int((starts_ns[users:] + answers.latency_ns).max())
+    return answers, TimedQueries(starts_ns[users:], answers.latency_ns, {}, 0, end_ns, overlap=True, users=users, ramp_up_ns=ramp_up_ns)
+
+
+def test_a_line_inside_the_server_is_no_held_back_stream():
+    """One place, 16 users: 15 others are answered before each, and a token still takes 50 ms; of a server that holds back that shows."""
+    answers, timed = answers_of_users(16, 1, 5100, 50, 16)
+    generation = with_times(make_generation(prompt_tokens=512), answers, None, timed)
+    assert answers.first_ns.min() > 90e9
+    assert generation.streaming_reason is None
+    assert generation.tpot.p50_ms == pytest.approx(50.0)
+    assert generation.ttft.min_ms > 90_000
+    held_back, timed = answers_of_users(16, 4, 5100, 50, 16, is_held_back=True)
+    assert "holds them back" in with_times(make_generation(prompt_tokens=512), held_back, None, timed).streaming_reason

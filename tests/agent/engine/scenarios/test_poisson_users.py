@@ -53,6 +53,18 @@ def test_who_finds_no_room_is_left_out_and_not_put_off():
     assert answers == answered == [0, 1]
 
 
+def test_as_many_are_sent_as_a_server_of_128_places_answers():
+    """None of 128 is left out before the first is answered."""
+    last_came = threading.Event()
+
+    def arrivals():
+        yield from [0] * 128
+        last_came.set()
+
+    _, answers = poisson.serve(arrivals(), lambda index, _: last_came.wait(150) and index)
+    assert answers == list(range(128))
+
+
 def test_the_first_failure_ends_the_schedule():
     """Whoever arrives later is not asked any more."""
     answered = []
