@@ -261,7 +261,7 @@ def why_unequal_questions(run: RunRecord) -> str | None:
     if failed := run.generation.failed_queries:
         return f"{failed} queries gave no answer: their energy is in that of the others"
     queries, questions = run.load.samples if run.load else run.latency.count, run.accuracy.images
-    if queries % questions == 0:
+    if queries % max(questions, 1) == 0:
         return None
     return f"{queries} queries ask {questions} questions: some are in the energy more often than in the score"
 

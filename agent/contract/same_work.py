@@ -33,7 +33,7 @@ def why_other_questions(first: RunRecord, other: RunRecord) -> str:
     # The order, and what a subset draws, is of the case's seed, to which a run adds its repeat.
     if (prompts, first.seed - first.repeat) != (other.dataset.images, other.seed - other.repeat):
         return "another subset or order of the file was asked"
-    asked = first.latency.count + first.generation.failed_queries, other.latency.count + other.generation.failed_queries
-    if asked[0] == asked[1] or not any(queries % prompts for queries in asked):
+    counts = first.latency.count + first.generation.failed_queries, other.latency.count + other.generation.failed_queries
+    if counts[0] == counts[1] or not any(count % max(prompts, 1) for count in counts):
         return ""
-    return f"{asked[1]} against {asked[0]} queries ask other prompts of a file of {prompts}: draw a subset that is asked whole (--subset)"
+    return f"{counts[1]} against {counts[0]} queries ask other prompts of a file of {prompts}: draw a subset that is asked whole (--subset)"

@@ -238,8 +238,8 @@ def test_another_order_of_a_file_is_other_questions(compare):
 
     other = compare(lambda _: run(seed=1), lambda _: run(seed=2), rounds=2)
     assert absent(other)["ttft"] == "another subset or order of the file was asked"
-    again = compare(lambda _: run(seed=1, repeat=0), lambda _: run(seed=2, repeat=1), rounds=2)
-    assert "ttft" not in absent(again)
+    repeated = compare(lambda _: run(seed=1, repeat=0), lambda _: run(seed=2, repeat=1), rounds=2)
+    assert "ttft" not in absent(repeated)
 
 
 def test_other_depths_are_not_compared(compare):
