@@ -247,11 +247,23 @@ def _net_mj(run: RunRecord) -> float | None:
 
 def _correct_answer_mj(run: RunRecord) -> float | None:
     """Return the energy of all queries by those that were answered right: of a metric that counts right answers, and where any is right."""
-    if run.generation is None or run.energy is None or run.accuracy is None:
+    if run.energy is None or run.accuracy is None or why_unequal_questions(run):
         return None
-    if run.accuracy.metric not in RIGHT_ANSWERS or run.accuracy.value <= 0:
+    if run.generation is None or run.accuracy.metric not in RIGHT_ANSWERS or run.accuracy.value <= 0:
         return None
     return run.energy.gross_mj / run.accuracy.value
+
+
+def why_unequal_questions(run: RunRecord) -> str | None:
+    """Return why the mean energy of a query is not that of the questions of the score; None where each was answered equally often."""
+    if run.generation is None or run.accuracy is None:
+        return None
+    if failed := run.generation.failed_queries:
+        return f"{failed} queries gave no answer: their energy is in that of the others"
+    queries, questions = run.load.samples if run.load else run.latency.count, run.accuracy.images
+    if queries % max(questions, 1) == 0:
+        return None
+    return f"{queries} queries ask {questions} questions: some are in the energy more often than in the score"
 
 
 def _accepted_ratio(run: RunRecord) -> float | None:
@@ -433,8 +445,8 @@ FIGURES: tuple[Figure, ...] = (
     _token_energy("decode", "decode_token.gross_mj", "energy per decoded token, gross"),
     Figure(
         "energy per correct answer, gross", "mJ/correct", "mJ", "energy", "lower", of=_correct_answer_mj,
-        reads=("generation", "energy.gross_mj", "accuracy.metric", "accuracy.value"), name="energy_correct_answer_gross_mj",
-        choice="energy-correct", is_text_model_only=True, why_absent="no energy, or no answer that can be right",
+        reads=("generation", "energy.gross_mj", "accuracy", "load.samples", "latency.count"), name="energy_correct_answer_gross_mj",
+        choice="energy-correct", is_text_model_only=True, why_absent="no energy, no right answer, or questions not answered equally often",
         views=_views("run compare terminal influx csv paper"),
     ),
     Figure(

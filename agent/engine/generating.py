@@ -98,8 +98,8 @@ def _time(
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
     plan = TimingPlan(
-        prompts.queries, case.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency,
-        offsets_ns=prompts.trace.offsets_ns if prompts.trace else None,
+        prompts.queries, prompts.seconds, 0, work.seed, rate_per_s=case.rate_per_s, users=case.concurrency,
+        offsets_ns=prompts.trace.offsets_ns if prompts.trace else None, pass_queries=prompts.pass_queries,
     )  # fmt: skip
     if plan.users is not None:
         subject.concurrent()
@@ -123,10 +123,10 @@ def _time(
 
 def _run(subject: generation_queries.GenerationSubject, plan: TimingPlan) -> generation_queries.TimedGeneration:
     if plan.users is not None:
-        return generation_queries.run_users(subject, plan.users, plan.queries, plan.seconds)
+        return generation_queries.run_users(subject, plan.users, plan.queries, plan.seconds, plan.pass_queries)
     if plan.rate_per_s is not None or plan.offsets_ns is not None:
         return generation_queries.run_open_loop(subject, poisson.schedule_ns(plan).tolist())
-    return generation_queries.run_queries(subject, plan.queries, plan.seconds)
+    return generation_queries.run_queries(subject, plan.queries, plan.seconds, plan.pass_queries)
 
 
 def warm_up(subject: generation_queries.GenerationSubject, limit_s: float, users: int | None = None) -> tuple[WarmUp, float]:

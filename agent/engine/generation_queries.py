@@ -223,10 +223,11 @@ class TimedGeneration:
         )
 
 
-def run_queries(subject: GenerationSubject, count: int, seconds: float) -> TimedGeneration:
+def run_queries(subject: GenerationSubject, count: int, seconds: float, pass_queries: int = 1) -> TimedGeneration:
     """Run queries one after the other until both `count` and `seconds` are reached; caches are dropped before each, outside the clock.
 
-    After a query that failed comes the next, once the server's time to wait is over, which counts towards nothing.
+    After a query that failed comes the next, once the server's time to wait is over, which counts towards nothing. The number of those
+    that were asked, failed ones too, is a multiple of `pass_queries`.
 
     Raises:
         MeasurementError: most queries fail.
@@ -236,7 +237,7 @@ def run_queries(subject: GenerationSubject, count: int, seconds: float) -> Timed
     waits_ns: list[tuple[int, int]] = []
     with no_collection():
         deadline = time.monotonic_ns() + int(seconds * 1e9)
-        while len(requests) < count or time.monotonic_ns() < deadline:
+        while len(requests) < count or (len(requests) + len(failures)) % pass_queries or time.monotonic_ns() < deadline:
             request = subject.attempt_next(len(requests) + len(failures))
             if isinstance(request, TimedRequest):
                 requests.append(request)
@@ -273,8 +274,8 @@ def run_open_loop(subject: GenerationSubject, offsets_ns: Sequence[int]) -> Time
     return TimedGeneration(requests, begin_ns, unserved, overlap=True, failures=failures)
 
 
-def run_users(subject: GenerationSubject, users: int, count: int, seconds: float) -> TimedGeneration:
-    """Run the queries of so many users, each of whom has one at a time; see `run_open_loop` for what is raised.
+def run_users(subject: GenerationSubject, users: int, count: int, seconds: float, pass_queries: int = 1) -> TimedGeneration:
+    """Run the queries of so many users, each of whom has one at a time; see `run_queries`, and `run_open_loop` for what is raised.
 
     The first of each of several, sent at once, is numbered as those before the timed ones; if it fails, that counts as nothing.
     """
@@ -294,7 +295,7 @@ def run_users(subject: GenerationSubject, users: int, count: int, seconds: float
             ramp_up_ns.append(first.start_ns + first.token_ns[-1])
 
     queries = concurrent.queries_in_all(count, users)
-    begin_ns, outcomes = concurrent.serve(users, queries, seconds, attempt, ramp_up if users > 1 else None, _has_failed)
+    begin_ns, outcomes = concurrent.serve(users, queries, seconds, attempt, ramp_up if users > 1 else None, _has_failed, pass_queries)
     requests, failures = _parted(outcomes)
     return TimedGeneration(
         requests, begin_ns, overlap=True, users=users, failures=failures, waits_ns=sorted(waits_ns), ramp_up_ns=sorted(ramp_up_ns)

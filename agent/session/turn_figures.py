@@ -15,11 +15,11 @@ from edgemeter.agent.base.decision import CORRECT_ANSWER, Bounds, Difference, de
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.contract.answer_lengths import why_other_answers
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import Figure, in_view
+from edgemeter.agent.contract.figures import Figure, in_view, why_unequal_questions
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
+from edgemeter.agent.contract.same_work import why_other_answers, why_other_depths, why_other_questions
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.text_scoring import text_perplexity
 from edgemeter.agent.quality.perplexity import DEFAULT_CONTEXT_TOKENS, Perplexity
@@ -69,12 +69,12 @@ class TurnFigure:
         if first.generation is None or other.generation is None:
             return ""
         if not self.choice:
-            return why_other_answers(first.generation, other.generation)
+            return why_other_answers(first, other)
         if first.scenario != other.scenario:
             return f"queries arrive in other ways ({other.scenario} against {first.scenario})"
         if self.choice == CORRECT_ENERGY:
             return "" if scored_by(first) == scored_by(other) else "they answered other questions"
-        return _why_other_work(self.choice, first.generation, other.generation)
+        return _why_other_work(self.choice, (first, other))
 
     def of_side(self, side: Side) -> float | None:
         """Return the median of its runs."""
@@ -90,7 +90,8 @@ class TurnFigure:
     def _why_absent_of(self, side: Side, run: RunRecord) -> str | None:
         generation = run.generation
         if self.name == CORRECT_ANSWER:
-            return side.energy_reason or (f"no answer of {side.name} was right" if side.accuracy_value == 0 else None)
+            none_right = f"no answer of {side.name} was right" if side.accuracy_value == 0 else None
+            return side.energy_reason or none_right or why_unequal_questions(run)
         if self.name == "energy":
             return side.energy_reason or (generation.energy_reason if generation else None)
         if generation is None:
@@ -146,7 +147,17 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
     )
 
 
-def _why_other_work(choice: str, first: Generation, other: Generation) -> str:
+def _why_other_work(choice: str, runs: Pair) -> str:
+    first, other = (run.generation for run in runs)
+    if first is None or other is None:
+        return ""
+    if reason := why_other_depths(first, other) or why_other_questions(*runs) or _why_other_prompts(first, other):
+        return reason
+    output = "" if choice == TTFT else _why_other_output(first, other)
+    return output if output or choice in (TTFT, TPOT) else why_other_answers(*runs)
+
+
+def _why_other_prompts(first: Generation, other: Generation) -> str:
     prompts = first.mean_prompt_tokens, other.mean_prompt_tokens
     if first.prompts_sha256 is not None and first.prompts_sha256 == other.prompts_sha256:
         # The same questions, whatever tokens each model cuts them into.
@@ -155,15 +166,15 @@ def _why_other_work(choice: str, first: Generation, other: Generation) -> str:
         return "one of the servers does not state the tokens of its prompts"
     if prompts[0] is not None and prompts[1] is not None and abs(prompts[1] - prompts[0]) > MATTERS_RATIO * prompts[0]:
         return f"prompts of {prompts[1]:.4g} against {prompts[0]:.4g} tokens are other work"
-    return "" if choice == TTFT else _why_other_output(choice, first, other)
+    return ""
 
 
-def _why_other_output(choice: str, first: Generation, other: Generation) -> str:
+def _why_other_output(first: Generation, other: Generation) -> str:
     if first.output_tokens != other.output_tokens:
         return f"outputs of {other.output_tokens} against {first.output_tokens} tokens are other work"
     if "estimated" in (first.counts, other.counts):
         return "a server does not state how many tokens it generated"
-    return "" if choice == TPOT else why_other_answers(first, other)
+    return ""
 
 
 def speculation_text(pair: tuple[RunRecord, RunRecord], decode: PairJudgement | None) -> str:

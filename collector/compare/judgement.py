@@ -11,8 +11,8 @@ from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bo
 from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, decide, decide_accuracy, percent
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
-from edgemeter.agent.contract.answer_lengths import why_other_answers
 from edgemeter.agent.contract.figures import Figure, in_view
+from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
@@ -63,7 +63,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     for name, entry in JUDGED.items():
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
-        if entry.path.startswith(_OF_WHOLE_QUERIES) and other_answers(case, reference):
+        if other_work(entry, case, reference):
             continue
         figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
         if figure and other and (ratio := _ratio(figure.median, other.median)) is not None:
@@ -97,9 +97,12 @@ def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
     return energy is not None and other is not None and energy.ranks_as == other.ranks_as
 
 
-def other_answers(case: CaseSummary, reference: CaseSummary) -> str:
-    """Return why whole queries of the two do not compare: their answers have other lengths; empty where they do."""
-    return why_other_answers(reference.newest.generation, case.newest.generation)
+def other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str:
+    """Return why a figure of generated text does not compare, as other work; empty where it does."""
+    runs = reference.newest, case.newest
+    if not entry.path.startswith(_OF_WHOLE_QUERIES):
+        return why_other_questions(*runs) if entry.path.startswith("generation.") else ""
+    return why_other_answers(*runs)
 
 
 def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
@@ -231,8 +234,8 @@ def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
 
 def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> str:
     """Return why a figure is not judged."""
-    if figure != ACCURACY and JUDGED[figure].path.startswith(_OF_WHOLE_QUERIES) and (why := other_answers(case, reference)):
-        return f"{why}: compare figures per token"
+    if figure != ACCURACY and (why := other_work(JUDGED[figure], case, reference)):
+        return why
     if figure == "energy":
         classes = [side.energy.ranks_as for side in (reference, case) if side.energy]
         reason = f"{classes[0]} against {classes[1]} are not compared" if len(classes) == 2 else "not measured"

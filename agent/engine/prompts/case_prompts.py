@@ -25,6 +25,8 @@ from edgemeter.agent.runtimes import Options
 
 # Of a message that only a server can count: its bytes, and about what a template puts around it.
 _TEMPLATE_TOKENS = 16
+# A pass of a file without right answers may take so many times as long as the queries that a case asks for.
+MOST_PASS_RATIO = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,28 @@ class CasePrompts:
 
     @property
     def queries(self) -> int:
-        """Return the fewest queries: each question with right answers is asked once, a conversation has all of its turns."""
+        """Return the fewest queries: a conversation has all of its turns."""
         if self.trace:
             return len(self.trace.requests)
         if self.case.turns:
             return -(-self.case.queries // self.case.turns) * self.case.turns
-        return max(self.case.queries, len(self.file.items) if self.file and self.file.has_answers else 0)
+        return self.case.queries
+
+    @property
+    def pass_queries(self) -> int:
+        """Return at whose multiples a run ends: a pass of the file, so that a faster model is asked no other prompts; 1 of a long file."""
+        return 1 if self.file is None or self._is_long else len(self.file.items)
+
+    @property
+    def seconds(self) -> float:
+        """Return the shortest timed part: of a long file only the number of queries ends a closed loop, but for a sustained run."""
+        is_free = not self._is_long or self.case.rate_per_s is not None or self.case.mode == "sustained"
+        return self.case.seconds if is_free else 0.0
+
+    @property
+    def _is_long(self) -> bool:
+        file = self.file
+        return file is not None and not file.has_answers and len(file.items) > MOST_PASS_RATIO * self.case.queries
 
     @property
     def has_pictures(self) -> bool:

@@ -67,7 +67,8 @@ class Pauses:
 
 def single_stream_seconds(plan: TimingPlan) -> float:
     """Return the expected duration."""
-    return max(plan.seconds, plan.queries * plan.calls * plan.expected_ns / 1e9)
+    query_s = plan.calls * plan.expected_ns / 1e9
+    return max(plan.seconds, plan.whole(plan.queries, query_s) * query_s)
 
 
 def run_single_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:

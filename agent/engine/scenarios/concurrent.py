@@ -46,7 +46,8 @@ def run(_: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQueries
 def seconds(plan: timing.TimingPlan) -> float:
     """Return the expected duration; `expected_ns` is that of a query beside the others."""
     users, query_s = plan.users or 1, plan.expected_ns / 1e9
-    return max(plan.seconds, -(-queries_in_all(plan.queries, users) // users) * query_s) + (query_s if users > 1 else 0.0)
+    queries = plan.whole(queries_in_all(plan.queries, users), query_s / users)
+    return max(plan.seconds, -(-queries // users) * query_s) + (query_s if users > 1 else 0.0)
 
 
 def serve(
@@ -56,13 +57,15 @@ def serve(
     answer: Callable[[int, int], T],
     ramp_up: Callable[[int], object] | None = None,
     is_failure: Callable[[T], bool] = lambda _: False,
+    pass_queries: int = 1,
 ) -> tuple[int, list[T]]:
     """Call `answer(number, user)` in a thread for each user until `queries` were begun and `timed_s` is over; return begin and answers.
 
     Those with an answer that `is_failure` do not count, and most of them end the calls.
 
     The beginning is a moment of the monotonic clock, ns; the answers are in the order in which their queries began. Each user calls
-    `ramp_up(user)` before; the time counts from when all have, and half of the queries or more begin after it.
+    `ramp_up(user)` before; the time counts from when all have, and half of the queries or more begin after it. The number of those begun
+    is a multiple of `pass_queries`.
 
     Raises:
         EdgemeterError: an answer did; each user ends with the query that is under way.
@@ -79,7 +82,7 @@ def serve(
         """Return the number of the next query, None where there is none left."""
         with lock:
             counted = len(begun) - len(failures)
-            are_enough = len(ready_ns) == users and counted >= max(queries, early[-1] + queries // 2)
+            are_enough = len(ready_ns) == users and counted >= max(queries, early[-1] + queries // 2) and len(begun) % pass_queries == 0
             gives_up = len(failures) > counted + GIVE_UP_FAILURES * users
             if stop.is_set() or gives_up or (are_enough and time.monotonic_ns() >= ready_ns[-1] + timed_s * 1e9):
                 return None

@@ -44,12 +44,12 @@ T = TypeVar("T")
 def schedule_ns(plan: timing.TimingPlan) -> NDArray[np.int64]:
     """Return when each query arrives, after the beginning, int64 [n]: as many as `queries`, or as the rate brings in `seconds`.
 
-    Those of a trace are stated.
+    Those of a trace are stated; of prompts of a file come whole passes.
     """
     if plan.offsets_ns is not None:
         return np.array(plan.offsets_ns, dtype=np.int64)
     rate_per_s = plan.rate_per_s or 1.0
-    count = max(plan.queries, math.ceil(rate_per_s * plan.seconds))
+    count = plan.whole(max(plan.queries, math.ceil(rate_per_s * plan.seconds)))
     gaps_s = np.random.default_rng(plan.seed).exponential(1 / rate_per_s, count)
     return (np.cumsum(gaps_s) * 1e9).astype(np.int64)
 

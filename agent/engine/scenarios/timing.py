@@ -59,7 +59,8 @@ class TimingPlan:
 
     A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and
     spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals; `offsets_ns` are arrivals
-    that are stated. `users` are those of a closed loop of several. With `pauses` a closed loop makes random pauses between queries.
+    that are stated. `users` are those of a closed loop of several. With `pauses` a closed loop makes random pauses between queries. A
+    run on prompts of a file ends at a multiple of `pass_queries`.
     """
 
     queries: int
@@ -72,6 +73,12 @@ class TimingPlan:
     users: int | None = None
     offsets_ns: tuple[int, ...] | None = None
     pauses: bool = False
+    pass_queries: int = 1
+
+    def whole(self, queries: int, query_s: float = 0.0) -> int:
+        """Return so many queries, and as many as come in `seconds` at this time for each, up to whole passes."""
+        fewest = max(queries, int(self.seconds / query_s)) if query_s else queries
+        return -(-fewest // self.pass_queries) * self.pass_queries
 
     def drawn(self, inputs: int) -> list[int]:
         """Return the index of the input that each call takes, out of `inputs`."""

@@ -25,7 +25,7 @@ from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.fleet_ledger import NS_PER_DAY
 from tests.fixtures.ledgers import fill
 from tests.fixtures.made_up_figure import CHOICE, NAME
-from tests.fixtures.record_factory import make_generation, make_latency, make_record
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_record
 from tests.fixtures.rows import table_row
 
 
@@ -69,6 +69,27 @@ def test_the_duty_cycle_is_the_share_of_the_timed_part_in_which_the_model_worked
 
 
 @pytest.mark.slow
+def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
+    """Each asked equally often and answered, nothing else: what is asked again, or left out, is no question of the score's."""
+    correct_mj = figure("energy_correct_answer_gross_mj").value
+
+    def run(queries, failed=0, users=0, questions=40):
+        load = Load(samples_per_query=1, samples=queries + users)
+        accuracy = make_accuracy(metric="exact_match", value=0.5, images=questions)
+        generation = make_generation(prompts="q.jsonl", failed_queries=failed, failures={"no token": failed} if failed else {})
+        latency = make_latency(count=queries)
+        return make_record(generation=generation, accuracy=accuracy, load=load, latency=latency, energy=make_energy(gross_mj=6.5))
+
+    assert correct_mj(run(40)) == correct_mj(run(80)) == pytest.approx(13.0)
+    # Ten of 40 were asked twice: (20 * 20 J + 30 * 2 J) / 50 is no 6.5 J a question.
+    assert correct_mj(run(50)) is None
+    # The energy of five empty answers is in that of the five others, also where there are ten of them in two passes.
+    assert correct_mj(run(5, failed=5, questions=10)) is None
+    assert correct_mj(run(10, failed=10, questions=10)) is None
+    # The first query of each user is in the energy alone.
+    assert correct_mj(run(40, users=8)) is None
+
+
 def test_a_made_up_figure_is_in_every_view(tmp_path):
     """One entry of the table: tables, JSON, CSV, matrix, trend, page, InfluxDB, index, paper, options, reference pages ..."""
     days = [{"started_at_ns": (20_700 + day) * NS_PER_DAY} for day in range(4)]

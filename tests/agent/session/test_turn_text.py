@@ -14,6 +14,7 @@ from edgemeter.agent.quality.perplexity import Perplexity
 from edgemeter.agent.session import in_turn, session, turn_figures
 from tests.fixtures.record_factory import make_generation, make_generation_energy, make_latency, make_record
 from tests.fixtures.replay_case import replay_case
+from tests.fixtures.rows import table_row
 
 BENCH = in_turn.Bench(session.DeviceIdentity("bench", "lab"), {}, "no sensor here", lambda _: None)
 TEXT = {"rule": "llama-perplexity", "context_tokens": 512, "bos_token": 1, "chunks": 4, "counted_tokens": 1020, "text_sha256": "a" * 64}
@@ -36,7 +37,7 @@ def language_run(ttft_ms=100.0, tpot_ms=10.0, tokenizer="b" * 64, early=0, token
 
 def exact_match(value):
     """Return the accuracy of answers to the same questions."""
-    return Accuracy(metric="exact_match", value=value, images=50, dataset_sha256="c" * 64, low=value - 0.05, high=value + 0.05)
+    return Accuracy(metric="exact_match", value=value, images=64, dataset_sha256="c" * 64, low=value - 0.05, high=value + 0.05)
 
 
 def scored(value, losses, **changes):
@@ -124,7 +125,7 @@ def test_early_ends_are_counted_and_their_energy_is_not_compared(compare):
     lengths = TokenLengths(min_tokens=3, p50_tokens=70.0, mean_tokens=64.0, max_tokens=128)
     shorter = {"early": 3, "output_lengths": lengths, "token_mj": 9.0}
     comparison = compare(lambda n: language_run(tpot_ms=10 + 0.01 * n, token_mj=9.0), lambda _: language_run(**shorter), rounds=3)
-    assert absent(comparison)["energy"] == "answers of 64 against 128 tokens on average are other work"
+    assert absent(comparison)["energy"] == "answers of 64 against 128 tokens on average are other work: compare TPOT"
     assert "tpot" not in absent(comparison)
     assert comparison.contrasts[0].latency.ratio is None
     assert "9 of 192 queries of B ended early" in comparison.contrasts[0].sentence
@@ -205,6 +206,62 @@ def test_the_same_file_is_the_same_work_whatever_tokens_it_makes(compare):
     assert comparison.contrasts[0].sentence.startswith("B prefills 1.9")
     assert "ended early" not in comparison.contrasts[0].sentence
     assert absent(comparison)["energy per correct answer"] == "no answer of B was right"
+
+
+@pytest.mark.parametrize(
+    ("queries", "reason"),
+    [
+        ((80, 160), ""),
+        ((11, 11), ""),
+        ((11, 22), "22 against 11 queries ask other prompts of a file of 80: draw a subset that is asked whole (--subset)"),
+        ((80, 88), "88 against 80 queries ask other prompts of a file of 80: draw a subset that is asked whole (--subset)"),
+    ],
+)
+def test_a_faster_model_that_gets_further_into_a_file_is_asked_other_questions(compare, queries, reason):
+    """Whole passes, or as many in one order, are the same questions; the first 11 and the first 22 are not: no figure compares."""
+
+    def run(count):
+        record = language_run(token_mj=9.0, prompts="questions.jsonl", prompts_sha256="e" * 64)
+        return msgspec.structs.replace(record, latency=make_latency(count=count))
+
+    comparison = compare(lambda _: run(queries[0]), lambda _: run(queries[1]), rounds=2)
+    expected = dict.fromkeys(("ttft", "tpot", "energy"), reason) if reason else {}
+    assert {figure: why for figure, why in absent(comparison).items() if figure != "perplexity"} == expected
+
+
+def test_another_order_of_a_file_is_other_questions(compare):
+    """The first 11 of another seed; a repeat of the same case has the same order."""
+
+    def run(**changes):
+        record = language_run(prompts="questions.jsonl", prompts_sha256="e" * 64)
+        return msgspec.structs.replace(record, latency=make_latency(count=11), **changes)
+
+    other = compare(lambda _: run(seed=1), lambda _: run(seed=2), rounds=2)
+    assert absent(other)["ttft"] == "another subset or order of the file was asked"
+    repeated = compare(lambda _: run(seed=1, repeat=0), lambda _: run(seed=2, repeat=1), rounds=2)
+    assert "ttft" not in absent(repeated)
+
+
+def test_other_depths_are_not_compared(compare):
+    """At a depth no prompt has a length, and each token reads what is in the cache: 4096 behind it are other work than none."""
+    at_depth = {"prompt_tokens": 0, "ttft": None, "ttft_reason": "none has a prompt", "token_mj": 9.0}
+    for depth, reason in ((0, "depths of 4096 against 0 tokens are other work"), (None, "depths of 4096 against no tokens are other work")):
+        comparison = compare(
+            lambda _, depth=depth: language_run(depth_tokens=depth, **at_depth),
+            lambda _: language_run(tpot_ms=15.0, depth_tokens=4096, **at_depth),
+            rounds=2,
+        )
+        with table_row(str(depth)):
+            assert (absent(comparison)["tpot"], absent(comparison)["energy"]) == (reason, reason)
+
+
+def test_questions_that_count_unequally_have_no_energy_of_a_right_answer(compare):
+    """And the comparison has the reason."""
+    unequal = msgspec.structs.replace(exact_match(0.5), images=50)
+    comparison = compare(*[lambda _: language_run(token_mj=9.0, accuracy=unequal)] * 2, rounds=2)
+    assert absent(comparison)["energy per correct answer"] == (
+        "64 queries ask 50 questions: some are in the energy more often than in the score"
+    )
 
 
 def test_of_three_quantisations_the_fastest_is_taken_that_keeps_the_perplexity(compare):

@@ -5,7 +5,7 @@ from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.judgement import SmallestDifferences, why_not_compared
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -197,5 +197,18 @@ def test_whole_queries_of_other_answers_are_not_compared():
     assert "latency" not in row.ratios.values
     assert "tpot" in row.ratios.values
     assert why_not_compared("latency", row.case, row.reference) == (
-        "answers of 39.2 against 61.3 tokens on average are other work: compare figures per token"
+        "answers of 39.2 against 61.3 tokens on average are other work: compare TPOT"
+    )
+
+
+def test_queries_of_other_prompts_of_a_file_are_not_compared():
+    """64 of its 80 prompts against 88 of them: nothing but memory and score, with the reason."""
+    generation = make_generation(prompts="q.jsonl", prompts_sha256="e" * 64)
+    shared = {"generation": generation, "task": "generation", "ap": None}
+    runs = [make(latency=make_latency(count=count), **shared) for make, count in ((make_run, 88), (make_reference, 64))]
+    (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
+    assert not {"latency", "ttft", "tpot", "tokens"} & set(row.ratios.values)
+    assert "memory" in row.ratios.values
+    assert why_not_compared("ttft", row.case, row.reference) == (
+        "88 against 64 queries ask other prompts of a file of 80: draw a subset that is asked whole (--subset)"
     )

@@ -127,7 +127,7 @@ def test_an_answer_that_ends_early_is_normal(tmp_path):
     record = recorded(
         replayed(tmp_path, end_after_tokens=3), prompts=write_prompts(tmp_path, {"prompt": "One"}, {"prompt": "Two"}), queries=11
     )
-    assert record.generation.ended_early == 11
+    assert record.generation.ended_early == 12
     assert record.generation.ends_at == "end_of_text"
     assert not {"short-output", "early-ends"} & set(record.verdict.rules)
 

@@ -1,0 +1,114 @@
+"""Facts about where a run on prompts of a file ends: a faster model is asked the same prompts as a slower one, however long it has."""
+
+import json
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgemeter.agent.engine import generating
+from edgemeter.agent.engine.generation_queries import FailedRequest, TimedRequest, run_queries
+from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
+from edgemeter.agent.engine.prompts.prompt_file import read_prompts
+from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
+from edgemeter.agent.generators import AnswerError, Generated
+from tests.fixtures.language_server import llama_server
+from tests.fixtures.real_prompts import prompts_case, write_prompts
+from tests.fixtures.run_jobs import run_job
+from tests.fixtures.timing_world import plan
+
+LENGTHS = (3, 500, 20, 7, 90, 260, 1)
+
+
+def replayed(folder: Path, step_ms: float) -> Path:
+    """Write a recording whose queries take two steps of this length."""
+    path = folder / f"{step_ms}.replay.json"
+    recording = {"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": step_ms, "steps_ms": [step_ms]}]}
+    path.write_text(json.dumps(recording))
+    return path
+
+
+def measured(model: Path, seconds: float, **settings):
+    """Measure a case of at least three queries and these seconds in this process."""
+    case = msgspec.structs.replace(prompts_case(model, queries=3, output_tokens=2, **settings), seconds=seconds)
+    now = time.monotonic_ns()
+    return generating.measure_generation(run_job(case, spawned_ns=now), now, lambda _: None)
+
+
+def write_lengths(folder: Path, lengths=LENGTHS) -> str:
+    """Write prompts of these lengths."""
+    return write_prompts(folder, *({"prompt": "x" * length} for length in lengths))
+
+
+def test_models_of_other_speeds_are_asked_the_same_prompts(tmp_path):
+    """Three queries and 0.1 s end in the middle of the seven prompts of a slow model, and in another middle of those of a fast one."""
+    prompts = write_lengths(tmp_path)
+    fast, slow = (measured(replayed(tmp_path, step_ms), 0.1, prompts=prompts) for step_ms in (1.0, 9.0))
+    assert fast.latency.count > slow.latency.count
+    assert (fast.latency.count % len(LENGTHS), slow.latency.count % len(LENGTHS)) == (0, 0)
+    assert fast.generation.prompt_lengths == slow.generation.prompt_lengths
+
+
+class OnceFailing:
+    """Answers every query but the second."""
+
+    def attempt_next(self, number: int) -> TimedRequest | FailedRequest:
+        """Return the answer."""
+        now = time.monotonic_ns()
+        if number == 1:
+            return FailedRequest(number, now, now, now, AnswerError("busy", kind="http 500"))
+        return TimedRequest(number, now, now, (1,), Generated((1,), "", "length", 1, 1, 0))
+
+
+def test_a_query_that_fails_asks_no_further_pass():
+    """It was asked, and what was asked is whole: six answers and a failure."""
+    generation = run_queries(OnceFailing(), 3, 0.0, pass_queries=7)
+    assert [query.number for query in generation.queries] == [0, 2, 3, 4, 5, 6]
+
+
+def test_of_a_long_file_every_model_is_asked_as_many_prompts(tmp_path):
+    """A pass of 60 would take 20 times the three queries: these end the run, so that the fast model is asked what the slow one is."""
+    prompts = write_lengths(tmp_path, range(1, 61))
+    fast, slow = (measured(replayed(tmp_path, step_ms), 0.1, prompts=prompts) for step_ms in (1.0, 9.0))
+    assert (fast.latency.count, slow.latency.count) == (3, 3)
+    assert fast.generation.prompt_lengths == slow.generation.prompt_lengths
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 100.0}])
+def test_users_of_a_server_ask_whole_passes_too(tmp_path, load):
+    """Of two users, and at a rate that brings ten queries in the time."""
+    server, model = llama_server(), tmp_path / "m.server"
+    model.write_text(f'url = "{server.url}"\n')
+    run = measured(model, 0.1, prompts=write_lengths(tmp_path), **load)
+    server.close()
+    assert run.latency.count >= 14
+    assert run.latency.count % len(LENGTHS) == 0
+
+
+def test_a_run_over_the_time_lasts_for_its_time(tmp_path):
+    """Sustained is about the time, also of a long file; questions that are scored are asked whole, however many there are."""
+    prompts = write_lengths(tmp_path, range(1, 61))
+    for mode, seconds in (("quick", 0.0), ("sustained", 1800.0)):
+        case = msgspec.structs.replace(prompts_case(tmp_path / "m.gguf", mode=mode, prompts=prompts, queries=3), seconds=seconds or 10.0)
+        long = CasePrompts(case, 100, read_prompts(prompts, None, 0))
+        assert (long.seconds, long.pass_queries) == (seconds, 1)
+    questions = write_prompts(tmp_path, *({"prompt": "x" * length, "answer": "y"} for length in range(1, 61)))
+    case = msgspec.structs.replace(case, mode="quick", prompts=questions)
+    scored = CasePrompts(case, 100, read_prompts(questions, None, 0))
+    assert (scored.seconds, scored.pass_queries) == (1800.0, 60)
+
+
+def test_the_time_that_is_expected_is_that_of_whole_passes():
+    """At 1 s a query 10 s end with the second pass of seven; four users ask the 35 of five passes in nine rounds, after a first one."""
+    assert closed_loop.single_stream_seconds(plan(queries=3, seconds=10.0, expected_ns=10**9, pass_queries=7)) == pytest.approx(14.0)
+    users = plan(queries=3, seconds=5.0, expected_ns=10**9, pass_queries=7, users=4)
+    assert concurrent.seconds(users) == pytest.approx(9.0 + 1.0)
+    assert poisson.schedule_ns(plan(queries=3, seconds=10.0, rate_per_s=1.0, pass_queries=7)).size == 14
+
+
+def test_users_stop_together_at_the_end_of_a_pass():
+    """Whoever asks first after it."""
+    for users in (1, 3):
+        _, answers = concurrent.serve(users, 4, 0.03, lambda number, _: time.sleep(0.004) or number, pass_queries=5)
+        assert len(answers) % 5 == 0
