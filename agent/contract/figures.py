@@ -445,7 +445,9 @@ FIGURES: tuple[Figure, ...] = (
     _token_energy("decode", "decode_token.gross_mj", "energy per decoded token, gross"),
     Figure(
         "energy per correct answer, gross", "mJ/correct", "mJ", "energy", "lower", of=_correct_answer_mj,
-        reads=("generation", "energy.gross_mj", "accuracy", "load.samples", "latency.count"), name="energy_correct_answer_gross_mj",
+        reads=(
+            "generation.failed_queries", "energy.gross_mj", "accuracy.metric", "accuracy.value", "accuracy.images", "load.samples", "latency.count",
+        ), name="energy_correct_answer_gross_mj",
         choice="energy-correct", is_text_model_only=True, why_absent="no energy, no right answer, or questions not answered equally often",
         views=_views("run compare terminal influx csv paper"),
     ),

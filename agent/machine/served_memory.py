@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from edgemeter.agent.contract.record_figures import Memory
 
 _LISTENS = "0A"
+_HAS_ENDED = "Z"
 _ANY_4, _ANY_6 = bytes(4), bytes(16)
 _MAPPED = bytes(10) + b"\xff\xff"
 # They listen for a server that is elsewhere: in a container, behind a tunnel, at another port.
@@ -124,7 +125,9 @@ def _descendants(owners: set[int], proc: str) -> set[int]:
     for folder in Path(proc).glob("[0-9]*"):
         with suppress(OSError):
             # The name in brackets may hold anything.
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            state, parent, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
+            if state != _HAS_ENDED:
+                parents[int(folder.name)] = int(parent)
     below = set[int]()
     while grown := {number for number, parent in parents.items() if parent in owners | below} - below:
         below |= grown
