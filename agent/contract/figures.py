@@ -446,8 +446,10 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "energy per correct answer, gross", "mJ/correct", "mJ", "energy", "lower", of=_correct_answer_mj,
         reads=(
-            "generation.failed_queries", "energy.gross_mj", "accuracy.metric", "accuracy.value", "accuracy.images", "load.samples", "latency.count",
-        ), name="energy_correct_answer_gross_mj",
+            "generation.failed_queries", "energy.gross_mj", "accuracy.metric", "accuracy.value", "accuracy.images", "load.samples",
+            "latency.count",
+        ),
+        name="energy_correct_answer_gross_mj",
         choice="energy-correct", is_text_model_only=True, why_absent="no energy, no right answer, or questions not answered equally often",
         views=_views("run compare terminal influx csv paper"),
     ),
