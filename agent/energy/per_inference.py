@@ -25,6 +25,8 @@ RESOLVABLE = 3.0
 # A short block is worth so much idle: a sensor that lags by 5 s has settled, and one that never does is no reason for minutes.
 LONGEST_IDLE_S = 30.0
 COVERAGE_FACTOR = 2.0
+# Of sums of float64 over a long trace.
+ROUNDING_RATIO = 1e-9
 # A mean absolute error of 1% of a normal distribution.
 SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
 EnergyOrReason = tuple[Energy | None, str | None]
@@ -190,7 +192,8 @@ def _energy(
     net_u_mj, net_k = (None, None) if net_mj is None else budget.net(terms, gross_mj, net_mj)
     # More than three uncertainties of idle power, and more than its own (k = 2), but for the gain's.
     clears_idle = idling is not None and power_w - idling.mean_w > RESOLVABLE * idling.u_w
-    resolved = clears_idle and net_mj is not None and net_mj > COVERAGE_FACTOR * math.hypot(*_net_terms(terms).values())
+    lost_mj = max(COVERAGE_FACTOR * math.hypot(*_net_terms(terms).values()), ROUNDING_RATIO * gross_mj)
+    resolved = clears_idle and net_mj is not None and net_mj > lost_mj
     energy = Energy(
         sensor=description.id,
         scope=description.scope,
@@ -255,7 +258,7 @@ def _resolving_window_s(case: SensorRun, idling: budget.IdlePower, net_w: float,
     # What comes from scatter shrinks with the root of the length.
     by_idle = (net_w / RESOLVABLE) ** 2 - idling.lasting_u_w**2
     by_all = (net_w / COVERAGE_FACTOR) ** 2 - idling.lasting_u_w**2 - seen_w["quantisation"] ** 2
-    if net_w <= 0 or by_idle <= 0 or by_all <= 0:
+    if net_w <= ROUNDING_RATIO * idling.mean_w or by_idle <= 0 or by_all <= 0:
         return None
     idle_scatter = idling.length_s * idling.sampling.u_w**2
     load_scatter = load_s * (seen_w["sampling"] ** 2 + seen_w["edges"] ** 2 + seen_w.get("averaging", 0.0) ** 2 + idling.wander_u_w**2)

@@ -283,6 +283,14 @@ def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
     assert abs(energy.gross_mj - 240) <= energy.gross_u_mj
 
 
+def test_the_rounding_of_sums_is_no_net_energy():
+    """Readings that never differ, at odd moments: whatever the sum leaves over idle, no length shows a load."""
+    for seed in range(30):
+        trace = make_trace(lambda _: 5.1, 70, seed=seed, resolution_w=None, gain_u_ratio=None)
+        energy = energy_of(trace, timed=Window(20 * S + 1234567 * seed, 50 * S - 7654321 * seed))
+        assert (energy.net_state, energy.net_mj, energy.resolving_window_s) == ("not_resolvable", None, None), seed
+
+
 def test_no_length_resolves_what_drift_hides():
     """Idle moved by 1 W: longer stretches do not help, and no window is promised."""
     energy = energy_of(make_trace(lambda t: 2.5 if t < 20 else 3.5, 70))
