@@ -83,7 +83,7 @@ def limit_of(run: RunRecord) -> str | None:
     goodput = generation.goodput if generation else None
     are_good = goodput is None or goodput.good >= GOOD_RATIO * run.latency.count
     if load is not None and load.unserved and load.in_flight_max and are_good:
-        return f"{load.in_flight_max} queries at once, the most that are sent"
+        return "the number of queries that Edgemeter sends at once"
     if generation is not None and goodput is not None and goodput.good_ratio < GOOD_RATIO and any(goodput.missed.values()):
         name = max(goodput.missed, key=lambda name: goodput.missed[name])
         part = {"ttft": generation.ttft, "tpot": generation.tpot, "latency": run.latency}[name]

@@ -35,8 +35,8 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
     outputs, of which a prompt passes the latter once."""
     trained_context_tokens: Count | None = None  # Context that the model was made for, in tokens.
     weights_mb: float | None = None  # Weights that decoding one token reads, in MB.
-    kv_token_bytes: float | None = None  # What a step reads of the cache for each token before it, computed, in bytes.
-    kv_cache_mb: float | None = None  # Size of the cache for keys and values, computed for the allocated context, in MB.
+    kv_token_bytes: float | None = None  # What a step reads of the cache for each token before it, in bytes; see `kv_cache_mb`.
+    kv_cache_mb: float | None = None  # Size of the allocated cache, as the engine logs it, else computed, in MB.
     kv_type: str | None = None  # Type of the values in the cache, e.g. f16.
     quantisation: Quantisation | None = None  # How the weights are stored.
     tokenizer_sha256: Sha256 | None = None  # SHA-256 of the tokenizer in the file.

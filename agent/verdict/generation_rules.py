@@ -71,7 +71,7 @@ def _cached_of_others(generation: Generation, allowed: float) -> str | None:
 
 @_RULES.invalid(
     "each query at a depth begins behind all of the filled context",
-    "what a server dropped is processed again in each query, with the time and energy of a prefill",
+    "what a server dropped is processed again in each query, as a prefill",
     "a model whose context the server keeps (not a sliding window, or a state), or `--prompt-tokens`",
 )
 def _depth_not_kept(_: RunFacts, generation: Generation) -> str | None:

@@ -45,9 +45,8 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     load = facts.measured.load
     if load is None or load.is_sustained is not False:
         return None
-    unserved = f", {load.unserved} were dropped" if load.unserved else ""
-    if load.unserved and load.in_flight_max:
-        unserved += f" by Edgemeter, which sends {load.in_flight_max} at once at most"
+    dropped_by = " by Edgemeter, which had as many unanswered as it sends at once" if load.in_flight_max else ""
+    unserved = f", {load.unserved} were dropped{dropped_by}" if load.unserved else ""
     arrived = "a trace's requests" if load.target_per_s is None else f"{load.target_per_s:g} queries/s"
     return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
 
@@ -121,8 +120,8 @@ def _not_steady(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "the medians of the three thirds lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
-    "5% is about twice the smallest difference that matters; chance alone can move the median of a few queries by as much",
+    "the medians of the three thirds, less waits in line, lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
+    "5% is about twice the smallest difference that matters; chance can move the median of a few queries by as much",
     "measure longer (`--mode normal`) with a fixed governor and steady cooling",
 )
 def _drift(facts: RunFacts) -> str | None:

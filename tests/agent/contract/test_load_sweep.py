@@ -84,7 +84,7 @@ def test_a_limit_of_the_client_is_not_stated_as_the_servers():
     """Arrivals that were left out never came to the server: it is not known to have had a line."""
     in_line = run_at(6.4, is_sustained=False, unserved=9)
     run = msgspec.structs.replace(in_line, load=msgspec.structs.replace(in_line.load, in_flight_max=256))
-    assert limit_of(run) == "256 queries at once, the most that are sent"
+    assert limit_of(run) == "the number of queries that Edgemeter sends at once"
     assert limit_of(in_line) == "requests that wait in line"
     late = run_at(6.4, is_sustained=False, unserved=9, good_ratio=0.8)
     late = msgspec.structs.replace(late, load=run.load)

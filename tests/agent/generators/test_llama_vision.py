@@ -119,11 +119,11 @@ def assert_answers_as_served(model, projector, image_tokens, size):
     assert [answer.image_tokens for answer in local] == [image_tokens] * 5
     assert [answer.prompt_tokens for answer in served] == [answer.prompt_tokens for answer in local]
     for served_answer, answer in zip(served, local, strict=True):
-        texts = [text.replace("\ufffd", "") for text in (served_answer.text, answer.text.partition("</s>")[0])]
-        # A server keeps back what follows half a character at the end, and takes another token for the end of text.
-        length = min(map(len, texts))
-        assert length > 4
-        assert texts[0][:length] == texts[1][:length]
+        local_text, end, _ = answer.text.replace("\ufffd", "").partition("</s>")
+        text = served_answer.text.replace("\ufffd", "")
+        assert min(len(text), len(local_text)) > 4
+        # A server keeps back what follows half a character at the end, and its text goes on behind what is the end of text here.
+        assert local_text.startswith(text) or (end and text.startswith(local_text))
 
 
 def test_text_behind_a_picture_of_fewer_positions_than_tokens_stands_where_its_own_server_has_it(tmp_path):

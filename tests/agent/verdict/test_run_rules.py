@@ -124,4 +124,4 @@ def test_a_limit_of_ours_is_stated_as_ours():
     texts = [verdict.judge(measured(load=msgspec.structs.replace(load, in_flight_max=in_flight)), ()).reasons for in_flight in (None, 256)]
     dropped = [next(text for text in reasons if text.startswith("rate-not-sustained: ")) for reasons in texts]
     assert dropped[0].endswith("10 were dropped: lower the rate")
-    assert "10 were dropped by Edgemeter, which sends 256 at once at most" in dropped[1]
+    assert "10 were dropped by Edgemeter, which had as many unanswered as it sends at once" in dropped[1]
