@@ -14,7 +14,10 @@ OF_A_SERVER = {
 EARLY_MS = 0.05
 
 
-@pytest.mark.parametrize("name", BEHAVIOURS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.needs("openssl")] if behaviour.secured else []) for name, behaviour in BEHAVIOURS.items()],
+)
 def test_a_behaviour_is_stated_as_what_it_is(name, tmp_path):
     """Tokens, failures and rules are those of the server's log; times are there where tokens came one after the other."""
     behaviour, played = BEHAVIOURS[name], play(name, tmp_path, QUERIES)

@@ -10,7 +10,8 @@ from edgemeter.agent.jobs import fetching, jobs_handler
 from edgemeter.agent.jobs.content import CONTENT_FOLDER, DeviceContent
 from tests.agent.jobs.driver import suite
 
-pytestmark = pytest.mark.slow
+# A device takes no order that is not signed.
+pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 
 BIG = ("m.replay.json", os.urandom(600_000))
 

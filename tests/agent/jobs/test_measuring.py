@@ -11,7 +11,8 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from tests.agent.jobs.driver import records_in
 
-pytestmark = pytest.mark.slow
+# A device takes no order that is not signed.
+pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 
 SCENES = order_suite.SHIPPED.parent / "scenes"
 SUBSET = 12

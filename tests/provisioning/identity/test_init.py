@@ -72,6 +72,7 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.needs("openssl")
 def test_what_was_lost_is_made_again(tmp_path):
     """One file is gone, or an earlier run was cut off before it; the authority stays the same."""
     folder = tmp_path / "f"

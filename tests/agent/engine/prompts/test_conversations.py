@@ -68,6 +68,7 @@ def test_turns_are_as_the_server_logged_them(tmp_path, prefix_cache):
     assert run.dataset.name == f"synthetic 3 turns of 20+6 tokens, prefix cache {prefix_cache}, salted, to the end of text, served"
 
 
+@pytest.mark.needs(module="xllamacpp")
 def test_a_cache_that_is_to_be_off_and_works_makes_a_run_invalid():
     """Where the record states it as off, and where a turn had more than its own conversation left."""
     run, _ = measured(SHIPPED, prefix_cache="on")
@@ -99,6 +100,7 @@ def answers_of(prefix_cache):
         return [subject.attempt_next(number).answer for number in range(2 * TURNS)]
 
 
+@pytest.mark.needs(module="xllamacpp")
 def test_answers_are_the_same_with_the_cache_as_without():
     """In process every turn has the same tokens; all but the last token of the turn before comes from the cache.
 
@@ -114,6 +116,7 @@ def test_answers_are_the_same_with_the_cache_as_without():
     ]
 
 
+@pytest.mark.needs(module="xllamacpp")
 def test_the_figures_of_turns_are_recomputed_from_the_record(tmp_path):
     """A record of a session, with and without the cache: two cases, of whose figures none differs from the raw samples."""
     del tmp_path
