@@ -1,8 +1,9 @@
 """Options of factories: what a text such as `input=1x3x224x224` or `fullgraph=yes` means, and the files that one names."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,8 @@ def import_framework(module: str, install: str) -> Any:
         is_absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
         why = "is not installed" if is_absent else f"cannot be imported ({one_line(error)})"
         raise UnavailableError(f"{module} {why}; to install it: {install}") from error
+
+
+def installed(packages: Sequence[str]) -> tuple[str, ...]:
+    """Return those of some distributions that are installed."""
+    return tuple(name for name in packages if next(distributions(name=name), None) is not None)

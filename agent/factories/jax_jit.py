@@ -5,14 +5,15 @@ Options: `function` (`package.net:apply` or `FILE.py:apply`), `input` (as of `to
 .npz or .safetensors, the function's first argument); or `file`, the bytes of `jax.export.export(...).serialize()`, which declares its
 inputs; a pickle is not opened. Weights are arguments, not constants of the compiled program.
 Backend: `cpu` or `gpu`, default JAX's own choice. Results are waited for (`block_until_ready`).
-Threads: JAX has no setting for them; XLA takes a thread per core that the process may use, of which long operations use all, whatever the
-case's threads. `taskset`, or the case's `cpus`, limits them.
+Threads: JAX documents no setting for them. Each pool of XLA has as many as the variable NPROC says, which is set to the case's threads:
+with 1 all work was in one thread. Where JAX was in use before, it is too late.
 Facts: `compilations` (each new shape or dtype is one), `compiled_ns`.
 Example: `edgemeter run edgemeter.agent.factories.jax_jit:make --option function=net.py:apply --option weights=net.npz --option
 input=1x224x224x3`.
 Tested with jax 0.10.2 on the processor; GPUs are untested.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -36,12 +37,16 @@ def make(
     weights: str | None = None,
     file: str | None = None,
     backend: str | None = None,
+    threads: int = 1,
 ) -> PythonModel:
     """Return the function, to be compiled by its first call; raises ConfigError, UnavailableError."""
     jax = import_framework("jax", INSTALL)
-    device, place = _device(jax, backend), None
+    os.environ["NPROC"] = str(threads)
+    device = _device(jax, backend)
     place = partial(jax.device_put, device=device)
-    compiled, files, outputs = Compilations(), (), ()
+    compiled = Compilations()
+    files: tuple[Path, ...] = ()
+    outputs: tuple[TensorInfo, ...] = ()
     if file is not None:
         if function is not None or input is not None or weights is not None:
             raise ConfigError(f"file={file!r} has its own function, inputs and weights: leave function, input and weights out")
