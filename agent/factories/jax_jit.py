@@ -88,7 +88,9 @@ def _weights(path: Path) -> Mapping[str, Any]:
     elif path.suffix == ".npz":
         read = lambda: dict(np.load(path, allow_pickle=False))  # noqa: E731
     else:
-        raise ConfigError(f"weights={str(path)!r} are neither .npz nor .safetensors, and a pickle is not opened: save them with numpy.savez")
+        raise ConfigError(
+            f"weights={str(path)!r} are neither .npz nor .safetensors, and a pickle is not opened: save them with numpy.savez"
+        )
     weights: Mapping[str, Any] = mapped(f"reading weights={str(path)!r}", read, "save arrays by name, without objects")
     return weights
 
