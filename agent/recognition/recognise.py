@@ -230,8 +230,8 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
         families = ", ".join([*decoders.names(), "classifier"])
         raise ConfigError(
             f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_path(address).name!r}, with name, task "
-            f"(classification, detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, "
-            "mean, sd and [output] classes, labels, nms_iou"
+            f"(classification, detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or "
+            "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error
     normal = find_normalisation(info, family, description, model.name)
     precision, precision_from = _precision(model, loaded)
