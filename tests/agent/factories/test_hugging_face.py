@@ -76,14 +76,14 @@ def test_texts_give_what_plain_transformers_gives(drive, transformers, bert):
 @pytest.mark.needs(module="PIL")
 def test_a_pipeline_gives_the_score_of_each_class(drive, transformers, vit):
     """In the order of their numbers, equal to the pipeline itself, preparation included."""
-    model = drive(FACTORY, model=vit, task="image-classification", input="40x30x3")
+    model = drive(FACTORY, model=vit, task="image-classification", input="1x40x30x3")
     picture = np.random.default_rng(1).integers(0, 256, (40, 30, 3), np.uint8)
     processor = transformers.AutoImageProcessor.from_pretrained(vit)
     plain = transformers.pipeline(
         "image-classification", model=transformers.AutoModelForImageClassification.from_pretrained(vit), image_processor=processor
     )
     expected = {entry["label"]: entry["score"] for entry in plain(importlib.import_module("PIL.Image").fromarray(picture), top_k=3)}
-    np.testing.assert_allclose(model(picture)[0][0], [expected[LABELS[number]] for number in range(3)], rtol=1e-5)
+    np.testing.assert_allclose(model(picture[None])[0][0], [expected[LABELS[number]] for number in range(3)], rtol=1e-5)
     assert model.loaded.backend == "eager,pipeline,cpu"
 
 
@@ -116,6 +116,7 @@ def test_bad_options_are_one_line(drive, vit, tmp_path):
         ({"model": tmp_path}, "holds no config.json"),
         ({"model": vit, "auto": "AutoModelForCausalLM"}, "name the class that the folder is of"),
         ({"model": vit, "auto": "Foreign"}, "is no class of transformers"),
+        ({"model": vit, "task": "image-classification", "input": "40x30x3"}, "takes one picture"),
         ({"model": vit, "task": "text-generation"}, "image-classification"),
         ({"model": vit, "trust_remote_code": "perhaps"}, "yes, no"),
     ]:
