@@ -80,7 +80,7 @@ def test_a_factory_returns_one_of_three_forms(load, source):
     uninstalled=("import no_such_library\ndef make(): pass", UnavailableError, "No module named 'no_such_library': install it"),
     uninstalled_later=("def make(): import no_such_library", UnavailableError, "No module named 'no_such_library': install it"),
     needs_an_option=("def make(weights): pass", ConfigError, "needs 'weights': add --option weights=VALUE"),
-    call_raises=(f"def make(): return (lambda x: x.nope), {INPUTS}", ConfigError, r"the first call, on x float32 \[1, 4\], raised Attribute"),
+    call_raises=(f"def make(): return (lambda x: x.nope), {INPUTS}", ConfigError, r"first call, on x float32 \[1, 4\], raised Attribute"),
     wrong_dtype=(
         'import numpy as np\nw = np.ones((3, 3))\ndef make(): return (lambda x: x @ w), {"x": ("float32", (1, 4))}', ConfigError,
         "raised ValueError: matmul.*declare the inputs that it takes",
