@@ -83,13 +83,13 @@ def _saved_model(tf: Any, path: Path, signature: str, _: Compilations) -> Any:
     function = loaded.signatures[one_of("signature", signature, loaded.signatures)]
     # A signature lets its variables go with the object that holds it.
     function.owner = loaded
-    # Their order changes from one load to the next.
-    specs: Mapping[str, Any] = dict(sorted(function.structured_input_signature[1].items()))
+    # Their order changes from one load to the next; results are in that of their names.
+    specs, results = (dict(sorted(infos.items())) for infos in (function.structured_input_signature[1], function.structured_outputs))
 
     def call(*tensors: Any) -> Any:
         return function(**dict(zip(specs, tensors, strict=True)))
 
-    return call, _infos(specs), _infos(function.structured_outputs)
+    return call, _infos(specs), _infos(results)
 
 
 def _keras(tf: Any, path: Path, _: str, traced: Compilations) -> Any:
