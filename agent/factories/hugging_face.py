@@ -65,7 +65,7 @@ def make(  # noqa: PLR0913 - an option each
     }
     if task is not None:
         auto = _PIPELINES[one_of("task", task, _PIPELINES)]
-    loader = getattr(transformers, auto, None) if auto.startswith("Auto") else None
+    loader: Any = getattr(transformers, auto, None) if auto.startswith("Auto") else None
     if not hasattr(loader, "from_pretrained"):
         raise ConfigError(f"auto={auto!r} is no class of transformers: name one such as AutoModelForImageClassification")
     load = lambda: loader.from_pretrained(folder, **settings)  # noqa: E731

@@ -25,8 +25,8 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.factories.arguments import existing, import_framework, mapped, parse_inputs
 from edgemeter.agent.factories.compilations import Compilations
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.runtimes.user_code import import_attribute
 from edgemeter.agent.runtimes.python_model import PythonModel
+from edgemeter.agent.runtimes.user_code import import_attribute
 
 INSTALL = "pip install jax"
 

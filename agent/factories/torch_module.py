@@ -10,9 +10,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.factories.arguments import PRECISIONS, existing, import_framework, mapped, one_of
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import load_library
-from edgemeter.agent.runtimes.user_code import import_attribute
 from edgemeter.agent.runtimes.python_model import PythonModel
 from edgemeter.agent.runtimes.pytorch import CANDIDATES, set_threads, torch_device
+from edgemeter.agent.runtimes.user_code import import_attribute
 
 # So many names of weights tell what does not fit.
 FEW = 3

@@ -3,8 +3,8 @@
 Library: `pip install ultralytics`, your own install: it is licensed under the AGPL, no dependency of Edgemeter's, and imported by this
 factory alone.
 Options: `file` (yolov8n.pt; a pickle, whose code runs: use files that you trust; it is not fetched), `input` (default: 1x3 of the size that
-it was trained with), `fuse` (yes, the default, as `YOLO.predict` does: batch normalisation becomes part of the convolutions; or no), `dtype`
-(as of `torch_eager`).
+it was trained with), `fuse` (yes, the default, as `YOLO.predict` does: batch normalisation becomes part of the convolutions; or no),
+`dtype` (as of `torch_eager`).
 Outputs are those of an exported model. Backend and threads: those of `torch_eager`. Its settings are written to a folder of this run; its
 reports and installations are off.
 Example: `edgemeter run edgemeter.agent.factories.ultralytics_yolo:make --option file=yolov8n.pt`.

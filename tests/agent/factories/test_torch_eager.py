@@ -70,7 +70,7 @@ def test_several_inputs_go_by_their_order(drive):
     assert model(np.array([[5, 6, 7]]), np.array([[1, 0, 1]]))[0].tolist() == [[5, 0, 7]]
 
 
-def test_threads_are_those_of_the_case(drive, torch, monkeypatch):
+def test_threads_are_those_of_the_case(drive, torch):
     """PyTorch computes with as many as were asked for."""
     before = torch.get_num_threads()
     drive(FACTORY, threads=2, module=f"{NETS}:Net", input="1x3x8x8")
@@ -123,7 +123,7 @@ def test_bad_options_are_one_line(drive, options, message):
     assert "\n" not in str(raised.value)
 
 
-def test_an_absent_device_is_named(drive, torch):
+def test_an_absent_device_is_named(drive):
     """No CUDA device has this number."""
     with pytest.raises(UnavailableError, match="CUDA devices"):
         drive(FACTORY, backend="cuda:99", module=f"{NETS}:Net", input="1x3x8x8")

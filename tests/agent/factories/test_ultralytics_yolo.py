@@ -37,6 +37,7 @@ def test_outputs_are_those_of_the_network(drive, yolo, fuse):
     assert output.shape == (1, 84, 84)
     np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3)
     assert model.facts() == {"fused": fuse}
+    assert torch.get_num_threads() == 1
 
 
 def test_it_describes_itself_as_its_exports_do(drive, yolo):
