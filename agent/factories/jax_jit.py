@@ -43,7 +43,7 @@ def make(
     jax = import_framework("jax", INSTALL)
     os.environ["NPROC"] = str(threads)
     device = _device(jax, backend)
-    place = partial(jax.device_put, device=device)
+    put = partial(jax.device_put, device=device)
     compiled = Compilations()
     files: tuple[Path, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
@@ -58,13 +58,13 @@ def make(
     else:
         called, inputs = import_attribute(function), parse_inputs(input)
         files = () if weights is None else (existing("weights", weights),)
-        arguments = tuple(jax.tree.map(place, _weights(path)) for path in files)
+        arguments = tuple(jax.tree.map(put, _weights(path)) for path in files)
     jitted = jax.jit(compiled.counted(called))
     return PythonModel(
         call=partial(jitted, *arguments) if arguments else jitted,
         inputs=inputs,
         outputs=outputs,
-        place=place,
+        place=put,
         wait=jax.block_until_ready,
         backend=f"jit,{device.platform}",
         packages=("jax", "jaxlib"),

@@ -45,7 +45,7 @@ def make(model: str, signature: str = "serving_default", backend: str | None = N
         load = _saved_model if is_saved else _keras
         call, inputs, outputs = load(tf, path, signature, traced)
 
-    def place(array: Array) -> Any:
+    def put(array: Array) -> Any:
         with tf.device(device):
             return tf.constant(array)
 
@@ -54,7 +54,7 @@ def make(model: str, signature: str = "serving_default", backend: str | None = N
         call=call,
         inputs=inputs,
         outputs=outputs,
-        place=place,
+        place=put,
         wait=None if device == "CPU:0" else lambda _: tf.test.experimental.sync_devices(),
         arrays=lambda result: [tensor.numpy() for tensor in tf.nest.flatten(result)],
         backend=f"function,{device.partition(':')[0].lower()}",

@@ -80,8 +80,8 @@ def test_a_signature_has_its_inputs_in_the_order_of_their_names(drive, tf, tmp_p
                 x = x + tf.reduce_sum(tf.zeros((300, 300)))
             return {"sum": x * 2 + tf.cast(add, tf.float32), "double": x * 2}
 
-    made = Twice()
-    tf.saved_model.save(made, str(tmp_path / "twice"), signatures={"twice": made.twice})
+    doubled = Twice()
+    tf.saved_model.save(doubled, str(tmp_path / "twice"), signatures={"twice": doubled.twice})
     for _ in range(3):
         model = drive(FACTORY, model=tmp_path / "twice", signature="twice")
         assert [info.name for info in model.loaded.inputs] == ["add", "x"]

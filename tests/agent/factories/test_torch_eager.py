@@ -22,9 +22,9 @@ def torch():
 def network(torch, tmp_path):
     """Return a network with its weights in net.pt."""
     torch.manual_seed(7)
-    made = importlib.import_module("tests.agent.factories.nets").Net()
-    torch.save(made.state_dict(), tmp_path / "net.pt")
-    return made.eval()
+    plain = importlib.import_module("tests.agent.factories.nets").Net()
+    torch.save(plain.state_dict(), tmp_path / "net.pt")
+    return plain.eval()
 
 
 def test_outputs_are_those_of_plain_pytorch(drive, torch, network, tmp_path):

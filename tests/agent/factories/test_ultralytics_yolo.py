@@ -19,9 +19,9 @@ def yolo(tmp_path_factory):
     """Return a file of YOLOv8n, untrained, and its network."""
     folder = tmp_path_factory.mktemp("yolo")
     os.environ.update(YOLO_OFFLINE="true", YOLO_AUTOINSTALL="false", YOLO_CONFIG_DIR=str(folder))
-    made = importlib.import_module("ultralytics").YOLO("yolov8n.yaml")
-    made.save(str(folder / "yolov8n.pt"))
-    return folder / "yolov8n.pt", made.model.eval()
+    plain = importlib.import_module("ultralytics").YOLO("yolov8n.yaml")
+    plain.save(str(folder / "yolov8n.pt"))
+    return folder / "yolov8n.pt", plain.model.eval()
 
 
 @pytest.mark.parametrize("fuse", ["no", "yes"])
