@@ -20,7 +20,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 FRAMEWORKS := .venv-frameworks
-export EDGEMETER_FRAMEWORKS ?= $(wildcard $(CURDIR)/$(FRAMEWORKS)/bin/python)
+export EDGEMETER_FRAMEWORKS ?= $(CURDIR)/$(FRAMEWORKS)/bin/python
 ARM64 ?= $(CURDIR)/.arm64
 LONG := long or convert or arm64 or release
 FAST := not (slow or chromium or torch or alone or hardware or $(LONG))

@@ -69,6 +69,7 @@ def make(
         backend=f"jit,{device.platform}",
         packages=("jax", "jaxlib"),
         weights=files,
+        metadata={} if files else {"name": str(function).rpartition(":")[2]},
         facts=compiled.facts,
     )
 

@@ -41,12 +41,12 @@ def make(  # noqa: PLR0913 - an option each
     one_of("compiler", compiler, device.torch.compiler.list_backends(None))
     if compiler == "inductor" and device.name == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
         raise UnavailableError("torch.compile's inductor calls a C++ compiler, and there is no g++ (nor $CXX): sudo apt install g++")
-    network, files = make_module(device.torch, module, weights)
+    network, fields = make_module(device.torch, module, weights)
     is_dynamic = None if dynamic is None else parse_switch("dynamic", dynamic)
     settings = {"backend": compiler, "mode": mode, "dynamic": is_dynamic, "fullgraph": parse_switch("fullgraph", fullgraph)}
     compiled = mapped("torch.compile", lambda: device.torch.compile(device.ready(network), **settings), "change its options")
     counted = _Counted()
-    return device.model("compile", call=compiled, inputs=inputs, weights=files, facts=counted.facts)
+    return device.model("compile", call=compiled, inputs=inputs, facts=counted.facts, **fields)
 
 
 class _Counted:

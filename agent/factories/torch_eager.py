@@ -26,5 +26,5 @@ def make(
 ) -> PythonModel:
     """Return the module in evaluation and inference mode; raises ConfigError, UnavailableError."""
     inputs, device = parse_inputs(input), open_device(backend, dtype, threads)
-    network, files = make_module(device.torch, module, weights)
-    return device.model("eager", call=device.ready(network), inputs=inputs, weights=files)
+    network, fields = make_module(device.torch, module, weights)
+    return device.model("eager", call=device.ready(network), inputs=inputs, **fields)

@@ -62,8 +62,8 @@ def open_device(backend: str | None, dtype: str, threads: int) -> TorchDevice:
     return TorchDevice(torch, torch_device(torch, backend or "cpu"), dtype)
 
 
-def make_module(torch: Any, module: str, weights: str | None) -> tuple[Any, tuple[Path, ...]]:
-    """Return the user's module with its weights, and the files of these.
+def make_module(torch: Any, module: str, weights: str | None) -> tuple[Any, dict[str, Any]]:
+    """Return the user's module with its weights, and the fields of the model that name them; without weights, the module's name is its.
 
     Raises:
         ConfigError: it is no module, cannot be made, or the weights do not fit.
@@ -73,10 +73,10 @@ def make_module(torch: Any, module: str, weights: str | None) -> tuple[Any, tupl
     if not isinstance(network, torch.nn.Module):
         raise ConfigError(f"{module}() made {type(network).__name__!r}, not an nn.Module: name a class or function that returns one")
     if weights is None:
-        return network, ()
+        return network, {"metadata": {"name": module.rpartition(":")[2]}}
     path = existing("weights", weights)
     _load_weights(network, path, _read_weights(torch, path))
-    return network, (path,)
+    return network, {"weights": (path,)}
 
 
 def _read_weights(torch: Any, path: Path) -> Mapping[str, Any]:

@@ -43,6 +43,7 @@ def test_outputs_are_those_of_plain_pytorch(drive, torch, network, tmp_path):
 def test_inference_mode_ends_with_the_model(drive, torch):
     """It is entered once, outside what is timed, and left by close."""
     model = drive(FACTORY, module=f"{NETS}:ready", input="1x3x8x8")
+    assert model.loaded.name == "ready"
     assert torch.is_inference_mode_enabled()
     model.runtime.close()
     assert not torch.is_inference_mode_enabled()
