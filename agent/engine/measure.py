@@ -200,9 +200,9 @@ def time_queries(
     timed = how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
-    kept_bytes = (
-        sum(array.nbytes for outputs in timed.kept.values() for array in outputs) + timed.starts_ns.nbytes + timed.latency_ns.nbytes
-    )
+    moments = {id(taken): taken for taken in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
+    kept = (*moments.values(), *(array for outputs in timed.kept.values() for array in outputs))
+    kept_bytes = sum(array.nbytes for array in kept)
     grown_mb = resident_mb() - before_mb - kept_bytes / 1e6
     idle_after = idle("idle after", case, emit) if idles else None
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle_after, grown_mb)
