@@ -14,6 +14,8 @@ Identity: the hash of the source file, of files that `import_attribute` read, an
 The name: `name` of the texts, else that of the first file of weights, else the factory's (its module's, if it is called `make`).
 It is your own code, run in the sandbox (which lets it read its folder, and files that options name) only where a command or a suite on this
 machine names it: no order carries it.
+Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
+`hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
 Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
 """
 
