@@ -400,7 +400,7 @@ FIGURES: tuple[Figure, ...] = (
     *(
         Figure(
             f"cold start, {words}", f"{words} ms", "ms", "cold_start", "lower", path=f"cold_start.{step}_ms", has_spread=False,
-            views=_views("compare influx csv" if step in ("load", "first") else "compare"),
+            views=_views("run compare influx csv" if step in ("load", "first") else "run compare"),
         )
         for step, words in (("process", "process"), ("import", "import"), ("load", "load"), ("first", "first query"))
     ),
