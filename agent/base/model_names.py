@@ -6,6 +6,8 @@ The catalogue is reached by its module's name here and nowhere else: the agent a
 from pathlib import Path
 from pkgutil import resolve_name
 
+from edgemeter.agent.base import python_target
+
 _NAMES = "edgemeter.models.fetch.local_files:known_names"
 _FILE = "edgemeter.models.fetch.local_files:named_model"
 _TEXT = "edgemeter.models.catalogue.shipped_models:LANGUAGE_FOLDER"
@@ -18,12 +20,14 @@ def model_names() -> list[str]:
 
 
 def model_path(model: str | Path) -> Path:
-    """Return the file of a model: the path itself, or where the shipped, fetched or added model of that name is.
+    """Return the file of a model: the path or a factory's address itself, or where the shipped, fetched or added model of that name is.
 
     Raises:
         ConfigError: a name is unknown, or its model is not on this machine.
     """
     path = Path(model).expanduser()
+    if python_target.parse(str(path)):
+        return path
     # A `{precision}` is filled in later.
     if path.exists() or path.parent != Path() or "{" in path.name:
         return path

@@ -8,6 +8,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.contract.model_file import source_of
 
 Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
 
@@ -163,6 +164,7 @@ def tokenizer_path(model: Path, text: TextInput) -> Path:
 
 def card_path(model: Path) -> Path:
     """Return where the card of `model` lies, whether or not it is there."""
+    model = source_of(model)
     return model.with_name(model.name + ".toml")
 
 

@@ -4,10 +4,11 @@ import hashlib
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 
 _HEAD_BYTES = 64
@@ -45,8 +46,18 @@ def head(model: Path) -> bytes:
     return start
 
 
+def source_of(model: Path) -> Path:
+    """Return the file of a model: of a factory that its address names the source; raises ConfigError if there is no such source."""
+    target = python_target.parse(str(model))
+    return target.source if target else model
+
+
 def parts(model: Path) -> tuple[Path, ...]:
-    """Return the files that make the model, in the order in which they are hashed: some formats keep the weights beside it."""
+    """Return the files that make the model, in the order in which they are hashed: some formats keep the weights beside it.
+
+    The weights of a factory's model are known where it was called only.
+    """
+    model = source_of(model)
     if model.name == FOLDER_CONFIG:
         return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
     if model.name == ENCODER:
@@ -56,20 +67,20 @@ def parts(model: Path) -> tuple[Path, ...]:
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 
 
-def sha256(model: Path) -> str:
-    """Return the hash of a model: of its file, or of its files one after the other where it has more than one.
+def sha256(model: Path, further: Iterable[Path] = ()) -> str:
+    """Return the hash of a model: of its file, or of its files and the `further` ones, one after the other, where it has more than one.
 
     Raises:
         ConfigError: a file cannot be read.
     """
     total = hashlib.sha256()
     try:
-        for part in parts(model):
+        for part in (*parts(model), *further):
             with part.open("rb") as file:
                 while chunk := file.read(_CHUNK_BYTES):
                     total.update(chunk)
     except OSError as error:
-        raise ConfigError(f"cannot read {str(model)!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {error.filename or str(model)!r}: {error.strerror}") from error
     return total.hexdigest()
 
 

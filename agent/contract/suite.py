@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.progress import note
@@ -51,6 +52,9 @@ FORMATS = {
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
     ".gguf": "llama", ".server": "server",
 }  # fmt: skip
+
+# The runtime of a factory, by its address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
+PYTHON = "python"
 
 # Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
 GENERATORS = frozenset({"genai", "llama", "server"})
@@ -149,7 +153,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     The texts of the keys are the help of their options and the comments of the sample; see `setting_texts`.
     """
 
-    model: str | list[str] | None = None  # Model file; {precision} in its name is replaced by each precision.
+    model: str | list[str] | None = None  # Model file, or factory (FILE.py:make); {precision} in its name is replaced by each precision.
     data: str | None = None
     """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
     annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ...
@@ -158,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
     Default: a field such as video_id, speaker or title."""
     runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, llama, genai, server, replay, or a plug-in's name.
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, python, llama, genai, server, replay, or a plug-in's.
     Default: by the file's suffix."""
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
@@ -397,7 +401,10 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
 def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
     mode = merged.mode or "quick"
     precision = axes["precision"]
-    path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
+    model = model.replace("{precision}", str(precision)) if precision else model
+    target = python_target.parse(model)
+    # The address of a module is no path.
+    path = Path(model) if target and target.module else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
     if (
@@ -434,7 +441,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
 def _generating(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
     """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
     talks = merged.scenario == "conversation"
-    if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
+    if runtime in {PYTHON}.union(*READERS.values()) - GENERATORS - {"replay"}:
         raise ConfigError(
             f"{where}: {', '.join(TOKEN_AXES)}, conversation and trace are for language models, {runtime} runs one call: leave them out"
         )
@@ -478,6 +485,10 @@ def checked_settings(values: Mapping[str, Any]) -> Settings:
 
 def runtime_for(model: Path) -> str:
     """Return the name of the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
+    if python_target.parse(str(model)):
+        return PYTHON
+    if model.suffix == ".py":
+        raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
     if model.name == FOLDER_CONFIG:
         return "genai"
     if model.suffix.lower() in FORMATS:
@@ -499,5 +510,9 @@ def is_model_file(path: Path) -> bool:
 
 def reads(runtime: str, model: Path) -> bool:
     """Return whether `runtime` reads files with this suffix; a runtime or suffix that is not ours is taken at its word."""
-    our_runtimes = set().union(*READERS.values())
-    return runtime not in our_runtimes or runtime in READERS.get(model.suffix.lower(), {runtime})
+    our_runtimes = {PYTHON}.union(*READERS.values())
+    if runtime not in our_runtimes:
+        return True
+    if runtime == PYTHON or python_target.parse(str(model)):
+        return runtime == PYTHON and model.suffix.lower() not in FORMATS
+    return runtime in READERS.get(model.suffix.lower(), {runtime})

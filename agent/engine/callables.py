@@ -1,60 +1,18 @@
-"""The identity of a callable: its name, a hash of what it does, and the arrays among what it takes and returns.
+"""The identity of a callable: its name, and a hash of what it does."""
 
-No framework is imported here: an array is what has a shape and a dtype.
-"""
-
-import dataclasses
 import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import CodeType, ModuleType
 from typing import Any
 
-from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.runtimes.call_results import DEEPEST, MOST_VALUES, is_array
 
-DEEPEST = 4
-# Arrays that are looked for in what a function returns, and values that are hashed of one container.
-MOST_VALUES = 1000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NO_NAME = re.compile(r"[^A-Za-z0-9 ._:@-]+")
-
-
-def is_array(value: object) -> bool:
-    """Return whether `value` is an array or a tensor of any library: not numpy itself, whose `shape` is a function."""
-    return not isinstance(value, type | ModuleType) and hasattr(value, "dtype") and hasattr(getattr(value, "shape", None), "__len__")
-
-
-def leaves(value: object, depth: int = 0) -> Iterator[object]:
-    """Yield the values within tuples, lists, mappings and dataclasses, in their order; a leaf yields itself."""
-    items: Any = ()
-    if depth >= DEEPEST or is_array(value):
-        yield value
-        return
-    if isinstance(value, tuple | list | set):
-        items = value
-    elif isinstance(value, Mapping):
-        items = value.values()
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = vars(value).values() if hasattr(value, "__dict__") else ()
-    else:
-        yield value
-        return
-    for index, item in enumerate(items):
-        if index >= MOST_VALUES:
-            return
-        yield from leaves(item, depth + 1)
-
-
-def tensors(value: object, name: str) -> tuple[TensorInfo, ...]:
-    """Return the arrays within `value` as a record describes tensors, `name_0`, `name_1`, ..."""
-    arrays: list[Any] = [leaf for leaf in leaves(value) if is_array(leaf)]
-    return tuple(
-        TensorInfo(f"{name}_{index}", tuple(int(size) for size in array.shape), str(array.dtype).removeprefix("torch."))
-        for index, array in enumerate(arrays)
-    )
 
 
 def name_of(callable_: Callable[..., object]) -> str:

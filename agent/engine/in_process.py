@@ -26,7 +26,7 @@ from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, Tenso
 from edgemeter.agent.contract.record_figures import ColdStart, Memory
 from edgemeter.agent.engine import call_trial, job
 from edgemeter.agent.engine.call_trial import LONG_FIRST, CallTrial, FunctionCall
-from edgemeter.agent.engine.callables import leaves, sha256_of, tensors
+from edgemeter.agent.engine.callables import sha256_of
 from edgemeter.agent.engine.loading import describe_precision, describe_runtime
 from edgemeter.agent.engine.measure import TimedPart, time_queries
 from edgemeter.agent.engine.predictions import Emit
@@ -37,6 +37,7 @@ from edgemeter.agent.engine.scenarios.scenario import QueryShape, load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingSubject, no_collection
 from edgemeter.agent.engine.warm_up import Warmed, looks_settled
 from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.runtimes.call_results import leaves, tensors, waits_for
 
 # Reading the clock twice is to be at most 1% of a query; queries that are shorter are made of so many calls that it is 0.1%.
 SHORTEST_IN_CLOCKS, BATCHED_IN_CLOCKS = 100, 1000
@@ -99,7 +100,7 @@ class ProgramCalls:
         begin = time.monotonic_ns()
         result = function(*positional, **named)
         if waits is None:
-            waits = self._waits[function] = call_trial.waits_for(result, (positional, named), function)
+            waits = self._waits[function] = waits_for(result, (positional, named), function)
         for wait in waits:
             wait(result)
         end = time.monotonic_ns()

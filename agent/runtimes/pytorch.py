@@ -33,7 +33,7 @@ from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, torch_a
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library
 from edgemeter.agent.runtimes.torch_archive import TorchArchive
 
-_CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
+CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
 # What PyTorch raises on a file that it cannot load; it has no error of its own for it.
 _FAILURES = (
     RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError, EOFError, OSError, pickle.UnpicklingError,
@@ -56,13 +56,10 @@ class PyTorch:
         """Import PyTorch, load the model to the device; see `Runtime.load`."""
         check_options("pytorch", options, extra=("onednn",))
         archive = torch_archive.read(model)
-        library = load_library(_CANDIDATES, "torch")
+        library = load_library(CANDIDATES, "torch")
         self._torch = library.module
-        self._device = _device(library.module, options.backend or "cpu")
-        library.module.set_num_threads(options.threads)
-        # Can be set once in a process, before the first parallel work.
-        with contextlib.suppress(RuntimeError):
-            library.module.set_num_interop_threads(1)
+        self._device = torch_device(library.module, options.backend or "cpu")
+        set_threads(library.module, options.threads)
         _set_onednn(library.module, options.extra.get("onednn", "on"))
         _check_pickles(library.module, model, archive)
         operators_ns, facts = _import_torchvision(library, model) if archive.calls_torchvision else (0, {})
@@ -90,7 +87,7 @@ class PyTorch:
     def check(self, model: Path, options: Options) -> None:
         """Raise if it is no archive of PyTorch's, or this build sees no such device; see `Checks.check`."""
         torch_archive.read(model)
-        _device(load_library(_CANDIDATES, "torch").module, options.backend or "cpu")
+        torch_device(load_library(CANDIDATES, "torch").module, options.backend or "cpu")
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device; return the module's call on them."""
@@ -128,7 +125,8 @@ class PyTorch:
         self._inputs = ()
 
 
-def _device(torch: Any, backend: str) -> str:
+def torch_device(torch: Any, backend: str) -> str:
+    """Return `backend` if it is a device that this build of PyTorch sees: `cpu`, `cuda` or `cuda:N`."""
     kind, _, index = backend.partition(":")
     if backend != "cpu" and (kind != "cuda" or not (index or "0").isdigit()):
         raise ConfigError(f"runtime 'pytorch' has no backend {backend!r}: choose cpu, cuda or cuda:N")
@@ -137,6 +135,14 @@ def _device(torch: Any, backend: str) -> str:
             f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices, {backend!r} is none of them: choose cpu"
         )
     return backend
+
+
+def set_threads(torch: Any, threads: int) -> None:
+    """Let PyTorch compute with this many threads, one operator at a time."""
+    torch.set_num_threads(threads)
+    # Can be set once in a process, before the first parallel work.
+    with contextlib.suppress(RuntimeError):
+        torch.set_num_interop_threads(1)
 
 
 def _set_onednn(torch: Any, setting: str) -> None:

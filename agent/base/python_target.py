@@ -1,0 +1,85 @@
+"""The address of a factory of the runtime `python`: `FILE.py:make`, or `package.module:make`; its source is found without running it."""
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError
+
+_ADDRESS = re.compile(r"(?:(?P<file>.*\.py)|(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*)):(?P<attribute>[^\W\d]\w*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTarget:
+    """An attribute of a file or of a module; one of the two is None."""
+
+    attribute: str
+    file: Path | None = None
+    module: str | None = None
+
+    @property
+    def source(self) -> Path:
+        """The file that holds the module.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if self.file is not None:
+            if not self.file.is_file():
+                raise ConfigError(f"there is no file {str(self.file)!r}: correct the path")
+            return self.file
+        source = _source(str(self.module))
+        if source is None:
+            raise ConfigError(
+                f"no module {self.module!r} with a source file is found in Python's path or the current folder: install it, set PYTHONPATH, "
+                "or give FILE.py:NAME"
+            )
+        return source
+
+    @property
+    def top(self) -> Path:
+        """The folder or file of its outermost package; of a file and of a module without a package the file."""
+        levels = (self.module or "").count(".") + (self.source.name == "__init__.py")
+        return self.source if self.file is not None or not levels else self.source.parents[levels - 1]
+
+
+def parse(text: str) -> PythonTarget | None:
+    """Return what `text` addresses; None where it has another form, or is a file of that very name."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or Path(text).exists():
+        return None
+    return PythonTarget(match["attribute"], Path(match["file"]) if match["file"] else None, match["module"])
+
+
+def search_folders() -> list[str]:
+    """Return where modules are looked for: Python's path, then the current folder, so that this shadows nothing."""
+    with suppress(OSError):
+        return [*sys.path, os.getcwd()]  # noqa: PTH109 - entries of sys.path are texts
+    return sys.path
+
+
+def _source(module: str) -> Path | None:
+    first, *deeper = module.split(".")
+    spec = _spec(first, None) or PathFinder.find_spec(first, search_folders())
+    name = first
+    for part in deeper:
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        name = f"{name}.{part}"
+        spec = _spec(name, folders)
+    return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None
+
+
+def _spec(name: str, folders: list[str] | None) -> ModuleSpec | None:
+    """Return what the finders of this interpreter, those of development installs too, know of a module; no parent is imported."""
+    finders: Iterable[object] = sys.meta_path
+    specs = (finder.find_spec(name, folders, None) for finder in finders if hasattr(finder, "find_spec"))
+    spec = next((spec for spec in specs if spec), None)
+    if isinstance(spec, ModuleSpec) and spec.origin is None and spec.submodule_search_locations is not None:
+        # The search of a folder without __init__.py would look for its parent among the imported modules.
+        spec.submodule_search_locations = [str(Path(folder) / name.rpartition(".")[2]) for folder in folders or search_folders()]
+    return spec if isinstance(spec, ModuleSpec) else None

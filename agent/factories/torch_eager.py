@@ -1,0 +1,30 @@
+"""PyTorch as its user calls it: an nn.Module, operator by operator.
+
+Library: `pip install 'edgemeter[torch]'`.
+Options: `module` (`package.net:Net` or `FILE.py:Net`: a class or function that returns the module); `weights` (a state_dict: .pt, read with
+`weights_only=True`, or .safetensors); `input` (`1x3x224x224`; several with commas, each `NAME=SHAPE:DTYPE`, `?` an open size); `dtype`
+(float32, the default, float16, bfloat16: weights and floats of the inputs, which are converted before they are timed).
+Backend: `cpu` (the default), `cuda` or `cuda:N`, which is synchronised within each query. One operator runs at a time, on the case's
+threads.
+Example: `edgemeter run edgemeter.agent.factories.torch_eager:make --option module=net.py:Net --option weights=net.pt --option
+input=1x3x224x224`.
+Tested with torch 2.13.0 on the CPU; CUDA is untested.
+"""
+
+from edgemeter.agent.factories.arguments import parse_inputs
+from edgemeter.agent.factories.torch_module import make_module, torch_place
+from edgemeter.agent.runtimes.python_model import PythonModel
+
+
+def make(
+    module: str,
+    input: str,  # noqa: A002
+    weights: str | None = None,
+    dtype: str = "float32",
+    backend: str | None = None,
+    threads: int = 1,
+) -> PythonModel:
+    """Return the module in evaluation and inference mode; raises ConfigError, UnavailableError."""
+    inputs, place = parse_inputs(input), torch_place(backend, dtype, threads)
+    network, files = make_module(place.torch, module, weights)
+    return place.model("eager", call=place.ready(network), inputs=inputs, weights=files)

@@ -1,0 +1,201 @@
+"""The results of a call of a user's Python: the arrays among them, and what waits until they are computed.
+
+Which library's results they are is seen by their types: no library is imported here that its user has not imported.
+"""
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import methodcaller
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.runtimes import Array, TensorInfo
+
+Wait = Callable[[Any], object]
+DEEPEST = 4
+# Values that are looked at of one container.
+MOST_VALUES = 1000
+# DLPack's device types whose memory the processor computes in, so that results are there when a call returns.
+_ON_THE_PROCESSOR = (1, 3)
+# What a library's lazily computed result is recognised by, and what computes it.
+_LAZY = {"__dask_graph__": ".compute()", "collect_schema": ".collect()"}
+# Kinds of numpy's own types; others, such as bfloat16 of JAX, become float32.
+_PLAIN_KINDS = "biufcSU"
+
+
+def is_array(value: object) -> bool:
+    """Return whether `value` is an array or a tensor of any library: not numpy itself, whose `shape` is a function."""
+    return not isinstance(value, type | ModuleType) and hasattr(value, "dtype") and hasattr(getattr(value, "shape", None), "__len__")
+
+
+def leaves(value: object, depth: int = 0) -> Iterator[object]:
+    """Yield the values within tuples, lists, mappings and dataclasses, in their order; a leaf yields itself."""
+    items: Any = ()
+    if depth >= DEEPEST or is_array(value):
+        yield value
+        return
+    if isinstance(value, tuple | list | set):
+        items = value
+    elif isinstance(value, Mapping):
+        items = value.values()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = (getattr(value, field.name) for field in dataclasses.fields(value))
+    else:
+        yield value
+        return
+    for index, item in enumerate(items):
+        if index >= MOST_VALUES:
+            return
+        yield from leaves(item, depth + 1)
+
+
+def tensors(value: object, name: str) -> tuple[TensorInfo, ...]:
+    """Return the arrays within `value` as a record describes tensors, `name_0`, `name_1`, ..."""
+    arrays: list[Any] = [leaf for leaf in leaves(value) if is_array(leaf)]
+    return tuple(
+        TensorInfo(f"{name}_{index}", tuple(int(size) for size in array.shape), str(array.dtype).removeprefix("torch."))
+        for index, array in enumerate(arrays)
+    )
+
+
+def waited(bare: Callable[[], object], waits: Sequence[Wait]) -> Callable[[], object]:
+    """Return the call that returns when its results are there; without waits the bare one itself."""
+    if not waits:
+        return bare
+
+    def call() -> object:
+        result = bare()
+        for wait in waits:
+            wait(result)
+        return result
+
+    return call
+
+
+def arrays_of(result: object) -> list[Array]:
+    """Return copies of the arrays and numbers in a result, in order, in numpy; of types that numpy lacks, as bfloat16, as float32.
+
+    Raises:
+        MeasurementError: it holds something else, or nothing.
+    """
+    arrays = [_numpy(leaf) for leaf in leaves(result) if leaf is not None]
+    if not arrays:
+        raise MeasurementError(f"the model returns no array, but {type(result).__qualname__}: return arrays or tensors")
+    return arrays
+
+
+def _numpy(leaf: Any) -> Array:
+    if isinstance(leaf, bool | int | float | complex):
+        return np.asarray(leaf)
+    if not is_array(leaf):
+        raise MeasurementError(f"the model returns {type(leaf).__qualname__} where an array belongs: return arrays or tensors only")
+    if _is_of("torch", leaf):
+        leaf = leaf.detach()
+        leaf = leaf.dequantize() if leaf.is_quantized else leaf
+        leaf = (leaf.float() if str(leaf.dtype) == "torch.bfloat16" else leaf).cpu()
+    array = np.array(leaf)
+    if array.dtype.kind == "O":
+        raise MeasurementError(f"the model returns {type(leaf).__qualname__}, which numpy cannot read: return arrays or tensors only")
+    return array if array.dtype.kind in _PLAIN_KINDS else array.astype(np.float32)
+
+
+def refuse_coroutine_function(callable_: object) -> None:
+    """Raise ConfigError where a call would only make a coroutine or a generator, before it is called."""
+    target = callable_ if inspect.isroutine(callable_) else getattr(callable_, "__call__", callable_)  # noqa: B004
+    if inspect.iscoroutinefunction(target):
+        raise ConfigError("a coroutine function does its work when it is awaited: measure `lambda: asyncio.run(function(...))`")
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise ConfigError("a generator function does its work when it is iterated: measure `lambda: list(function(...))`")
+
+
+def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
+    """Return what waits for the results of a call, each called with what it returned; nothing where they are there when it returns.
+
+    Raises:
+        ConfigError: the result is no result yet, and cannot be waited for; the message says what to measure instead.
+    """
+    _refuse_lazy(result)
+    if callable(getattr(result, "result", None)) and callable(getattr(result, "done", None)):
+        return [methodcaller("result")]
+    results: list[Any] = [leaf for leaf in leaves(result) if is_array(leaf)]
+    if any(hasattr(leaf, "block_until_ready") for leaf in results):
+        return [methodcaller("block_until_ready") if is_array(result) else _block_on_leaves]
+    on_torch = _torch_devices([*results, *leaves(inputs), *_parameters(callable_)])
+    waits: list[Wait] = [_of_torch_device(device) for device in on_torch]
+    for leaf in results:
+        device_type = leaf.__dlpack_device__()[0] if hasattr(leaf, "__dlpack_device__") and not _is_of("torch", leaf) else None
+        if device_type is not None and int(device_type) not in _ON_THE_PROCESSOR:
+            raise ConfigError(
+                f"cannot wait for {type(leaf).__qualname__} on an accelerator: let the function synchronise before it returns"
+            )
+    torch = sys.modules.get("torch")
+    if not waits and torch is not None and torch.cuda.is_initialized():
+        # What runs there may be hidden in the function.
+        return [lambda _: torch.cuda.synchronize()]
+    return waits
+
+
+def _refuse_lazy(result: object) -> None:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise ConfigError("the function returns an awaitable, whose work is still to be done: measure `lambda: asyncio.run(...)`")
+    if hasattr(result, "__next__"):
+        raise ConfigError(
+            f"the function returns an iterator ({type(result).__qualname__}), whose work is still to be done: measure `lambda: list(...)`"
+        )
+    if isinstance(result, threading.Thread | subprocess.Popen):
+        raise ConfigError(f"the function starts a {type(result).__qualname__} and does not wait for it: let it wait before it returns")
+    for attribute, computes in _LAZY.items():
+        if hasattr(type(result), attribute) and hasattr(result, computes.strip(".()")):
+            raise ConfigError(
+                f"the function returns a lazy {type(result).__qualname__}, whose work is still to be done: end it with `{computes}`"
+            )
+
+
+def _block_on_leaves(result: object) -> None:
+    for leaf in leaves(result):
+        if hasattr(leaf, "block_until_ready"):
+            leaf.block_until_ready()
+
+
+def _is_of(library: str, value: object) -> bool:
+    return any(kind.__module__.partition(".")[0] == library for kind in type(value).__mro__)
+
+
+def _parameters(callable_: Any) -> list[Any]:
+    """Return the parameters of a module of PyTorch, or of the method of one; of anything else none."""
+    owner = getattr(callable_, "__self__", callable_)
+    return list(owner.parameters()) if hasattr(owner, "named_parameters") else []
+
+
+def _torch_devices(values: list[Any]) -> list[Any]:
+    devices = {str(value.device): value.device for value in values if _is_of("torch", value) and hasattr(value, "device")}
+    return [device for device in devices.values() if device.type not in ("cpu", "meta")]
+
+
+def _of_torch_device(device: Any) -> Wait:
+    library = getattr(sys.modules["torch"], device.type, None)
+    if library is None or not hasattr(library, "synchronize"):
+        raise ConfigError(f"cannot wait for the device {str(device)!r}: let the function synchronise before it returns")
+    # Metal has one device, and takes none.
+    synchronise = library.synchronize if device.type == "mps" else partial(library.synchronize, device)
+    return lambda _: synchronise()
+
+
+def device_of(result: object, inputs: object, callable_: object) -> str | None:
+    """Return the accelerators that a call ran on by what its arrays show, e.g. `cuda`; None for the processor alone."""
+    values: list[Any] = [*leaves(result), *leaves(inputs), *_parameters(callable_)]
+    kinds = {device.type for device in _torch_devices(values)}
+    for leaf in values:
+        if hasattr(leaf, "block_until_ready") and hasattr(leaf, "devices"):
+            kinds |= {device.platform for device in leaf.devices()}
+    return "+".join(sorted(kinds - {"cpu"})) or None
