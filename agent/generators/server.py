@@ -38,12 +38,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.server_connection import DONE, ServerConnection, encoded, error_message
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import (
-    AnswerError,
     Chat,
     ChatMessage,
     Generated,
@@ -56,9 +56,8 @@ from edgemeter.agent.generators import (
 )
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
-from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part
+from edgemeter.agent.generators.server_dialects import Dialect, OpenAi, Part
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
-from edgemeter.agent.generators.server_stream import ServerConnection, encoded, error_message
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 

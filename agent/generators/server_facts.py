@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.generators.adapter import part
 from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaChat, LlamaServer, Ollama, OpenAi, Vllm
-from edgemeter.agent.generators.server_stream import ServerConnection
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 Kind = Literal["llama-server", "ollama", "vllm", "openai"]

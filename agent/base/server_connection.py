@@ -1,4 +1,4 @@
-"""One kept-open HTTP connection to a server of language models: JSON requests, and answers that stream line by line."""
+"""One kept-open HTTP connection to a server of models: JSON requests, and answers that stream line by line."""
 
 import http.client
 import ipaddress
@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from edgemeter.agent.base.errors import ConfigError, TransientError, one_line
-from edgemeter.agent.generators import AnswerError
-from edgemeter.agent.generators.adapter import json_object
-from edgemeter.agent.generators.server_dialects import DONE
+from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, one_line
 
+DONE = b"[DONE]"
 LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
 # An answer ends so soon after its `[DONE]`, or its connection is given up.
@@ -270,6 +268,15 @@ def _remedy(error: BaseException) -> str:
 def encoded(content: Mapping[str, Any]) -> bytes:
     """Return the body of a request."""
     return json.dumps(content).encode()
+
+
+def json_object(text: bytes) -> Mapping[str, Any]:
+    """Return a JSON object; empty where the text is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def error_message(document: Mapping[str, Any]) -> str:
