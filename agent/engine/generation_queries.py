@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.engine.prompts import Prompts
@@ -22,7 +22,7 @@ from edgemeter.agent.engine.prompts.trace import TracePrompts
 from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
-from edgemeter.agent.generators import AnswerError, ChatMessage, ConcurrentGenerator, Generated, Limits, LoadedGenerator, Prompt, Query
+from edgemeter.agent.generators import ChatMessage, ConcurrentGenerator, Generated, Limits, LoadedGenerator, Prompt, Query
 
 # A server that is busy asks to wait; longer than this nobody does.
 LONGEST_WAIT_S = 60.0

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -95,6 +96,8 @@ def measure(
         outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
         measured = _measured(work, start, timing, evaluated, outputs)
+        if isinstance(runtime, runtimes.WatchedRuntime):
+            measured = msgspec.structs.replace(measured, served=runtime.served())
     finally:
         # Before the reference loads the model too: a small board may not have the memory for both.
         runtime.close()
@@ -140,7 +143,9 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     is_by_item = ready.is_by_item and start.queries.joined == 1
     first_ns = round(start.cold.first_ms * 1e6)
     foresee = partial(_later_s, work, start, item_ns)
-    part = time_queries(work, TimingSubject(runtime.bind, runtime.outputs, prepared), start.queries, emit, first_ns, foresee)
+    window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
+    subject = TimingSubject(runtime.bind, runtime.outputs, prepared, window=window)
+    part = time_queries(work, subject, start.queries, emit, first_ns, foresee)
     prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
     memory = Memory(peak_mb=part.peak_mb, before_load_mb=start.before_mb, loaded_mb=start.loaded_mb, prepared_inputs_mb=prepared_mb)
     recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
@@ -172,7 +177,8 @@ def time_queries(
     idle_before = idle("idle before", case, emit, foreseen) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
     before = read_scheduling()
-    timed = how.run(subject, plan)
+    with subject.window():
+        timed = how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)

@@ -5,6 +5,7 @@ Others register theirs through the entry point group `edgemeter.runtimes`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
+from edgemeter.agent.contract.record_served import Served
 
 Array = NDArray[Any]
 
@@ -26,6 +28,7 @@ RUNTIMES: Mapping[str, str] = {
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
     "replay": "edgemeter.agent.runtimes.replay:ReplayRuntime",
+    "served": "edgemeter.agent.runtimes.served:ServedModel",
 }
 ENTRY_POINTS = "edgemeter.runtimes"
 
@@ -117,6 +120,25 @@ class Checks(Protocol):
 
     def check(self, model: Path, options: Options) -> None:
         """Raise as `load` what the head of the file, the options and the library's own listing of backends show."""
+
+
+@runtime_checkable
+class WatchedRuntime(Protocol):
+    """A runtime that asks a server, which states times of its own."""
+
+    def window(self) -> AbstractContextManager[None]:
+        """Return the block in which queries are timed, to know what the server counts of them.
+
+        Raises:
+            MeasurementError: (at its end) they were answered without the model.
+        """
+
+    def served(self) -> Served:
+        """Return what travelled, and what the server states of the queries in the last block.
+
+        Raises:
+            AnswerError: an answer is not what the server declares.
+        """
 
 
 def names() -> list[str]:

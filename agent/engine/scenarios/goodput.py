@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgemeter.agent.contract.record_generation import Generation, Goodput
+from edgemeter.agent.contract.record_figures import Goodput
+from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.engine.scenarios.concurrent import shares_within
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries

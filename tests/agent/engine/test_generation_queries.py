@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError
+from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
@@ -20,8 +21,7 @@ from edgemeter.agent.engine import generating, generation_queries
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
-from edgemeter.agent.generators import AnswerError, Generated, Limits
-from edgemeter.agent.generators.server_stream import ServerConnection
+from edgemeter.agent.generators import Generated, Limits
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server, llama_server
