@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -36,8 +35,7 @@ class PythonTarget:
         source = _source(str(self.module))
         if source is None:
             raise ConfigError(
-                f"no module {self.module!r} with a source file is found in Python's path or the current folder: install it, set PYTHONPATH, "
-                "or give FILE.py:NAME"
+                f"no module {self.module!r} with a source file is in Python's path or the current folder: install it, or give FILE.py:NAME"
             )
         return source
 
@@ -76,8 +74,7 @@ def _source(module: str) -> Path | None:
 
 def _spec(name: str, folders: list[str] | None) -> ModuleSpec | None:
     """Return what the finders of this interpreter, those of development installs too, know of a module; no parent is imported."""
-    finders: Iterable[object] = sys.meta_path
-    specs = (finder.find_spec(name, folders, None) for finder in finders if hasattr(finder, "find_spec"))
+    specs = (finder.find_spec(name, folders, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     spec = next((spec for spec in specs if spec), None)
     if isinstance(spec, ModuleSpec) and spec.origin is None and spec.submodule_search_locations is not None:
         # The search of a folder without __init__.py would look for its parent among the imported modules.

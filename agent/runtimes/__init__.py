@@ -27,6 +27,7 @@ RUNTIMES: Mapping[str, str] = {
     "executorch": "edgemeter.agent.runtimes.execu_torch:ExecuTorch",
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
+    "python": "edgemeter.agent.runtimes.python_factory:PythonFactory",
     "replay": "edgemeter.agent.runtimes.replay:ReplayRuntime",
     "served": "edgemeter.agent.runtimes.served:ServedModel",
 }
@@ -69,6 +70,10 @@ class Loaded:
     by name. `facts` are what else a record should hold of how it ran (the clock of an Edge TPU, how much of the model is on it).
     `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
     `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None if unknown.
+
+    Of a model that code makes: its name, hash and size of all its files, which are known when it is loaded; `first_ns`, what the first
+    call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it `compiles_at_call`; why the number
+    of threads is unknown.
     """
 
     package: str
@@ -81,6 +86,12 @@ class Loaded:
     load_ns: int
     facts: Mapping[str, str] = field(default_factory=dict)
     precision: str | None = None
+    name: str | None = None
+    sha256: str | None = None
+    size_bytes: int | None = None
+    first_ns: int | None = None
+    compiles_at_call: bool = False
+    threads_reason: str | None = None
 
 
 class Runtime(Protocol):
@@ -139,6 +150,14 @@ class WatchedRuntime(Protocol):
         Raises:
             AnswerError: an answer is not what the server declares.
         """
+
+
+@runtime_checkable
+class LateFacts(Protocol):
+    """A runtime with facts that are known after the timed part only."""
+
+    def late_facts(self) -> Mapping[str, str]:
+        """Return them; called once, between the last timed query and the accuracy."""
 
 
 def names() -> list[str]:

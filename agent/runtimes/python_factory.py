@@ -1,25 +1,345 @@
-"""Imports the attribute that `package.module:attr` or `FILE.py:attr` names."""
+"""Python: a model of any framework, which a factory of yours returns: `FILE.py:make` or `package.module:make`.
 
-import importlib
-import importlib.util
+`make(**options)` gets `--option KEY=VALUE` as texts, and `threads` and `backend` if it has parameters of these names. It returns
+
+- a pair: a callable, and its inputs, `{"image": ("float32", (1, 3, 224, 224))}`, None for open sizes;
+- an object with `predict` and such `inputs`; or
+- a `PythonModel` (`edgemeter.agent.runtimes.python_model`), which can also state outputs, versions, files of weights, texts and facts.
+
+The callable takes a numpy array for each input and returns arrays or tensors (numpy, PyTorch, JAX, TensorFlow), nested or not. What it
+returns is waited for (JAX's `block_until_ready`, PyTorch's CUDA). What is timed is its call; inputs are copied before, outputs after.
+Cold start: `import` is the module's and whatever the factory imports, `load` the rest of the factory, `first` the first call, made on noise
+(integers: 0) when the shapes are declared; `compile` is what it took beyond later calls, but for a backend called eager.
+Identity: the hash of the source file, of files that `import_attribute` read, and of the weights; what else the file imports is not in it.
+The name: `name` of the texts, else that of the first file of weights, else the factory's (its module's, if it is called `make`).
+It is your own code, run in the sandbox (which lets it read its folder, and files that options name) only where a command or a suite on this
+machine names it: no order carries it.
+Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
+"""
+
+import gc
+import inspect
+import platform
 import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError, one_line
+import numpy as np
+
+from edgemeter.agent.base import python_target
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, one_line
+from edgemeter.agent.base.python_target import PythonTarget
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import check_inputs, check_options, describe_tensor, shape_fits
+from edgemeter.agent.runtimes.call_results import Wait, arrays_of, refuse_coroutine_function, waits_for
+from edgemeter.agent.runtimes.python_model import PythonModel
+from edgemeter.agent.runtimes.user_code import attribute_of, compiled, forget, raised, sources, timed_imports, uninstalled
+from edgemeter.agent.runtimes.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
+
+_FORMS = "return a pair (callable, inputs), an object with `predict` and `inputs`, or a PythonModel"
+_INPUTS = 'as {"image": ("float32", (1, 3, 224, 224))}, None for open sizes'
+# Their versions are facts where a factory names no packages.
+_FRAMEWORKS = ("torch", "jax", "tensorflow")
+# Of a function that is measured in its caller's process: rules of the verdict go by it.
+_IN_PROCESS = "in-process"
+# Names of files of weights that say nothing: their folder's does.
+_NAMELESS = ("model", "pytorch_model", "saved_model", "weights")
+_COLLECTED_EVERY_NS = 100_000_000
 
 
-def import_attribute(address: str) -> Any:
-    """Return what an address names; raises ConfigError."""
-    name, _, attribute = address.rpartition(":")
+class PythonFactory:
+    """Runs what a factory returns."""
+
+    def __init__(self) -> None:
+        self._model: PythonModel | None = None
+        self._outputs: tuple[TensorInfo, ...] = ()
+        self._waits: Sequence[Wait] | None = None
+        self._last: Any = None
+        self._leaves_garbage, self._collected_ns = True, 0
+
+    def load(self, model: Path, options: Options) -> Loaded:
+        """Import the module, call the factory, and make the first call where the shapes are declared; see `Runtime.load`."""
+        target, address = _target(model, options), str(model)
+        forget()
+        with timed_imports() as imported_ns:
+            begin_ns = time.monotonic_ns()
+            factory = attribute_of(target, address)
+            import_ns = time.monotonic_ns() - begin_ns
+            imported_ns[0] = 0
+            keywords = _keywords(factory, options, address)
+            begin_ns = time.monotonic_ns()
+            returned = _called(factory, keywords, address)
+            factory_ns = time.monotonic_ns() - begin_ns
+        made = self._model = _model_of(returned, address)
+        self._outputs, self._waits = made.outputs, None if made.wait is None else [made.wait]
+        first_ns = self._first_call(made, address)
+        packages = made.packages or tuple(name for name in _FRAMEWORKS if name in sys.modules)
+        further = [*(source for source in sources() if source != target.source), *_files(made.weights, address)]
+        return Loaded(
+            package=packages[0] if packages else "python",
+            version=_version(packages[0]) if packages else platform.python_version(),
+            backend=made.backend or options.backend or "callable",
+            inputs=made.inputs,
+            outputs=self._outputs,
+            metadata=made.metadata,
+            import_ns=import_ns + imported_ns[0],
+            load_ns=max(1, factory_ns - imported_ns[0]),
+            facts={name: _version(name) for name in packages},
+            precision=made.precision,
+            name=_name(made, target),
+            sha256=model_file.sha256(model, further),
+            size_bytes=sum(path.stat().st_size for path in (target.source, *further)),
+            first_ns=first_ns,
+            compiles_at_call=not made.backend.startswith("eager"),
+            threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",
+        )
+
+    def check(self, model: Path, options: Options) -> None:
+        """Raise if there is no such source, or it is not Python; nothing of it is run. See `Checks.check`."""
+        compiled(_target(model, options).source, str(model))
+
+    def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
+        """Copy the inputs to where the model reads them; return its call, which waits for the results."""
+        made = self._loaded()
+        check_inputs(inputs, made.inputs)
+        if self._leaves_garbage and time.monotonic_ns() > self._collected_ns + _COLLECTED_EVERY_NS:
+            # The collector is off while queries are timed: what calls leave in cycles is freed between them.
+            gc.collect()
+            self._collected_ns = time.monotonic_ns()
+        copies = [np.array(array, order="C") for array in inputs]
+        arguments = copies if made.place is None else [made.place(array) for array in copies]
+        function, waits = made.call, self._waits
+        self._last = None
+
+        def call() -> None:
+            self._last = function(*arguments)
+
+        def call_and_wait() -> None:
+            self._last = result = function(*arguments)
+            # How to wait is seen by the very first result.
+            for wait in self._learned(result, arguments) if waits is None else waits:
+                wait(result)
+
+        return call if waits is not None and not waits else call_and_wait
+
+    def outputs(self) -> list[Array]:
+        """Return copies of the last call's arrays, which must be what was declared, or what the first calls showed."""
+        made = self._loaded()
+        if self._last is None:
+            raise MeasurementError("the model has no output: run a query first; of a call that returned None there is none")
+        arrays = arrays_of(self._last) if made.arrays is None else [np.array(array) for array in made.arrays(self._last)]
+        if self._outputs and len(arrays) != len(self._outputs):
+            raise MeasurementError(
+                f"the model returned {len(arrays)} arrays, not {len(self._outputs)}: return as many each time, as declared"
+            )
+        for array, info in zip(arrays, self._outputs, strict=False):
+            if array.dtype.name != info.dtype or not shape_fits(array.shape, info.shape):
+                raise MeasurementError(
+                    f"{info.name} was {describe_tensor(array.dtype.name, array.shape)}, not {describe_tensor(info.dtype, info.shape)} as "
+                    "declared or in the first call: let a PythonModel declare its outputs, with None for sizes that vary"
+                )
+        return arrays
+
+    def late_facts(self) -> Mapping[str, str]:
+        """Return what the model reports of how it ran; see `LateFacts`."""
+        facts = self._loaded().facts
+        try:
+            return {} if facts is None else {str(name): str(text) for name, text in facts().items()}
+        except Exception as error:  # it is the user's code, and may raise anything
+            raise MeasurementError(f"the model's `facts` raised {raised(error)}") from error
+
+    def close(self) -> None:
+        """Let the model go."""
+        made, self._model, self._last = self._model, None, None
+        if made is not None and made.close is not None:
+            made.close()
+
+    def _loaded(self) -> PythonModel:
+        if self._model is None:
+            raise MeasurementError("no model is loaded: load one first")
+        return self._model
+
+    def _learned(self, result: object, arguments: Sequence[object]) -> Sequence[Wait]:
+        self._waits = waits_for(result, arguments, self._loaded().call)
+        return self._waits
+
+    def _first_call(self, made: PythonModel, address: str) -> int | None:
+        """Make the first calls where the sizes of the inputs are known; return the ns of the first. They show the outputs' shapes.
+
+        Raises:
+            ConfigError: the call raised, or its result cannot be used.
+        """
+        if any(size is None for info in made.inputs for size in info.shape[1:]):
+            return None
+        zeros = [np.zeros([size or 1 for size in info.shape], info.dtype) for info in made.inputs]
+        draw = np.random.default_rng(0)
+        noise = [draw.random(array.shape, np.float32).astype(array.dtype) if array.dtype.kind == "f" else array for array in zeros]
+        try:
+            call = self.bind(noise)
+            begin_ns = time.monotonic_ns()
+            call()
+            first_ns = time.monotonic_ns() - begin_ns
+            first = self.outputs()
+            gc.collect()
+            self.bind(zeros)()
+            self._leaves_garbage = gc.collect() > 0
+            is_open = any(info.shape[:1] == (None,) for info in made.inputs)
+            self._outputs = self._outputs or _infos(first, self.outputs(), is_open_batch=is_open)
+            self._last = None
+        except (EdgemeterError, MemoryError) as error:
+            if isinstance(error, MeasurementError):
+                raise ConfigError(f"{address}: {error}") from error
+            raise
+        except Exception as error:
+            inputs = ", ".join(f"{info.name} {describe_tensor(info.dtype, info.shape)}" for info in made.inputs)
+            raise ConfigError(
+                f"{address}: the first call, on {inputs}, raised {raised(error)}; declare the inputs that it takes"
+            ) from error
+        return first_ns
+
+
+def _target(model: Path, options: Options) -> PythonTarget:
+    """Return the address; a file of Python by itself has its factory `make`. Raises ConfigError if it is none, or its source is absent."""
+    check_options("python", Options(threads=options.threads))
+    is_plain = model.suffix == ".py" and model.is_file()
+    target = PythonTarget("make", file=model) if is_plain else python_target.parse(str(model))
+    if target is None:
+        raise ConfigError(f"{str(model)!r} names no factory: give FILE.py:make or package.module:make")
     try:
-        if name.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(name).stem, Path(name).resolve())
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(name)
-        return getattr(module, attribute)
-    except Exception as error:
-        raise ConfigError(f"cannot import {address!r}: {one_line(error)}") from error
+        model_file.head(target.source)
+    except ConfigError as error:
+        raise ConfigError(f"{str(model)!r}: {error}") from error
+    return target
+
+
+def _keywords(factory: Any, options: Options, address: str) -> dict[str, Any]:
+    """Return the factory's arguments; raises ConfigError if it takes no such option, or lacks one."""
+    if not callable(factory):
+        raise ConfigError(f"{address} is {type(factory).__qualname__}, which cannot be called: name a function that returns the model")
+    if inspect.iscoroutinefunction(factory) or inspect.isasyncgenfunction(factory):
+        raise ConfigError(f"{address} is an async function: make it a plain one")
+    try:
+        parameters = inspect.signature(factory).parameters
+    except ValueError:
+        parameters = {}
+    named = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    settings = {"threads": options.threads, "backend": options.backend}
+    if unknown := [name for name in options.extra if name in settings or (name not in named and not takes_any)]:
+        choices = [name for name in named if name not in settings]
+        hint = near(unknown[0], choices) if choices else "it takes none"
+        raise ConfigError(f"{address} takes no option {unknown[0]!r}: {hint}")
+    given = {"threads": options.threads > 1, "backend": options.backend is not None}
+    if refused := [name for name, is_given in given.items() if is_given and name not in named]:
+        raise ConfigError(
+            f"{address} takes no `{refused[0]}`, so that {settings[refused[0]]!r} cannot be set: leave it out, or add the parameter"
+        )
+    keywords = dict(options.extra) | {name: value for name, value in settings.items() if name in named and value is not None}
+    if lacking := [name for name in named if parameters[name].default is inspect.Parameter.empty and name not in keywords]:
+        option = f"--{lacking[0]} VALUE" if lacking[0] in settings else f"--option {lacking[0]}=VALUE"
+        raise ConfigError(f"{address} needs {lacking[0]!r}: add {option}")
+    return keywords
+
+
+def _called(factory: Callable[..., object], keywords: Mapping[str, Any], address: str) -> object:
+    try:
+        return factory(**keywords)
+    except (EdgemeterError, MemoryError):
+        raise
+    except ImportError as error:
+        raise uninstalled(error, address) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"the factory {address} raised {raised(error)}") from error
+
+
+def _model_of(returned: Any, address: str) -> PythonModel:
+    """Return what a factory returned in one form; raises ConfigError if it is none of the three, or what it declares is wrong."""
+    if isinstance(returned, PythonModel):
+        made = returned
+    elif isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
+        made = PythonModel(call=returned[0], inputs=_declared(returned[1], address))
+    elif callable(getattr(returned, "predict", None)) and hasattr(returned, "inputs"):
+        made = PythonModel(call=returned.predict, inputs=_declared(returned.inputs, address))
+    else:
+        kind = "nothing" if returned is None else type(returned).__qualname__
+        raise ConfigError(f"the factory {address} returned {kind}: {_FORMS}")
+    if not callable(made.call) or not made.inputs:
+        raise ConfigError(f"the model of {address} {'has no inputs' if callable(made.call) else 'cannot be called'}: {_FORMS}")
+    if made.backend == _IN_PROCESS:
+        raise ConfigError(
+            f"the model of {address} names its backend {_IN_PROCESS!r}, which functions in their own process have: name another"
+        )
+    for info in made.inputs:
+        try:
+            is_plain = np.dtype(info.dtype).kind in "biuf"
+        except TypeError:
+            is_plain = False
+        if not is_plain:
+            raise ConfigError(
+                f"input {info.name!r} of {address} has the type {info.dtype!r}, which numpy lacks: declare float32, convert it in `place`"
+            )
+    try:
+        refuse_coroutine_function(made.call)
+    except ConfigError as error:
+        raise ConfigError(f"the model of {address}: {error}") from error
+    return made
+
+
+def _declared(inputs: Any, address: str) -> tuple[TensorInfo, ...]:
+    """Return the inputs of a mapping of names to dtype and shape."""
+    try:
+        declared = tuple(
+            TensorInfo(str(name), tuple(None if size is None else int(size) for size in shape), str(np.dtype(dtype)))
+            for name, (dtype, shape) in inputs.items()
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"the inputs of {address} are declared as {one_line(inputs)}: declare them {_INPUTS}") from error
+    return declared
+
+
+def _infos(first: Sequence[Array], second: Sequence[Array], *, is_open_batch: bool) -> tuple[TensorInfo, ...]:
+    """Return the outputs as two calls showed them: sizes that differ, and that of a batch that is open, are open."""
+    if [array.dtype for array in first] != [array.dtype for array in second]:
+        raise MeasurementError(f"two calls returned {len(first)} and {len(second)} arrays, or other types: return the same each time")
+    infos = []
+    for index, (array, again) in enumerate(zip(first, second, strict=True)):
+        if array.ndim != again.ndim:
+            raise MeasurementError(f"output {index} had {array.ndim} axes, then {again.ndim}: return the same each time")
+        shape: list[int | None] = [size if size == other else None for size, other in zip(array.shape, again.shape, strict=True)]
+        shape[:1] = [None] if is_open_batch and shape[:1] == [1] else shape[:1]
+        infos.append(TensorInfo(f"output_{index}", tuple(shape), array.dtype.name))
+    return tuple(infos)
+
+
+def _files(weights: Sequence[Path], address: str) -> list[Path]:
+    """Return the files of weights, of a folder all in it; raises ConfigError if one is absent."""
+    files: list[Path] = []
+    for path in map(Path, weights):
+        inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        if not inside or not inside[0].is_file():
+            raise ConfigError(f"{address} names weights that are not there: {str(path)!r}")
+        files += inside
+    return files
+
+
+def _name(made: PythonModel, target: PythonTarget) -> str:
+    """Return the name that the model shares with its other formats."""
+    if named := made.metadata.get("name"):
+        return named
+    if made.weights:
+        weights = Path(made.weights[0])
+        return weights.absolute().parent.name if weights.stem in _NAMELESS else weights.stem
+    module = (target.module or "").rpartition(".")[2] or target.source.stem
+    return module if target.attribute == "make" else target.attribute
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return str(getattr(sys.modules.get(package), "__version__", "unknown"))

@@ -27,6 +27,7 @@ LIBRARIES = {
     "executorch": ("executorch",),
     "pytorch": ("torch",),
     "tensorrt": ("tensorrt",),
+    "python": (),
     "replay": (),
 }
 # Hardware that cannot be here, and what is put in its place.
@@ -35,7 +36,15 @@ STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt}
 READS_TOO = {("openvino", "onnx")}
 X = np.array([[0, 1, 2, 3]], np.float32)
 # What works for tens of milliseconds: a matrix is squared ten times, rows of sum 1 stay so. OpenVINO reads ONNX's.
-LARGE = {"litert": "tflite", "onnx": "onnx", "openvino": "onnx", "ncnn": "param", "executorch": "pte", "pytorch": "torchscript"}
+LARGE = {
+    "litert": "tflite",
+    "onnx": "onnx",
+    "openvino": "onnx",
+    "ncnn": "param",
+    "executorch": "pte",
+    "pytorch": "torchscript",
+    "python": "py",
+}
 STOCHASTIC = np.random.default_rng(0).random((1, 384, 384), np.float32)
 STOCHASTIC /= STOCHASTIC.sum(axis=-1, keepdims=True)
 NEED_NO_LIBRARY = (
@@ -149,5 +158,5 @@ def test_a_model_of_another_runtime_is_refused(installed):
 
 def test_an_unknown_name_is_refused_with_those_known():
     """The error lists every runtime."""
-    with pytest.raises(ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, replay"):
+    with pytest.raises(ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, python, replay"):
         create("tensorrt-of-tomorrow")

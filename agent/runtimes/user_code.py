@@ -1,0 +1,143 @@
+"""Code of the user's: a file or module that a command names, run as Python runs it, with its errors in one line."""
+
+import importlib._bootstrap as bootstrap
+import inspect
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from edgemeter.agent.base import python_target
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
+from edgemeter.agent.base.python_target import PythonTarget
+from edgemeter.agent.base.suggestions import near
+
+# What was run of the user's files since loading began: module and source.
+_READ: dict[str, tuple[ModuleType, Path]] = {}
+
+
+def import_attribute(address: str) -> Any:
+    """Return an attribute of the user's code, `package.module:NAME` or `FILE.py:NAME`; its file becomes part of the model's identity.
+
+    Raises:
+        UnavailableError: what it imports is not installed.
+        ConfigError: there is no such file, module or attribute, or running it raised.
+    """
+    target = python_target.parse(address)
+    if target is None:
+        raise ConfigError(f"{address!r} names nothing in Python: write package.module:NAME or FILE.py:NAME")
+    return attribute_of(target, address)
+
+
+def forget() -> None:
+    """Forget the modules that were run from files, so that a file is run anew."""
+    for name, (module, _) in _READ.items():
+        if module.__spec__ is None and sys.modules.get(name) is module:
+            del sys.modules[name]
+    _READ.clear()
+
+
+def attribute_of(target: PythonTarget, address: str) -> Any:
+    """Return what `target` names; `address` is its text. Raises as `import_attribute`."""
+    try:
+        module = _run_file(target.source, address) if target.file else _imported(str(target.module), target.source)
+    except (EdgemeterError, MemoryError):
+        raise
+    except ImportError as error:
+        raise uninstalled(error, address) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"running the module of {address} raised {raised(error)}") from error
+    if not hasattr(module, target.attribute):
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        hint = f": {near(target.attribute, names)}" if names else ""
+        raise ConfigError(f"{str(target.source)!r} has no {target.attribute!r}{hint}")
+    return getattr(module, target.attribute)
+
+
+def _run_file(source: Path, address: str) -> ModuleType:
+    """Return the module of a file, whose folder is where it finds others, as of `python FILE.py`."""
+    file = source.resolve()
+    for module, read in _READ.values():
+        if read == source:
+            return module
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    name = file.stem if file.stem not in sys.modules else f"{file.stem} of {file.parent}"
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    code = compiled(source, address)
+    # Before it runs: dataclasses and pickle look their module up.
+    sys.modules[name] = module
+    _READ[name] = module, source
+    exec(code, module.__dict__)  # noqa: S102 - the user's own code, which the user named
+    return module
+
+
+def _imported(name: str, source: Path) -> ModuleType:
+    for folder in python_target.search_folders():
+        if folder not in sys.path:
+            sys.path.append(folder)
+    module = import_module(name)
+    _READ[name] = module, source
+    return module
+
+
+def compiled(source: Path, address: str) -> Any:
+    """Return the code of a file, which is not run; raises ConfigError if it is not Python."""
+    try:
+        return compile(source.read_bytes(), str(source), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        text = error.msg if isinstance(error, SyntaxError) else one_line(error)
+        raise ConfigError(f"{address}: {str(source)!r} is not Python{line}: {text}") from error
+    except OSError as error:
+        raise ConfigError(f"{address}: cannot read {str(source)!r}: {error.strerror}") from error
+
+
+def uninstalled(error: ImportError, address: str) -> UnavailableError:
+    """Return the error of code whose import failed."""
+    return UnavailableError(f"{address} cannot import what it needs: {one_line(error)}: install it for {sys.executable}")
+
+
+def raised(error: BaseException) -> str:
+    """Return an error of the user's code in words, with the line of theirs that was the last to run."""
+    frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
+    files = {str(source): source.name for _, source in _READ.values()}
+    lines = [f" (line {frame.lineno} of {files[frame.filename]})" for frame in frames if frame.filename in files]
+    return f"{type(error).__name__}: {one_line(error)}{lines[-1] if lines else ''}"
+
+
+def sources() -> list[Path]:
+    """Return the files of the user's that were run since `forget`, in order."""
+    return [source for _, source in _READ.values()]
+
+
+@contextmanager
+def timed_imports() -> Iterator[list[int]]:
+    """Count the ns that imports take in this thread, those that a factory makes too: in the one function that all imports go through."""
+    total, thread, depth = [0], threading.get_ident(), 0
+    name = "_find_and_load"
+    find_and_load = getattr(bootstrap, name)
+
+    def timed(*arguments: Any) -> Any:
+        nonlocal depth
+        if threading.get_ident() != thread:
+            return find_and_load(*arguments)
+        begin_ns = time.monotonic_ns()
+        depth += 1
+        try:
+            return find_and_load(*arguments)
+        finally:
+            depth -= 1
+            total[0] += 0 if depth else time.monotonic_ns() - begin_ns
+
+    setattr(bootstrap, name, timed)
+    try:
+        yield total
+    finally:
+        setattr(bootstrap, name, find_and_load)
