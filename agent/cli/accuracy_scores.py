@@ -13,6 +13,7 @@ from rich.table import Table
 from edgemeter.agent.base.figures import ABSENT
 from edgemeter.agent.base.metrics import metric_name, metric_unit
 from edgemeter.agent.base.terminal import plain_table, print_text
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Robustness
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
@@ -48,8 +49,8 @@ def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScore
     Raises:
         EdgemeterError: the model, the runtime or the data cannot be used, or there is no ground truth.
     """
-    size = Path(case.model).stat().st_size
-    work = job.RunJob(case=case, sha256=case.sha256 or "", size_bytes=size, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
+    size_bytes = model_file.size_bytes(Path(case.model))
+    work = job.RunJob(case=case, sha256=case.sha256 or "", size_bytes=size_bytes, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
     scored = isolation.score_isolated(work, lambda event, _pid: on_event(event))
     notes = dict.fromkeys((*scored.notes, *(scored.accuracy.warnings if scored.accuracy else ())))
     return AccuracyScores(

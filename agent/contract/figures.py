@@ -400,9 +400,11 @@ FIGURES: tuple[Figure, ...] = (
     *(
         Figure(
             f"cold start, {words}", f"{words} ms", "ms", "cold_start", "lower", path=f"cold_start.{step}_ms", has_spread=False,
-            views=_views("run compare influx csv" if step in ("load", "first") else "run compare"),
+            views=_views("run compare influx csv" if step in ("load", "first", "compile") else "run compare"),
         )
-        for step, words in (("process", "process"), ("import", "import"), ("load", "load"), ("first", "first query"))
+        for step, words in (
+            ("process", "process"), ("import", "import"), ("load", "load"), ("first", "first query"), ("compile", "compilation in it"),
+        )
     ),
     Figure(
         "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", lower="less memory",
@@ -414,7 +416,10 @@ FIGURES: tuple[Figure, ...] = (
             f"memory, {words}", f"{words} MB", "MB", "memory", None, path=f"memory.{level}_mb", has_spread=False,
             views=_views("compare"),
         )
-        for level, words in (("before_load", "before loading"), ("loaded", "model loaded"), ("prepared_inputs", "prepared inputs"))
+        for level, words in (
+            ("before_load", "before loading"), ("loaded", "model loaded"), ("prepared_inputs", "prepared inputs"),
+            ("grown", "timed growth"),
+        )
     ),
     Figure(
         "accuracy", "Accuracy", "", "accuracy", "by its metric", path="accuracy.value", low="accuracy.low", high="accuracy.high",

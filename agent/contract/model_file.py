@@ -67,6 +67,12 @@ def parts(model: Path) -> tuple[Path, ...]:
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 
 
+def size_bytes(model: Path) -> int:
+    """Return the size of a model's files in all; 0 where there is no such file."""
+    source = source_of(model)
+    return sum(part.stat().st_size for part in parts(model)) if source.exists() else 0
+
+
 def sha256(model: Path, further: Iterable[Path] = ()) -> str:
     """Return the hash of a model: of its file, or of its files and the `further` ones, one after the other, where it has more than one.
 

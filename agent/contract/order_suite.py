@@ -1,7 +1,7 @@
 """A suite that came with an order: read more strictly than one that a person wrote here.
 
 It may name models of the order and models that ship with the agent, and photographs of the order, each by file name; no path, no folder,
-no setting of a library (those can be paths), no key. Whatever is not known refuses all of it.
+no setting of a library (those can be paths), no key, and no code. Whatever is not known refuses all of it.
 """
 
 import re
@@ -13,18 +13,33 @@ from typing import Annotated
 
 import msgspec
 
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.orders import FileName
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import AccuracyWhen, Case, Depth, ModeName, Rate, Scenario, Settings, Suite, SuiteFile, Threads, Tokens
+from edgemeter.agent.contract.suite import (
+    PYTHON,
+    AccuracyWhen,
+    Case,
+    Depth,
+    ModeName,
+    Rate,
+    Scenario,
+    Settings,
+    Suite,
+    SuiteFile,
+    Threads,
+    Tokens,
+)
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
 SERVERS = ("server", "served")  # Their model is a file with an address, and the path of a key that is sent there.
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"  # Shipped with the agent, in the package beside it.
+CODE = "a factory in Python is code, which no order carries: name it in a suite on the board itself"
 # {precision} is replaced, as in any suite.
 _MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
@@ -97,6 +112,12 @@ def read(document: bytes) -> OrderedSuite:
     return suite
 
 
+def is_code(model: str | list[str] | None, runtime: str | list[str] | None) -> bool:
+    """Return whether one of these models or runtimes stands for code in Python, which no order carries."""
+    models, runtimes = ([value] if isinstance(value, str) else value or [] for value in (model, runtime))
+    return PYTHON in runtimes or any(python_target.parse(value) or value.endswith(".py") for value in models)
+
+
 def expand(suite: OrderedSuite, models: Mapping[FileName, Path], folder: Path, data: Mapping[FileName, DataFolder] | None = None) -> Suite:
     """Return the cases; the models stand in `folder` by their names (as links), which is made for this.
 
@@ -110,6 +131,8 @@ def expand(suite: OrderedSuite, models: Mapping[FileName, Path], folder: Path, d
     suite_of_order = contract_suite.expand(written, folder)
     for case in suite_of_order.cases:
         path = Path(case.model)
+        if is_code(case.model, case.runtime):
+            raise ConfigError(f"the ordered suite is refused: {CODE}")
         if path.parent != folder:
             raise ConfigError(f"the ordered suite is refused: {case.model!r} is not a file name")
         if case.runtime in SERVERS:
@@ -151,7 +174,9 @@ def _plain(case: OrderedSettings) -> Settings:
 
 
 def _check(case: OrderedSettings, defaults: OrderedSettings) -> None:
-    """Refuse a name that is none, and a case that stands for too many."""
+    """Refuse code, a name that is none, and a case that stands for too many."""
+    if is_code(case.model, case.runtime):
+        raise ConfigError(f"the ordered suite is refused: {CODE}")
     for key, pattern in _PATTERNS.items():
         value = getattr(case, key)
         if isinstance(value, str) and not re.match(pattern, value):

@@ -63,7 +63,9 @@ class ColdStart(RecordPart, frozen=True, kw_only=True):
     process_ms: float | None  # Start of the process in ms.
     import_ms: float | None  # Import of the runtime in ms; null for a function, whose process imported what it liked.
     load_ms: float | None  # Loading of the model in ms; null for a function, as above.
-    first_ms: float  # First query in ms.
+    first_ms: float  # First query in ms; of the runtime `python` the first call, also where loading made it.
+    compile_ms: float | None = None
+    """First query less the median of later ones, in ms, where the model may compile in it; null where it compiles when loaded, or never."""
     compiled_modules: Count | None = None
     """Python modules without valid bytecode, which had to be compiled before the first query; null if not counted."""
 
@@ -161,6 +163,7 @@ class Memory(RecordPart, frozen=True, kw_only=True):
     server: str | None = None  # Name of the server's process whose memory it is; null: the run's own.
     reason: str | None = None  # Why `peak_mb` is null.
     prepared_inputs_mb: float = 0.0  # Part of the peak that holds inputs the benchmark itself keeps ready, in MB.
+    grown_mb: float | None = None  # Growth during the timed part, in MB, less what the benchmark itself keeps; null if not measured.
 
 
 class UncertaintyTerm(RecordPart, frozen=True, kw_only=True):

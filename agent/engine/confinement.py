@@ -3,18 +3,20 @@
 import mmap
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.server_connection import ServerAddress
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
-from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.contract.suite import PYTHON, Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
 
@@ -40,6 +42,8 @@ def grant_for(case: Case) -> SandboxGrant:
     """
     model = Path(case.model)
     read = [*model_files(model), *(Path(value) for value in case.options.values() if Path(value).is_file())]
+    if case.runtime == PYTHON:
+        read += _of_user_code(case.options.values())
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.prompts is not None:
@@ -48,7 +52,8 @@ def grant_for(case: Case) -> SandboxGrant:
         read.append(Path(case.trace))
     if case.runtime in ("server", "served"):
         return _server_grant(model, tuple(read))
-    return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case))
+    # Just-in-time compilers of frameworks start the system's.
+    return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case), processes=case.runtime == PYTHON)
 
 
 def is_on_cpu(case: Case) -> bool:
@@ -64,7 +69,10 @@ def model_grant(model: Path, runtime: str) -> SandboxGrant:
 
 
 def model_files(model: Path) -> Iterator[Path]:
-    """Yield the model's file and what belongs to it in its folder; of a folder that is a model, the folder."""
+    """Yield the model's file and what belongs to it in its folder; of a folder that is a model, the folder, and what code may import."""
+    if target := python_target.parse(str(model)):
+        yield from (*_of_target(target), *existing([card_path(model)]))
+        return
     yield model
     if model.name == model_file.FOLDER_CONFIG and is_narrow(model.parent.resolve()):
         yield model.parent
@@ -82,6 +90,28 @@ def model_files(model: Path) -> Iterator[Path]:
         card = read_card(card_path(model))
         if isinstance(card.input, TextInput) and _is_within(card.input.tokenizer):
             yield tokenizer_path(model, card.input)
+
+
+def _of_target(target: PythonTarget) -> Iterator[Path]:
+    """Yield what code may import beside its file: its package, or its folder; where that is a home, only the Python files in it."""
+    top = target.top
+    folder = top if top.is_dir() else top.parent
+    if is_narrow(folder.resolve()):
+        yield folder
+        return
+    yield target.source
+    with suppress(OSError):
+        yield from sorted(path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file())
+
+
+def _of_user_code(values: Iterable[str]) -> Iterator[Path]:
+    """Yield the folders and the code that options of a factory name."""
+    for value in values:
+        if target := python_target.parse(value):
+            with suppress(ConfigError):
+                yield from _of_target(target)
+        elif Path(value).is_dir() and is_narrow(Path(value).resolve()):
+            yield Path(value)
 
 
 def _external_data(model: Path) -> Iterator[Path]:

@@ -61,7 +61,7 @@ def why_not(case: Case) -> EdgemeterError | None:
     """Return why the case cannot be run, as far as it shows when model and data are opened; None if nothing speaks against it.
 
     The process has a low priority: another run may be in progress. Models above `TRIED_BYTES`, language models and those on an accelerator
-    are not loaded: their head, their settings and the library's list of backends are checked.
+    are not loaded: their head, their settings and the library's list of backends are checked; nor is code, which the first run runs.
     """
     if case.runtime in UNTRIED:
         return None

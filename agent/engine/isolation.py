@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 import msgspec
 
 from edgemeter.agent.base import errors
+from edgemeter.agent.contract.suite import PYTHON
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import policy
@@ -32,6 +34,8 @@ LAST_LINE = 300
 LONGEST_EVENT = 1 << 30
 _LAST_BYTES = 1 << 16
 LONGEST_REFERENCE_S = 600.0
+# A factory's code may never return. What it compiles takes minutes; each part of its run may take this long beyond what it announced.
+LONGEST_SILENCE_S = 3600.0
 BYTECODE_S = 120.0
 
 
@@ -92,10 +96,13 @@ def ask(
 
 def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
     phase: str | None = None
+    limit = _SilenceLimit() if work.case.runtime == PYTHON else None
 
     def noted(event: job.Event, pid: int) -> None:
         nonlocal phase
         phase = event.name if isinstance(event, job.Phase) else phase
+        if limit:
+            limit.restart(pid, (event.seconds or 0.0) if isinstance(event, job.Phase) else 0.0)
         follow(event, pid)
 
     cpus = [",".join(map(str, work.case.cpus))] if work.case.cpus else []
@@ -108,7 +115,16 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
         ) as process:
             refer = partial(run_reference, grant=grant, scratch=scratch)
-            event = _follow(process, work, noted, refer)
+            try:
+                event = _follow(process, work, noted, refer)
+            finally:
+                if limit:
+                    limit.cancel()
+            if limit and limit.is_reached:
+                raise errors.MeasurementError(
+                    f"{work.case.model!r} was ended: in the part {phase or 'load'!r} of its run nothing came back for "
+                    f"{LONGEST_SILENCE_S:g} s: let {'the factory and its first call' if phase == 'load' else 'each call'} return"
+                )
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=60)
         if event is None:
@@ -116,6 +132,31 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
         if isinstance(event, job.MeasuredRun) and event.cold_start.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
             _write_bytecode(work.case.runtime)
         return event
+
+
+class _SilenceLimit:
+    """Ends a process that has reported nothing for longer than it announced."""
+
+    def __init__(self) -> None:
+        self.is_reached = False
+        self._timer: threading.Timer | None = None
+
+    def restart(self, pid: int, announced_s: float) -> None:
+        """Count anew, after an event of process `pid` that announced so many seconds."""
+        self.cancel()
+        self._timer = threading.Timer(announced_s + LONGEST_SILENCE_S, self._end, [pid])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        """Count no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self, pid: int) -> None:
+        self.is_reached = True
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @cache

@@ -14,13 +14,13 @@ from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, Runti
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
-from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.contract.suite import PYTHON, Case
 from edgemeter.agent.energy.window import Window
 
 Request = TypeVar("Request")
 encode = msgspec.json.Encoder().encode
-# Runtime and backend of a function that is measured in the process of its caller; every other run has a process of its own.
-FUNCTION_RUNTIME, IN_PROCESS = "python", "in-process"
+# Runtime and backend of a function that is measured in the process of its caller; every other run, a factory's too, has its own process.
+FUNCTION_RUNTIME, IN_PROCESS = PYTHON, "in-process"
 
 
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import AudioInput, Card, ImageInput, TextInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor, TextForm
 from edgemeter.agent.contract.record_figures import ColdStart
-from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.contract.suite import PYTHON, Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
 from edgemeter.agent.generators import LoadedGenerator
@@ -133,14 +133,14 @@ def _recorded_s(model: LoadedModel, items: int, calls: int) -> float | None:
 
 def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
     """Return the model, named as in the case or its card, else after its file."""
-    path, card = Path(work.case.model), model.card
+    path, card, loaded = Path(work.case.model), model.card, model.loaded
     return Model(
-        name=work.case.name or (card.name if card else recognise.name_of(path)),
-        sha256=work.sha256,
+        name=work.case.name or (card.name if card else recognise.name_of(recognise.named_path(path, loaded))),
+        sha256=loaded.sha256 or work.sha256,
         file=path.name,
-        format=path.suffix.lstrip(".").lower(),
-        size_bytes=work.size_bytes,
-        task=card.task if card else "operator" if OPERATOR_MARK in model.loaded.metadata else "unknown",
+        format=PYTHON if work.case.runtime == PYTHON else path.suffix.lstrip(".").lower(),
+        size_bytes=loaded.size_bytes or work.size_bytes,
+        task=card.task if card else "operator" if OPERATOR_MARK in loaded.metadata else "unknown",
         # With a question mark where the outputs may be those of another decoder family.
         family=card.family + "?" * any(recognise.UNSURE_FAMILY in guess for guess in model.guesses) if card else "unknown",
     )
@@ -159,9 +159,14 @@ def cold_start(
     )
 
 
+def shapes_of(inputs: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of the inputs of a call."""
+    return tuple(array.shape for array in inputs)
+
+
 def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequence[Sequence[Array]] = ()) -> RuntimeInfo:
     """Return the runtime, or the generator, that ran the model; of calls with inputs of several shapes the smallest and the largest too."""
-    shapes = sorted({tuple(array.shape for array in inputs) for inputs in calls}, key=lambda shapes: sum(map(math.prod, shapes)))
+    shapes = sorted(set(map(shapes_of, calls)), key=lambda shapes: sum(map(math.prod, shapes)))
     sizes = [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)] if len(shapes) > 1 else []
     return RuntimeInfo(
         name=case.runtime,
@@ -169,6 +174,7 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
         version=loaded.version,
         backend=loaded.backend,
         threads=case.threads,
+        threads_reason=loaded.threads_reason if isinstance(loaded, Loaded) else None,
         options=dict(case.options),
         facts={**loaded.facts, **({"timed_shapes": f"{len(shapes)}, from {' to '.join(sizes)}"} if sizes else {})},
     )

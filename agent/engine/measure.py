@@ -48,7 +48,7 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class TimedPart:
-    """The timed queries, and what directly surrounds them."""
+    """The timed queries, and what directly surrounds them; `grown_mb` is the growth of the resident memory meanwhile."""
 
     warmed: Warmed
     timed: TimedQueries
@@ -56,6 +56,7 @@ class TimedPart:
     peak_mb: float
     idle_before: Window | None
     idle_after: Window | None
+    grown_mb: float | None = None
 
     def surroundings(self) -> dict[str, Any]:
         """Return the fields of a measured run that are about what surrounds its queries."""
@@ -93,6 +94,7 @@ def measure(
     try:
         start = _start(work, started_ns, emit, runtime, stop_counting)
         timing = _time(work, start, emit)
+        start = _with_late_facts(start)
         outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
         measured = _measured(work, start, timing, evaluated, outputs)
@@ -103,6 +105,15 @@ def measure(
         runtime.close()
     agreed, why_not = _agree(work, start, timing, measured.latency.p50_ms or measured.latency.mean_ms, emit, run_reference)
     return msgspec.structs.replace(measured, agreement=agreed, agreement_reason=why_not)
+
+
+def _with_late_facts(start: _Start) -> _Start:
+    """Return the start with what the runtime reports after the timed part."""
+    model = start.model
+    if not isinstance(model.runtime, runtimes.LateFacts):
+        return start
+    facts = {**model.loaded.facts, **model.runtime.late_facts()}
+    return replace(start, model=replace(model, loaded=replace(model.loaded, facts=facts)))
 
 
 def _agree(
@@ -129,6 +140,10 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     begin = time.monotonic_ns()
     call()
     first_ns = time.monotonic_ns() - begin
+    if model.loaded.first_ns is not None:
+        # Loading made the first call. With inputs of other shapes this one may have compiled once more.
+        declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
+        first_ns = model.loaded.first_ns + (0 if loading.shapes_of(first) == declared else first_ns)
     cold = loading.cold_start(work, started_ns, model.loaded, first_ns, stop_counting)
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
@@ -141,13 +156,23 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     item_ns = (time.monotonic_ns() - begin_ns) / max(1, len(ready.calls) - 1)
     prepared = joined_batches(ready.calls, start.queries.joined, loading.PREPARED_BYTES, case.seed)
     is_by_item = ready.is_by_item and start.queries.joined == 1
+    if start.model.loaded.compiles_at_call:
+        # Each shape is compiled before anything is timed.
+        for inputs in {loading.shapes_of(inputs): inputs for inputs in prepared}.values():
+            runtime.bind(inputs)()
     first_ns = round(start.cold.first_ms * 1e6)
     foresee = partial(_later_s, work, start, item_ns)
     window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
     subject = TimingSubject(runtime.bind, runtime.outputs, prepared, window=window)
     part = time_queries(work, subject, start.queries, emit, first_ns, foresee)
     prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
-    memory = Memory(peak_mb=part.peak_mb, before_load_mb=start.before_mb, loaded_mb=start.loaded_mb, prepared_inputs_mb=prepared_mb)
+    memory = Memory(
+        peak_mb=part.peak_mb,
+        before_load_mb=start.before_mb,
+        loaded_mb=start.loaded_mb,
+        prepared_inputs_mb=prepared_mb,
+        grown_mb=part.grown_mb,
+    )
     recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
     return _Timing(prepared, is_by_item, recorded_s, part, memory)
 
@@ -176,12 +201,17 @@ def time_queries(
     plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case, emit, foreseen) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
-    before = read_scheduling()
+    before, before_mb = read_scheduling(), resident_mb()
     with subject.window():
         timed = how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
-    return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)
+    kept_bytes = (
+        sum(array.nbytes for outputs in timed.kept.values() for array in outputs) + timed.starts_ns.nbytes + timed.latency_ns.nbytes
+    )
+    grown_mb = resident_mb() - before_mb - kept_bytes / 1e6
+    idle_after = idle("idle after", case, emit) if idles else None
+    return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle_after, grown_mb)
 
 
 def _later_s(work: job.RunJob, start: _Start, item_ns: float, timed_s: float, call_ns: float) -> dict[str, float]:
@@ -215,6 +245,13 @@ def idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit, lat
     return Window(begin, time.monotonic_ns())
 
 
+def _with_compilation(start: _Start, part: TimedPart) -> ColdStart:
+    """Return the cold start with what the first call took beyond later ones, where the model compiles in it."""
+    if not start.model.loaded.compiles_at_call:
+        return start.cold
+    return msgspec.structs.replace(start.cold, compile_ms=max(0.0, start.cold.first_ms - part.warmed.median_ns / 1e6))
+
+
 def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evaluation, outputs: Sequence[Tensor]) -> job.MeasuredRun:
     model, timed = start.model, timing.part.timed
     load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
@@ -231,7 +268,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
-        cold_start=start.cold,
+        cold_start=_with_compilation(start, timing.part),
         memory=timing.memory,
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,

@@ -208,6 +208,7 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
         ConfigError: the model is none of the known families, or not certainly one; the message lists the keys that a card needs.
     """
     description, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
+    address, model = model, named_path(model, loaded)
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
@@ -228,9 +229,9 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     except UnknownFamilyError as error:
         families = ", ".join([*decoders.names(), "classifier"])
         raise ConfigError(
-            f"cannot identify {str(model)!r}: {error}. Write a card beside it, {card_path(model).name!r}, with name, task (classification, "
-            f"detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, "
-            "mean, sd and [output] classes, labels, nms_iou"
+            f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_path(address).name!r}, with name, task "
+            f"(classification, detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or "
+            "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error
     normal = find_normalisation(info, family, description, model.name)
     precision, precision_from = _precision(model, loaded)
@@ -282,6 +283,11 @@ def _input(
         mean=normal.mean,
         sd=normal.sd,
     )
+
+
+def named_path(model: Path, loaded: Loaded) -> Path:
+    """Return the path whose name says what the model is: its own, but of one that code makes the name that this gives."""
+    return model.with_name(f"{loaded.name}.py") if loaded.name else model
 
 
 def name_of(model: Path) -> str:

@@ -133,6 +133,7 @@ def runnable(suite: Suite) -> tuple[Suite, list[EdgemeterError]]:
 
 
 def _require_model(path: str) -> None:
+    path = str(model_file.source_of(Path(path)))
     if Path(path).is_file():
         if not os.access(path, os.R_OK):
             raise ConfigError(f"the model {path!r} cannot be read: permission denied: `chmod a+r` it, or run as its owner")
@@ -238,7 +239,7 @@ def measure_run(
     work = job.RunJob(
         case=case,
         sha256=run.sha256,
-        size_bytes=sum(part.stat().st_size for part in model_file.parts(Path(case.model))) if Path(case.model).exists() else 0,
+        size_bytes=model_file.size_bytes(Path(case.model)),
         seed=run.seed,
         accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),

@@ -154,6 +154,8 @@ def pack(
     for index, case in enumerate(written.case):
         merged = msgspec.structs.replace(written.defaults, **set_keys(case))
         where = f"suite {written.name!r}: case[{index}]"
+        if order_suite.is_code(merged.model, merged.runtime):
+            raise ConfigError(f"{where}: {order_suite.CODE}")
         if merged.options:
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
         cases += _spread(merged, models, where)
