@@ -25,7 +25,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.factories.arguments import existing, import_framework, mapped, parse_inputs
 from edgemeter.agent.factories.compilations import Compilations
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.runtimes.python_factory import import_attribute
+from edgemeter.agent.runtimes.user_code import import_attribute
 from edgemeter.agent.runtimes.python_model import PythonModel
 
 INSTALL = "pip install jax"
@@ -88,7 +88,9 @@ def _weights(path: Path) -> Mapping[str, Any]:
     elif path.suffix == ".npz":
         read = lambda: dict(np.load(path, allow_pickle=False))  # noqa: E731
     else:
-        raise ConfigError(f"weights={str(path)!r} are neither .npz nor .safetensors, and a pickle is not opened: save them with numpy.savez")
+        raise ConfigError(
+            f"weights={str(path)!r} are neither .npz nor .safetensors, and a pickle is not opened: save them with numpy.savez"
+        )
     weights: Mapping[str, Any] = mapped(f"reading weights={str(path)!r}", read, "save arrays by name, without objects")
     return weights
 

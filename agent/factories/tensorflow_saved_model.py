@@ -1,8 +1,8 @@
 """TensorFlow: a SavedModel's signature, or a Keras model (.keras, .h5) through `tf.function`.
 
 Library: `pip install tensorflow` (`tensorflow-cpu` without a GPU).
-Options: `model` (the SavedModel's folder, or the Keras file, which is read with `safe_mode` on: one that holds code is refused); `signature`
-(of a SavedModel, default serving_default).
+Options: `model` (the SavedModel's folder, or the Keras file, which is read with `safe_mode` on: one that holds code is refused);
+`signature` (of a SavedModel, default serving_default).
 Backend: `cpu` (the default) or `gpu`. Threads: the case's, in an operator; operators run one at a time. TensorFlow must not have been used
 in the process before. Its own messages are off, but for errors.
 Facts: `compilations` (how often the function was traced; a SavedModel's was when it was saved), `compiled_ns`.

@@ -24,6 +24,7 @@ from edgemeter.agent.runtimes.python_model import PythonModel
 
 
 def make(  # noqa: PLR0913 - an option each
+    *,
     module: str,
     input: str,  # noqa: A002
     weights: str | None = None,

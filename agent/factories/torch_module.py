@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.factories.arguments import PRECISIONS, existing, import_framework, mapped, one_of
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import load_library
-from edgemeter.agent.runtimes.python_factory import import_attribute
+from edgemeter.agent.runtimes.user_code import import_attribute
 from edgemeter.agent.runtimes.python_model import PythonModel
 from edgemeter.agent.runtimes.pytorch import CANDIDATES, set_threads, torch_device
 
@@ -40,9 +40,8 @@ class TorchPlace:
         """Return the model, in inference mode from here on; `kind` is the first word of its backend."""
         self.mode.enter_context(self.torch.inference_mode())
         synchronise: Callable[[Any], object] = lambda _: self.torch.cuda.synchronize(self.device)  # noqa: E731
-        fields = {"packages": ("torch",), "precision": PRECISIONS[self.dtype], **fields}
+        fields = {"packages": ("torch",), "precision": PRECISIONS[self.dtype], "place": self.put, **fields}
         return PythonModel(
-            place=self.put,
             wait=None if self.device == "cpu" else synchronise,
             backend=f"{kind},{self.device}",
             close=self.mode.close,
