@@ -39,7 +39,8 @@ from edgemeter.agent.contract.record_figures import Stage
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.runtimes import Array, Loaded, Options, served_grpc
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
-from edgemeter.agent.runtimes.served_protocols import Custom, Link, OpenInference, ServedFile, ServedProtocol, TensorFlowServing
+from edgemeter.agent.runtimes.served_http import Custom, OpenInference, TensorFlowServing
+from edgemeter.agent.runtimes.served_protocols import Link, ServedFile, ServedProtocol
 from edgemeter.agent.runtimes.served_tensors import Payload, Reply, ServedDescription, ServerStatistics
 
 _PINGS = 9
@@ -203,7 +204,7 @@ class ServedModel:
         self._took_ns = []
         yield
         after = _statistics(protocol)
-        self._counted = after.since(before) if not isinstance(after, str) and not isinstance(before, str) else str(after)
+        self._counted = after - before if not isinstance(after, str) and not isinstance(before, str) else str(after)
         if not isinstance(self._counted, str) and self._counted.cache_hits > 0:
             raise MeasurementError(
                 f"the server answered {self._counted.cache_hits} of {len(self._took_ns)} queries from its response cache, without the "

@@ -52,14 +52,14 @@ class ServerStatistics:
     compute_ns: int
     cache_hits: int
 
-    def since(self, begin: "ServerStatistics") -> "ServerStatistics":
-        """Return what was added since `begin`."""
-        return ServerStatistics(
-            self.requests - begin.requests,
-            self.queue_ns - begin.queue_ns,
-            self.compute_ns - begin.compute_ns,
-            self.cache_hits - begin.cache_hits,
-        )
+    def __add__(self, other: "ServerStatistics") -> "ServerStatistics":
+        return ServerStatistics(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def __sub__(self, other: "ServerStatistics") -> "ServerStatistics":
+        return ServerStatistics(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
+
+
+NO_REQUESTS = ServerStatistics(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
