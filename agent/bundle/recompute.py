@@ -163,7 +163,7 @@ class RecordFacts:
             end_ns=windows.timed_start_ns + windows.timed_end_ns,
             arrivals_ns=None if arrivals_ns is None else arrivals_ns + windows.timed_start_ns,
             unserved=self.record.load.unserved if self.record.load else 0,
-            overlap=self.record.generation is not None and (arrivals_ns is not None or self.users is not None),
+            overlap=self.users is not None or (arrivals_ns is not None and bool(self.record.generation or self.record.served)),
             users=self.users,
             pauses_ns=pauses_ns + windows.timed_start_ns,
             ramp_up_ns=self.raw.get("ramp_up_end", none) + windows.timed_start_ns,
