@@ -67,14 +67,9 @@ class GenerationSubject(RequestSubject):
     prompts: Prompts
     limits: Limits
 
-    def attempt_next(self, number: int) -> TimedRequest | FailedRequest:
-        """Bind and attempt query `number` after dropping every cache; see `attempt`."""
-        start_ns = time.monotonic_ns()
-        try:
-            call = self.generator.bind(self.prompts.of(number), self.prompts.limits(number, self.limits))
-        except AnswerError as error:
-            return FailedRequest(number, start_ns, start_ns, time.monotonic_ns(), error)
-        return self.attempt(number, call)
+    def bind_alone(self, number: int) -> Query:
+        """Return the bare query after dropping every cache; see `Generator.bind`."""
+        return self.generator.bind(self.prompts.of(number), self.prompts.limits(number, self.limits))
 
     def bind(self, number: int, user: int | None = None) -> Query:
         """Return the bare query of a user, on the connection of that user; see `ConcurrentGenerator.bind_concurrent`."""

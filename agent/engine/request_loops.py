@@ -74,8 +74,8 @@ class RequestSubject:
 
     warmed: int = 0
 
-    def attempt_next(self, number: int) -> TimedRequest | FailedRequest:
-        """Bind and attempt query `number`, alone."""
+    def bind_alone(self, number: int) -> Callable[..., Any]:
+        """Return the bare query of one who asks alone."""
         raise NotImplementedError
 
     def bind(self, number: int, user: int | None = None) -> Callable[..., Any]:
@@ -85,6 +85,15 @@ class RequestSubject:
     def attempt(self, number: int, call: Callable[..., Any], arrival_ns: int | None = None) -> TimedRequest | FailedRequest:
         """Run a bare query, which arrived at `arrival_ns` or arrives now; its moments count from the arrival."""
         raise NotImplementedError
+
+    def attempt_next(self, number: int, user: int | None = None) -> TimedRequest | FailedRequest:
+        """Bind and attempt query `number`: alone, or of a user beside others."""
+        start_ns = time.monotonic_ns()
+        try:
+            call = self.bind_alone(number) if user is None else self.bind(number, user)
+        except AnswerError as error:
+            return FailedRequest(number, start_ns, start_ns, time.monotonic_ns(), error)
+        return self.attempt(number, call)
 
     def warm(self) -> TimedRequest:
         """Run the next query that does not count; one that a server does not answer is tried again as another."""
@@ -98,9 +107,7 @@ class RequestSubject:
         """Run the next queries of several users at once, so many of each on average; raises MeasurementError if none is answered."""
         first = self.warmed + 1
         self.warmed += users * each
-        _, outcomes = concurrent.serve(
-            users, users * each, 0.0, lambda number, user: self.attempt(-first - number, self.bind(-first - number, user))
-        )
+        _, outcomes = concurrent.serve(users, users * each, 0.0, lambda number, user: self.attempt_next(-first - number, user))
         return _parted(outcomes)[0]
 
 
@@ -257,7 +264,7 @@ def run_users(subject: RequestSubject, users: int, count: int, seconds: float, p
     subject.warmed += users
 
     def attempt(number: int, user: int) -> TimedRequest | FailedRequest:
-        outcome = subject.attempt(number, subject.bind(number, user))
+        outcome = subject.attempt_next(number, user)
         if isinstance(outcome, FailedRequest) and (wait_ns := wait_after(outcome.error)) is not None:
             waits_ns.append(wait_ns)
         return outcome

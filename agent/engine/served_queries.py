@@ -9,6 +9,7 @@ import msgspec
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine import request_loops
 from edgemeter.agent.engine.request_loops import FailedRequest, RequestSubject, TimedRequest
+from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.goodput import goodput_within
 from edgemeter.agent.engine.scenarios.timing import DRAWN, KEPT_OUTPUTS, TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
@@ -29,10 +30,15 @@ class ServedSubject(RequestSubject):
     _kept_every: int = 1
     _arrivals: dict[int, Callable[[], Any]] = field(default_factory=dict)
 
-    def attempt_next(self, number: int) -> TimedRequest | FailedRequest:
-        """Attempt query `number` on the connection of those before it."""
+    def bind_alone(self, number: int) -> Callable[[], Any]:
+        """Return the bare query on the connection of those before it."""
         call = self.runtime.bind(self.inputs[self._item(number)])
-        return self._with_kept(request_loops.attempt_call(number, call), self.runtime.outputs)
+
+        def query() -> Callable[[], list[Array]]:
+            call()
+            return self.runtime.outputs
+
+        return query
 
     def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
         """Return the bare query; arrivals with the same input share theirs, so that the requests of a long schedule fit in memory."""
@@ -44,9 +50,14 @@ class ServedSubject(RequestSubject):
         return self._arrivals[item]
 
     def attempt(self, number: int, call: Callable[[], Any], arrival_ns: int | None = None) -> TimedRequest | FailedRequest:
-        """Run a query of `bind`."""
+        """Run a query of `bind`, and keep the outputs of some, outside the clock."""
         request = request_loops.attempt_call(number, call, arrival_ns)
-        return self._with_kept(request, request.answer) if isinstance(request, TimedRequest) else request
+        if isinstance(request, FailedRequest):
+            return request
+        item = self._item(number)
+        if number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept:
+            self.kept[item] = request.answer()
+        return replace(request, answer=None)
 
     def warm_up(self, limit_s: float, users: int | None) -> Warmed:
         """Run queries until they have settled, for `limit_s` at most; of several users at once, each on a connection that stays open."""
@@ -59,21 +70,13 @@ class ServedSubject(RequestSubject):
     def run(self, plan: TimingPlan) -> TimedQueries:
         """Run the queries of a plan; inputs are drawn as in every scenario."""
         self._order = plan.drawn(len(self.inputs))
-        self._kept_every = max(1, plan.queries // KEPT_OUTPUTS)
+        likely = len(poisson.schedule_ns(plan)) if plan.rate_per_s else plan.capacity() * 4 // 5 * (plan.users or 1)
+        self._kept_every = max(1, likely // KEPT_OUTPUTS)
         timed = request_loops.run(self, plan).timed()
         return replace(timed, kept=self.kept)
 
     def _item(self, number: int) -> int:
         return self._order[number % min(DRAWN, len(self._order))]
-
-    def _with_kept(self, request: TimedRequest | FailedRequest, outputs: Callable[[], list[Array]]) -> TimedRequest | FailedRequest:
-        """Return the request without its answer; of some the outputs are kept, outside the clock."""
-        if isinstance(request, FailedRequest):
-            return request
-        item, number = self._item(request.number), request.number
-        if number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept:
-            self.kept[item] = outputs()
-        return replace(request, answer=None)
 
 
 def with_outcome(served: Served, timed: TimedQueries, limits_ms: Mapping[str, float], throughput_per_s: float) -> Served:
