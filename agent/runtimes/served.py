@@ -26,6 +26,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -122,17 +123,19 @@ class ServedModel:
             raise AnswerError(str(error), kind="no connection") from error
         return lambda: self._ask(link, payload)
 
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], object]:
+    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Callable[[], list[Array]]]:
         """Make the request of one query on the user's own connection; see `ConcurrentRuntime.bind_concurrent`."""
         link, protocol, _ = self._opened()
+        self._decode_first()
         payload = self._payload(inputs)
+        # Some servers have few places for connections.
         link.close()
         if user is None:
-            arrival = link.another()
 
-            def query() -> object:
+            def query() -> Callable[[], list[Array]]:
+                arrival = link.another()
                 try:
-                    return self._ask(arrival, payload)
+                    return partial(self._decode, self._ask(arrival, payload))
                 finally:
                     arrival.close()
 
@@ -143,9 +146,9 @@ class ServedModel:
         # The query itself fails then, and is counted.
         with suppress(TransientError):
             user_link.make_ready(protocol.ping_path)
-        return lambda: self._ask(user_link, payload)
+        return lambda: partial(self._decode, self._ask(user_link, payload))
 
-    def _ask(self, link: Link, payload: Payload) -> object:
+    def _ask(self, link: Link, payload: Payload) -> Reply:
         began_ns = time.monotonic_ns()
         content, headers = link.exchange(payload.path, payload.content, payload.headers)
         self._took_ns.append(time.monotonic_ns() - began_ns)
@@ -182,7 +185,11 @@ class ServedModel:
         while self._undecoded:
             key, reply = self._undecoded.popitem()
             self._decoded.add(key)
-            self._decode(reply)
+            try:
+                self._decode(reply)
+            except AnswerError as error:
+                # It would answer so each time: no query that failed.
+                raise MeasurementError(str(error)) from error
 
     def _decode(self, reply: Reply) -> list[Array]:
         _, protocol, _ = self._opened()
