@@ -31,3 +31,8 @@ class Served(RecordPart, frozen=True, kw_only=True):
     failed_queries: Count = 0  # Queries that the server did not answer; they are in no statistic.
     failures: dict[str, Count] = {}  # Failed queries by their kind, e.g. `http 429`.
     goodput: Goodput | None = None  # Requests that met the limits; null where no limits were set.
+
+    @property
+    def unanswered(self) -> int:
+        """The queries without an answer."""
+        return self.failed_queries

@@ -110,8 +110,10 @@ _NEEDED = (
     ("concurrent", "concurrency", "--concurrency NUMBER"),
     ("trace", "trace", "--trace FILE"),
 )
-# Scenarios in which queries overlap, of a language model behind a server.
+# Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
 OVERLAPPING = ("poisson", "concurrent", "trace")
+# The runtime of models behind a server that are no language models.
+SERVED = "served"
 # Keys that choose a scenario where none is named.
 _CHOOSING = ("rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
 
@@ -420,8 +422,14 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         axes["prompt_tokens"], axes["prefix_cache"] = merged.prompt_tokens, merged.prefix_cache
         if axes["rate_per_s"] == "auto":
             by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
-    elif useless := next((key for key in ("prompts", "slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
-        raise ConfigError(f"{where}: {useless} is for language models, {runtime} runs one call: leave it out")
+    elif runtime == SERVED:
+        by_mode["agreement"] = "never"
+        if axes["rate_per_s"] == "auto":
+            by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
+        if unknown := [name for name in parse_slo(merged.slo or "latency=1s") if name != "latency"]:
+            raise ConfigError(f"{where}: slo {unknown[0]} is of tokens, which {runtime} has none of: give latency=50ms alone")
+    elif useless := next((key for key in ("slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
+        raise ConfigError(f"{where}: {useless} is for language models and servers, {runtime} runs one call in this process: leave it out")
     elif axes["rate_per_s"] == "auto":
         raise ConfigError(f"{where}: the rate of {runtime} is not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
     if merged.minutes is not None:

@@ -26,6 +26,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -39,7 +40,8 @@ from edgemeter.agent.contract.record_figures import Stage
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.runtimes import Array, Loaded, Options, served_grpc
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
-from edgemeter.agent.runtimes.served_protocols import Custom, Link, OpenInference, ServedFile, ServedProtocol, TensorFlowServing
+from edgemeter.agent.runtimes.served_http import Custom, OpenInference, TensorFlowServing
+from edgemeter.agent.runtimes.served_protocols import Link, ServedFile, ServedProtocol
 from edgemeter.agent.runtimes.served_tensors import Payload, Reply, ServedDescription, ServerStatistics
 
 _PINGS = 9
@@ -121,17 +123,19 @@ class ServedModel:
             raise AnswerError(str(error), kind="no connection") from error
         return lambda: self._ask(link, payload)
 
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], object]:
+    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Callable[[], list[Array]]]:
         """Make the request of one query on the user's own connection; see `ConcurrentRuntime.bind_concurrent`."""
         link, protocol, _ = self._opened()
+        self._decode_first()
         payload = self._payload(inputs)
+        # Some servers have few places for connections.
         link.close()
         if user is None:
-            arrival = link.another()
 
-            def query() -> object:
+            def query() -> Callable[[], list[Array]]:
+                arrival = link.another()
                 try:
-                    return self._ask(arrival, payload)
+                    return partial(self._decode, self._ask(arrival, payload))
                 finally:
                     arrival.close()
 
@@ -142,9 +146,9 @@ class ServedModel:
         # The query itself fails then, and is counted.
         with suppress(TransientError):
             user_link.make_ready(protocol.ping_path)
-        return lambda: self._ask(user_link, payload)
+        return lambda: partial(self._decode, self._ask(user_link, payload))
 
-    def _ask(self, link: Link, payload: Payload) -> object:
+    def _ask(self, link: Link, payload: Payload) -> Reply:
         began_ns = time.monotonic_ns()
         content, headers = link.exchange(payload.path, payload.content, payload.headers)
         self._took_ns.append(time.monotonic_ns() - began_ns)
@@ -181,7 +185,11 @@ class ServedModel:
         while self._undecoded:
             key, reply = self._undecoded.popitem()
             self._decoded.add(key)
-            self._decode(reply)
+            try:
+                self._decode(reply)
+            except AnswerError as error:
+                # It would answer so each time: no query that failed.
+                raise MeasurementError(str(error)) from error
 
     def _decode(self, reply: Reply) -> list[Array]:
         _, protocol, _ = self._opened()
@@ -203,7 +211,7 @@ class ServedModel:
         self._took_ns = []
         yield
         after = _statistics(protocol)
-        self._counted = after.since(before) if not isinstance(after, str) and not isinstance(before, str) else str(after)
+        self._counted = after - before if not isinstance(after, str) and not isinstance(before, str) else str(after)
         if not isinstance(self._counted, str) and self._counted.cache_hits > 0:
             raise MeasurementError(
                 f"the server answered {self._counted.cache_hits} of {len(self._took_ns)} queries from its response cache, without the "

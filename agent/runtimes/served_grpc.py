@@ -17,8 +17,9 @@ from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, Answer
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, load_library
-from edgemeter.agent.runtimes.served_protocols import ServedFile, sum_of
+from edgemeter.agent.runtimes.served_protocols import ServedFile
 from edgemeter.agent.runtimes.served_tensors import (
+    NO_REQUESTS,
     Payload,
     Reply,
     ServedDescription,
@@ -272,8 +273,8 @@ class GrpcInference:
         try:
             answer = memoryview(self._link.exchange(f"{_SERVICE}ModelStatistics", self._model, {})[0])
         except AnswerError as error:
-            return f"the server states no statistics of its own ({one_line(error)[:100]})."
-        return sum_of(_counts(stats) for model in _all(answer, 1) for stats in _all(model, 6))
+            return f"the server states no statistics of its own ({error.kind})."
+        return sum((_counts(stats) for model in _all(answer, 1) for stats in _all(model, 6)), NO_REQUESTS)
 
 
 def _declared(content: memoryview) -> ServedTensor:

@@ -4,8 +4,8 @@ import gc
 import random
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,17 +44,13 @@ def no_collection() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TimingSubject:
-    """The loaded model as a scenario sees it. `inputs` are ready: one list of arrays for each call that may be drawn.
-
-    The timed queries run in a `window`, by which a server's own statistics are read.
-    """
+    """The loaded model as a scenario sees it. `inputs` are ready: one list of arrays for each call that may be drawn."""
 
     bind: Bind
     outputs: Callable[[], list[Array]]
     inputs: Sequence[Sequence[Array]]
     clock: Clock = time.monotonic_ns
     sleep: Callable[[float], None] = time.sleep
-    window: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,7 @@ class TimedQueries:
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
     latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
     loop those of so many `users`, whose first queries, which are not among these, ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are begin
-    and end of each pause between queries, int64 [n, 2].
+    and end of each pause between queries, int64 [n, 2]. `failures` counts queries without an answer by kind; they are not among these.
     """
 
     starts_ns: Times
@@ -115,6 +111,7 @@ class TimedQueries:
     users: int | None = None
     pauses_ns: Times = field(default_factory=no_pauses)
     ramp_up_ns: Times = field(default_factory=lambda: np.empty(0, np.int64))
+    failures: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def arrived_ns(self) -> Times:

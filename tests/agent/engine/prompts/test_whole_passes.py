@@ -9,9 +9,9 @@ import pytest
 
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.engine import generating
-from edgemeter.agent.engine.generation_queries import FailedRequest, TimedRequest, run_queries
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.prompt_file import read_prompts
+from edgemeter.agent.engine.request_loops import FailedRequest, TimedRequest, run_queries
 from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
 from edgemeter.agent.generators import Generated
 from tests.fixtures.language_server import llama_server
