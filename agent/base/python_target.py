@@ -75,8 +75,9 @@ def _source(module: str) -> Path | None:
 def _spec(name: str, folders: list[str] | None) -> ModuleSpec | None:
     """Return what the finders of this interpreter, those of development installs too, know of a module; no parent is imported."""
     specs = (finder.find_spec(name, folders, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
-    spec = next((spec for spec in specs if spec), None)
-    if isinstance(spec, ModuleSpec) and spec.origin is None and spec.submodule_search_locations is not None:
-        # The search of a folder without __init__.py would look for its parent among the imported modules.
-        spec.submodule_search_locations = [str(Path(folder) / name.rpartition(".")[2]) for folder in folders or search_folders()]
-    return spec if isinstance(spec, ModuleSpec) else None
+    with suppress(KeyError):
+        return next((spec for spec in specs if spec), None)
+    # A folder without __init__.py, whose parent Python looks for among the imported modules.
+    spec = ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = [str(Path(folder) / name.rpartition(".")[2]) for folder in folders or ()]
+    return spec

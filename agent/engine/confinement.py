@@ -3,6 +3,7 @@
 import mmap
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -93,15 +94,11 @@ def model_files(model: Path) -> Iterator[Path]:
 
 
 def _of_target(target: PythonTarget) -> Iterator[Path]:
-    """Yield what code may import beside its file: its package, or its folder; where that is a home, only the Python files in it."""
+    """Yield what code may read beside its file: its package, or the folder in which Python looks for it; of a home only the file."""
     top = target.top
-    folder = top if top.is_dir() else top.parent
-    if is_narrow(folder.resolve()):
-        yield folder
-        return
-    yield target.source
-    with suppress(OSError):
-        yield from sorted(path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file())
+    is_beside = target.file is not None or (top.parent == Path.cwd() and str(top.parent) not in sys.path)
+    folder = top.parent if is_beside or top.is_file() else top
+    yield folder if is_narrow(folder.resolve()) else target.source
 
 
 def _of_user_code(values: Iterable[str]) -> Iterator[Path]:

@@ -100,7 +100,7 @@ def _numpy(leaf: Any) -> Array:
     if _is_of("torch", leaf):
         leaf = leaf.detach()
         leaf = leaf.dequantize() if leaf.is_quantized else leaf
-        leaf = (leaf.float() if str(leaf.dtype) == "torch.bfloat16" else leaf).cpu()
+        leaf = (leaf.float() if str(leaf.dtype) == "torch.bfloat16" else leaf).cpu().numpy()
     array = np.array(leaf)
     if array.dtype.kind == "O":
         raise MeasurementError(f"the model returns {type(leaf).__qualname__}, which numpy cannot read: return arrays or tensors only")

@@ -101,7 +101,10 @@ def compiled(source: Path, address: str) -> Any:
 
 def uninstalled(error: ImportError, address: str) -> UnavailableError:
     """Return the error of code whose import failed."""
-    return UnavailableError(f"{address} cannot import what it needs: {one_line(error)}: install it for {sys.executable}")
+    return UnavailableError(
+        f"{address} cannot import what it needs: {one_line(error)}: install it for {sys.executable}, or put it beside the code, in "
+        "another folder than your home"
+    )
 
 
 def raised(error: BaseException) -> str:

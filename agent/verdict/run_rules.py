@@ -33,6 +33,8 @@ INSIDE: dict[Scope, tuple[Scope, ...]] = {
 UNKNOWN_GAIN_RATIO = 0.10
 # How far a mean power may lie outside the load steps of a calibration, as a share of their span: the board never idles twice alike.
 CALIBRATED_SLACK_RATIO = 0.02
+# Ten times what healthy runs grew by in 10 to 60 s (LiteRT, ONNX Runtime, PyTorch, torch.compile, JAX): at most 1.3 MB.
+GROWN_MB = 16.0
 RULES, ENERGY_RULES = Rules(), Rules()
 
 
@@ -135,6 +137,20 @@ def _drift(facts: RunFacts) -> str | None:
         return None
     medians_text = ", ".join(f"{median:.4g}" for median in medians)
     return f"median latency of the three thirds was {medians_text} ms: {change:.0%} apart"
+
+
+@RULES.suspect(
+    "resident memory grows by at most 16 MB during the timed part",
+    "a model that keeps what it computes fills the memory; healthy runs of five runtimes grew by 1.3 MB at most",
+    "let the model release its results; without a graph for gradients (`torch.inference_mode()`)",
+)
+def _memory_grows(facts: RunFacts) -> str | None:
+    memory, latency = facts.measured.memory, facts.measured.latency
+    if memory.grown_mb is None or memory.grown_mb <= GROWN_MB:
+        return None
+    return (
+        f"resident memory grew by {memory.grown_mb:.3g} MB in {latency.count} queries, {1000 * memory.grown_mb / latency.count:.3g} kB each"
+    )
 
 
 def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:

@@ -1,0 +1,62 @@
+"""Facts about addresses of factories."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base import python_target
+from edgemeter.agent.base.errors import ConfigError
+from tests.fixtures.rows import rows
+
+
+@rows(
+    ("text", "file", "module"),
+    a_file=("net.py:make", Path("net.py"), None),
+    a_path=("/a b/net.py:make", Path("/a b/net.py"), None),
+    a_module=("package.module:make", None, "package.module"),
+    a_precision=("net_{precision}.py:make", Path("net_{precision}.py"), None),
+)
+def test_an_address_is_a_file_or_a_module_and_a_name(text, file, module):
+    """Nothing is looked up for it."""
+    target = python_target.parse(text)
+    assert (target.file, target.module, target.attribute) == (file, module, "make")
+
+
+@pytest.mark.parametrize("text", ["net.py", "model.onnx", "a:b.onnx", "http://host:80", "net.py:", ":make", "a b:make", "a/b:make", "a:1"])
+def test_other_names_of_models_are_no_addresses(text):
+    """They stay what they were."""
+    assert python_target.parse(text) is None
+
+
+def test_a_file_of_that_very_name_is_a_file(tmp_path, monkeypatch):
+    """Whatever its name looks like."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py:make").write_text("x")
+    assert python_target.parse("net.py:make") is None
+
+
+def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, monkeypatch):
+    """Of a package, of a module in it, of a folder without __init__.py, and of a module of the current folder."""
+    (tmp_path / "wide" / "plain").mkdir(parents=True)
+    for file in ("wide/__init__.py", "wide/net.py", "wide/plain/deep.py"):
+        (tmp_path / file).write_text("raise SystemExit('this was run')")
+    monkeypatch.chdir(tmp_path)
+    sources = {name: python_target.parse(f"{name}:make").source for name in ("wide", "wide.net", "wide.plain.deep")}
+    assert sources == {
+        "wide": tmp_path / "wide/__init__.py", "wide.net": tmp_path / "wide/net.py", "wide.plain.deep": tmp_path / "wide/plain/deep.py",
+    }  # fmt: skip
+    assert {python_target.parse(f"{name}:make").top for name in sources} == {tmp_path / "wide"}
+    assert "wide" not in sys.modules
+
+
+@rows(
+    ("address", "text"),
+    a_file=("absent.py:make", "there is no file 'absent.py'"),
+    a_module=("no_such_package.net:make", "no module 'no_such_package.net' with a source file"),
+    built_in=("sys:exit", "no module 'sys' with a source file"),
+)
+def test_an_absent_source_is_one_line(address, text):
+    """It names what was looked for."""
+    with pytest.raises(ConfigError, match=text):
+        _ = python_target.parse(address).source

@@ -1,0 +1,345 @@
+"""Facts about models that a factory in Python returns: what it may return, what is recorded, and what is wrong in one line."""
+
+import hashlib
+import sys
+import time
+import types
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Options, TensorInfo, create
+from edgemeter.agent.runtimes.call_results import arrays_of
+from edgemeter.agent.runtimes.python_factory import import_attribute
+from tests.fixtures.rows import rows
+
+X = np.array([[1, 2, 3, 4]], np.float32)
+INPUTS = '{"x": ("float32", (1, 4))}'
+MODEL = "from edgemeter.agent.runtimes import TensorInfo\nfrom edgemeter.agent.runtimes.python_model import PythonModel\n"
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Return what loads the factory `make` of a source; it returns the runtime and what it found."""
+    runtimes = []
+
+    def loaded(source, options=None, name="net"):
+        (tmp_path / f"{name}.py").write_text(source)
+        runtimes.append(create("python"))
+        return runtimes[-1], runtimes[-1].load(tmp_path / f"{name}.py:make", options or Options())
+
+    yield loaded
+    for runtime in runtimes:
+        runtime.close()
+
+
+def outputs_of(runtime, *inputs):
+    """Return the outputs of one query."""
+    runtime.bind(inputs or [X])()
+    return runtime.outputs()
+
+
+@rows(
+    "source",
+    a_pair=f"def make(): return (lambda x: 2 * x), {INPUTS}",
+    an_object=f"class make:\n inputs = {INPUTS}\n def predict(self, x): return [2 * x]",
+    a_model=f'{MODEL}def make(): return PythonModel(call=lambda x: {{"y": (2 * x,)}}, inputs=(TensorInfo("x", (1, 4), "float32"),))',
+)
+def test_a_factory_returns_one_of_three_forms(load, source):
+    """Each is run, and its outputs are learnt from the first call."""
+    runtime, loaded = load(source)
+    assert loaded.inputs == (TensorInfo("x", (1, 4), "float32"),)
+    assert loaded.outputs == (TensorInfo("output_0", (1, 4), "float32"),)
+    np.testing.assert_array_equal(outputs_of(runtime), [2 * X])
+
+
+@rows(
+    ("source", "error", "text"),
+    raises=("def make():\n 1 / 0", ConfigError, r"the factory .*net.py:make raised ZeroDivisionError.*\(line 2 of net.py\)"),
+    exits=("import sys\ndef make(): sys.exit(3)", ConfigError, "raised SystemExit"),
+    module_raises=("oops", ConfigError, r"running the module of .*net.py:make raised NameError.*\(line 1 of net.py\)"),
+    nothing=("def make(): pass", ConfigError, "returned nothing: return a pair"),
+    neither=("def make(): return 7", ConfigError, "returned int: return a pair"),
+    no_inputs=("def make(): return print, {}", ConfigError, "has no inputs"),
+    wrong_inputs=('def make(): return print, {"x": 3}', ConfigError, "are declared as .*: declare them as"),
+    no_type_of_numpy=(
+        f"{MODEL}def make(): return PythonModel(call=abs, inputs=(TensorInfo('x', (1,), 'bfloat16'),))", ConfigError,
+        "'bfloat16', which numpy lacks",
+    ),
+    no_such_type=('def make(): return print, {"x": ("float99", (1,))}', ConfigError, "are declared as"),
+    absent=("def mak(): pass", ConfigError, "has no 'make': choose mak|has no 'make'"),
+    not_callable=("make = 3", ConfigError, "is int, which cannot be called"),
+    syntax=("def make(:", ConfigError, "is not Python in line 1"),
+    null_bytes=("\0", ConfigError, "is not Python"),
+    is_async=("async def make(): pass", ConfigError, "is an async function"),
+    async_call=(f"async def f(x): return x\ndef make(): return f, {INPUTS}", ConfigError, "coroutine function"),
+    lazy_result=(f"def make(): return (lambda x: iter(x)), {INPUTS}", ConfigError, "returns an iterator"),
+    uninstalled=("import no_such_library\ndef make(): pass", UnavailableError, "No module named 'no_such_library': install it"),
+    uninstalled_later=("def make(): import no_such_library", UnavailableError, "No module named 'no_such_library': install it"),
+    needs_an_option=("def make(weights): pass", ConfigError, "needs 'weights': add --option weights=VALUE"),
+    call_raises=(f"def make(): return (lambda x: x.nope), {INPUTS}", ConfigError, r"first call, on x float32 \[1, 4\], raised Attribute"),
+    wrong_dtype=(
+        'import numpy as np\nw = np.ones((3, 3))\ndef make(): return (lambda x: x @ w), {"x": ("float32", (1, 4))}', ConfigError,
+        "raised ValueError: matmul.*declare the inputs that it takes",
+    ),
+    a_text=(f"def make(): return (lambda x: 'cat'), {INPUTS}", ConfigError, "returns str where an array belongs"),
+    none=(f"def make(): return (lambda x: None), {INPUTS}", ConfigError, "returned None"),
+    other_number=(f"n = []\ndef make(): return (lambda x: n.append(x) or list(n)), {INPUTS}", ConfigError, "1 and 2 arrays"),
+    weights_absent=(
+        f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), weights=('no.pt',))",
+        ConfigError, "weights that are not there: 'no.pt'",
+    ),
+    backend_of_functions=(
+        f"{MODEL}def make(): return PythonModel(call=abs, inputs=(TensorInfo('x', (1,), 'float32'),), backend='in-process')",
+        ConfigError, "names its backend 'in-process'",
+    ),
+)  # fmt: skip
+def test_what_is_wrong_with_a_factory_is_one_line(load, source, error, text):
+    """It names the address, and what to do."""
+    with pytest.raises(error, match=text) as refusal:
+        load(source)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 600
+
+
+def test_an_output_that_changes_its_form_is_refused(load):
+    """In another type, of other axes, or in a size that two first calls showed to be fixed; what a model declares to vary may."""
+    grows = "def f(x):\n n.append(0)\n return x[:, : 2 if len(n) < 4 else 3]\nn = []\n"
+    runtime, _ = load(f"{grows}def make(): return f, {INPUTS}")
+    assert outputs_of(runtime)[0].shape == (1, 2)
+    with pytest.raises(MeasurementError, match=r"output_0 was float32 \[1, 3\], not float32 \[1, 2\]"):
+        outputs_of(runtime)
+    declared = 'PythonModel(call=f, inputs=(TensorInfo("x", (1, 4), "float32"),), outputs=(TensorInfo("y", (1, None), "float32"),))'
+    runtime, loaded = load(f"{MODEL}{grows}def make(): return {declared}")
+    assert [outputs_of(runtime)[0].shape for _ in range(2)] == [(1, 2), (1, 3)]
+    assert loaded.outputs[0].name == "y"
+
+
+def test_sizes_that_the_first_calls_show_to_vary_are_open(load):
+    """As is the batch of outputs where the inputs' is."""
+    source = "def make(): return (lambda x: (x, x[x > 0])), {'x': ('float32', (None, 4))}"
+    runtime, loaded = load(source)
+    assert [info.shape for info in loaded.outputs] == [(None, 4), (None,)]
+    assert outputs_of(runtime, np.ones((3, 4), np.float32))[0].shape == (3, 4)
+
+
+def test_options_are_the_factorys_keywords(load):
+    """Texts as they are; threads and backend where it has parameters of these names."""
+    source = f"def make(scale, threads, backend='cpu'): return (lambda x: x * float(scale) + threads), {INPUTS}"
+    runtime, loaded = load(source, Options(threads=2, backend="gpu", extra={"scale": "3"}))
+    np.testing.assert_array_equal(outputs_of(runtime), [3 * X + 2])
+    assert (loaded.backend, loaded.threads_reason) == ("gpu", None)
+
+
+@rows(
+    ("options", "text"),
+    an_option=(Options(extra={"scales": "1"}), "takes no option 'scales'"),
+    threads=(Options(threads=4), "takes no `threads`, so that 4 cannot be set"),
+    backend=(Options(backend="cuda"), "takes no `backend`, so that 'cuda' cannot be set"),
+    threads_twice=(Options(extra={"threads": "4"}), "takes no option 'threads'"),
+)
+def test_what_a_factory_does_not_take_is_refused(load, options, text):
+    """A record never claims what was not set."""
+    with pytest.raises(ConfigError, match=text):
+        load(f"def make(scale=1): return (lambda x: x), {INPUTS}", options)
+
+
+def test_threads_that_nobody_set_are_not_claimed(load):
+    """A factory without the parameter leaves their number to its library."""
+    assert "takes no `threads`" in load(f"def make(): return (lambda x: x), {INPUTS}")[1].threads_reason
+
+
+def test_the_identity_is_of_source_and_weights(load, tmp_path):
+    """Other weights or another source are another model; one without weights has the hash of its source."""
+    source = f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, 4), 'float32'),), weights=WEIGHTS)"
+    plain = load(source.replace("WEIGHTS", "()"))[1]
+    assert plain.sha256 == hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
+    files = [tmp_path / "a.bin", tmp_path / "b.bin"]
+    hashes = []
+    for content in (b"1", b"2"):
+        files[0].write_bytes(content)
+        files[1].write_bytes(b"0" * 10)
+        loaded = load(source.replace("WEIGHTS", str(tuple(map(str, files)))))[1]
+        hashes.append(loaded.sha256)
+        assert loaded.size_bytes == 11 + (tmp_path / "net.py").stat().st_size
+    assert len({plain.sha256, *hashes}) == 3
+    assert loaded.name == "a"
+
+
+def test_code_that_a_factory_is_told_to_import_is_part_of_the_identity(load, tmp_path):
+    """As is another's with the same weights; it finds the modules beside it."""
+    source = (
+        f"from edgemeter.agent.runtimes.python_factory import import_attribute\ndef make(module): return import_attribute(module), {INPUTS}"
+    )
+    (tmp_path / "helper.py").write_text("FACTOR = 5\n")
+    hashes = []
+    for code in ("from helper import FACTOR\ndef f(x): return FACTOR * x\n", "def f(x): return 5 * x\n"):
+        (tmp_path / "mine.py").write_text(code)
+        runtime, loaded = load(source, Options(extra={"module": f"{tmp_path / 'mine.py'}:f"}))
+        np.testing.assert_array_equal(outputs_of(runtime), [5 * X])
+        hashes.append(loaded.sha256)
+    assert hashes[0] != hashes[1]
+
+
+def test_an_attribute_that_is_not_there_is_one_line(tmp_path):
+    """As an address that is none."""
+    (tmp_path / "mine.py").write_text("def net(): pass\n")
+    with pytest.raises(ConfigError, match="has no 'Net'"):
+        import_attribute(f"{tmp_path / 'mine.py'}:Net")
+    with pytest.raises(ConfigError, match=r"write package\.module:NAME or FILE\.py:NAME"):
+        import_attribute("mine")
+
+
+@rows(
+    ("metadata", "weights", "attribute", "name"),
+    of_the_texts=("{'name': 'resnet'}", "()", "make", "resnet"),
+    of_the_module=("{}", "()", "make", "net"),
+    of_the_factory=("{}", "()", "yolo", "yolo"),
+    of_the_weights=("{}", "('w8.pt',)", "make", "w8"),
+    of_their_folder=("{}", "('tiny/model.safetensors',)", "make", "tiny"),
+)
+def test_the_name_is_that_of_texts_weights_or_code(tmp_path, monkeypatch, metadata, weights, attribute, name):
+    """Two networks from one general factory are not called alike."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    for file in ("w8.pt", "tiny/model.safetensors"):
+        (tmp_path / file).write_bytes(b"0")
+    model = f"PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, 4), 'float32'),), weights={weights}, metadata={metadata})"
+    (tmp_path / "net.py").write_text(f"{MODEL}def {attribute}(): return {model}")
+    runtime = create("python")
+    assert runtime.load(tmp_path / f"net.py:{attribute}", Options()).name == name
+    runtime.close()
+
+
+def test_imports_of_a_factory_are_imports_and_no_loading(load, tmp_path):
+    """A framework is imported where the factory needs it; its time is not that of the model."""
+    (tmp_path / "framework.py").write_text("import time\ntime.sleep(0.3)\n")
+    _, loaded = load(f"import time\ndef make():\n import framework\n time.sleep(0.05)\n return (lambda x: x), {INPUTS}")
+    assert loaded.import_ns >= 300e6
+    assert 50e6 <= loaded.load_ns < 250e6
+    sys.modules.pop("framework")
+
+
+def test_the_first_call_is_timed_where_it_is_made(load):
+    """What compiles in it is in no later call; sizes that are open leave it to the engine."""
+    slow = "import time\nn = []\ndef f(x):\n n or time.sleep(0.1)\n n.append(0)\n return x\n"
+    _, loaded = load(f"{slow}def make(): return f, {INPUTS}")
+    assert loaded.first_ns >= 100e6
+    assert loaded.compiles_at_call
+    _, loaded = load(slow + "def make(): return f, {'x': ('float32', (1, None))}")
+    assert loaded.first_ns is None
+    assert loaded.outputs == ()
+
+
+def test_results_that_are_computed_later_are_waited_for(load):
+    """The call returns when `block_until_ready` has; so it does where only the first call can show how to wait."""
+    source = (
+        "import time\nclass Later:\n dtype = 'float32'\n shape = (1, 4)\n def __init__(self, x): self.x = x\n"
+        " def block_until_ready(self): time.sleep(0.05)\n def __array__(self, dtype=None, copy=None): return self.x\n"
+        "def make(): return Later, {'x': ('float32', (1, SIZE))}"
+    )
+    for size in ("4", "None"):
+        runtime, _ = load(source.replace("SIZE", size))
+        for _ in range(2):
+            call = runtime.bind([X])
+            begin = time.monotonic()
+            call()
+            assert time.monotonic() - begin >= 0.05
+        np.testing.assert_array_equal(runtime.outputs(), [X])
+
+
+def test_a_models_own_functions_are_used(load):
+    """To place inputs, wait, read results, report facts and close."""
+    source = MODEL + (
+        "log = []\ndef make(): return PythonModel(call=lambda x: x + 1, inputs=(TensorInfo('x', (1, 4), 'float32'),), "
+        "place=lambda x: x * 10, wait=lambda r: log.append('wait'), arrays=lambda r: [r, r], packages=('numpy', 'pytest'), "
+        "facts=lambda: {'graph_breaks': 3, 'waits': len(log)}, close=lambda: log.append('close'), backend='eager,cpu', precision='int8')"
+    )
+    runtime, loaded = load(source)
+    np.testing.assert_array_equal(outputs_of(runtime), [10 * X + 1] * 2)
+    assert runtime.late_facts() == {"graph_breaks": "3", "waits": "3"}
+    assert (loaded.package, loaded.version, loaded.backend, loaded.precision) == ("numpy", np.__version__, "eager,cpu", "int8")
+    assert loaded.facts == {"numpy": np.__version__, "pytest": pytest.__version__}
+    assert not loaded.compiles_at_call
+    log = sys.modules["net"].log
+    runtime.close()
+    assert log[-1] == "close"
+
+
+def test_facts_that_raise_are_one_line(load):
+    """The timed run has nothing to say of itself then."""
+    source = f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), facts=lambda: 1 / 0)"
+    with pytest.raises(MeasurementError, match="`facts` raised ZeroDivisionError"):
+        load(source)[0].late_facts()
+
+
+def test_a_check_runs_nothing(tmp_path):
+    """What is no Python is refused; what would go wrong when it runs is left to the run."""
+    (tmp_path / "net.py").write_text("raise SystemExit('this was run')")
+    runtime = create("python")
+    runtime.check(tmp_path / "net.py:make", Options())
+    (tmp_path / "net.py").write_text("def make(:")
+    with pytest.raises(ConfigError, match="is not Python in line 1"):
+        runtime.check(tmp_path / "net.py:make", Options())
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a model may return."""
+
+    scores: object
+    boxes: object = None
+
+
+def test_results_are_read_in_any_nesting():
+    """Tuples, lists, mappings and dataclasses, in order; what is None is left out."""
+    result = Answer(OrderedDict(a=X, b=[2 * X, (3.0, True)]), None)
+    arrays = arrays_of(result)
+    assert [array.tolist() for array in arrays] == [X.tolist(), (2 * X).tolist(), 3.0, True]
+    arrays[0][:] = 0
+    assert X.any()
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_tensors_of_pytorch_are_read():
+    """Also those of types that numpy lacks, with a gradient or quantised."""
+    torch = pytest.importorskip("torch")
+
+    with_gradient = torch.ones(2, requires_grad=True)
+    quantised = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, torch.qint8)
+    arrays = arrays_of([torch.tensor([1.5], dtype=torch.bfloat16), with_gradient, quantised])
+    assert [(array.dtype.name, array.tolist()) for array in arrays] == [
+        ("float32", [1.5]), ("float32", [1.0, 1.0]), ("float32", [0.5, 1.0]),
+    ]  # fmt: skip
+
+
+@pytest.mark.needs(module="jax")
+def test_arrays_of_jax_are_read():
+    """Also bfloat16."""
+    jnp = pytest.importorskip("jax.numpy")
+
+    arrays = arrays_of((jnp.ones(2, jnp.bfloat16), jnp.arange(2)))
+    assert [(array.dtype.name, array.tolist()) for array in arrays] == [("float32", [1.0, 1.0]), ("int32", [0, 1])]
+
+
+@pytest.mark.torch
+def test_a_model_of_pytorch_is_run(load):
+    """Its version is the record's, without being named."""
+    source = "import torch\ndef make():\n net = torch.nn.Linear(4, 2)\n return (lambda x: net(torch.from_numpy(x))), " + INPUTS
+    runtime, loaded = load(source)
+    torch = pytest.importorskip("torch")
+
+    assert (loaded.package, loaded.outputs[0].shape) == ("torch", (1, 2))
+    assert loaded.facts["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    assert outputs_of(runtime)[0].shape == (1, 2)
+
+
+def test_a_library_of_the_files_name_is_not_replaced(load):
+    """A factory in types.py leaves `types` as it is."""
+    runtime, _ = load(f"def make(): return (lambda x: x), {INPUTS}", name="types")
+    assert sys.modules["types"] is types
+    np.testing.assert_array_equal(outputs_of(runtime), [X])

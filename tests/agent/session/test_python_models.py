@@ -1,0 +1,237 @@
+"""Facts about runs of a factory in Python, from the command to the record: in a process and a sandbox of their own."""
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract import case_identity, order_suite
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import PYTHON, reads
+from edgemeter.agent.engine import isolation
+from tests.fixtures.command import edgemeter
+from tests.fixtures.run_jobs import one_case, run_job
+
+MODEL = """
+import time
+from pathlib import Path
+
+import numpy as np
+
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.runtimes.python_model import PythonModel
+
+
+def make(weights="w.bin", seconds="0.002"):
+    factor = np.frombuffer(Path(weights).read_bytes(), np.float32)[0]
+    calls = []
+
+    def call(x):
+        time.sleep(float(seconds) if calls else 0.2)
+        calls.append(x)
+        return {"y": x * factor}
+
+    return PythonModel(
+        call=call, inputs=(TensorInfo("x", (1, 4), "float32"),), weights=(Path(weights),), facts=lambda: {"calls": len(calls)}
+    )
+"""
+
+
+HANGS_LATER = "import time\nn = []\ndef f(x):\n n.append(0)\n time.sleep(999 * (len(n) > 5))\n return x\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return what measures an address in `tmp_path` and returns its one record."""
+
+    def measured(*arguments):
+        environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
+        words = ("run", *arguments, "--mode", "rapid", "--repeats", 1, "--power", "none", "--json", "-q")
+        completed = edgemeter(*words, env=environment, cwd=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+        return json.loads(completed.stdout)["runs"][0]
+
+    (tmp_path / "net.py").write_text(MODEL)
+    for name, factor in (("w", b"\0\0\0@"), ("other", b"\0\0@@")):
+        (tmp_path / f"{name}.bin").write_bytes(factor)
+    return measured
+
+
+def failure(tmp_path, source, *arguments):
+    """Return the line with which a run of a factory of this source fails."""
+    (tmp_path / "bad.py").write_text(source)
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
+    completed = edgemeter("run", "-q", "bad.py:make", "--mode", "rapid", "--power", "none", *arguments, env=environment, cwd=tmp_path)
+    assert completed.returncode in (1, 2)
+    (line,) = [line for line in completed.stderr.splitlines() if line.startswith("edgemeter: ")]
+    assert "Traceback" not in completed.stderr
+    return line
+
+
+def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
+    """The first call stands apart from those that are timed, and the identity is that of source and weights."""
+    record = run("net.py:make")
+    assert record["runtime"]["name"] == PYTHON
+    assert record["runtime"]["threads_reason"]
+    assert int(record["runtime"]["facts"]["calls"]) > record["latency"]["count"]
+    contents = (tmp_path / "net.py").read_bytes() + (tmp_path / "w.bin").read_bytes()
+    assert record["model"] | {"task": "", "family": ""} == {
+        "name": "w", "sha256": hashlib.sha256(contents).hexdigest(), "file": "net.py:make", "format": "python",
+        "size_bytes": len(contents), "task": "", "family": "",
+    }  # fmt: skip
+    assert record["cold_start"]["first_ms"] >= 200
+    assert 190 <= record["cold_start"]["compile_ms"] <= record["cold_start"]["first_ms"]
+    assert record["latency"]["p50_ms"] < 100
+    assert record["outputs"][0]["name"] == "output_0"
+    assert abs(record["memory"]["grown_mb"]) < 16
+    assert record["sandbox"]["missing"] == [] or record["sandbox"]["seccomp"]
+
+
+def test_other_weights_are_another_model(run):
+    """Neither their runs nor their cases are mixed."""
+    first, second = run("net.py:make"), run("net.py:make", "--option", "weights=other.bin")
+    assert first["model"]["sha256"] != second["model"]["sha256"]
+    assert first["case"] != second["case"]
+
+
+def test_a_module_is_found_beside_the_command(run, tmp_path):
+    """A package of the current folder, which is no path; its hash is that of its source."""
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "__init__.py").write_text("")
+    (tmp_path / "zoo" / "nets.py").write_text("def tiny():\n return (lambda x: x), {'x': ('float32', (1, 4))}\n")
+    digest = hashlib.sha256((tmp_path / "zoo" / "nets.py").read_bytes()).hexdigest()
+    record = run("zoo.nets:tiny", "--sha256", digest)
+    assert (record["model"]["name"], record["model"]["file"], record["model"]["sha256"]) == ("tiny", "zoo.nets:tiny", digest)
+
+
+def test_a_suite_names_a_file_beside_it(run, tmp_path):
+    """And the options of the factory."""
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "mine.py").write_text("def make(n): return (lambda x: x * int(n)), {'x': ('float32', (1, 4))}\n")
+    (tmp_path / "suites" / "s.toml").write_text('name = "s"\n[[case]]\nmodel = "mine.py:make"\noptions = {n = "3"}\n')
+    assert run("suites/s.toml")["runtime"]["options"] == {"n": "3"}
+
+
+def test_a_card_beside_the_file_is_the_models(run, tmp_path):
+    """As beside any other; without one, outputs are recognised by the shapes that the first call showed."""
+    source = "import numpy as np\ndef make(): return (lambda x: np.ones((1, 1000), np.float32)), {'x': ('float32', (1, 3, 32, 32))}\n"
+    (tmp_path / "cls.py").write_text(source)
+    record = run("cls.py:make")
+    assert (record["model"]["task"], record["model"]["family"]) == ("classification", "classifier")
+    (tmp_path / "cls.py.toml").write_text(
+        'name = "mine"\ntask = "classification"\nfamily = "classifier"\nprecision = "fp16"\n'
+        "[input]\nheight = 32\nwidth = 32\nlayout = 'NCHW'\nmean = [0.0, 0.0, 0.0]\nsd = [255.0, 255.0, 255.0]\n[output]\nclasses = 1000\n"
+    )
+    record = run("cls.py:make")
+    assert (record["model"]["name"], record["precision"]) == ("mine", "fp16")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("def make(): raise ValueError('no weights')", "the factory .*bad.py:make raised ValueError: no weights"),
+        ("def make(:", "bad.py' is not Python in line 1"),
+        ("def other(): pass", "has no 'make'"),
+        ("def make(): open('/etc/shadow')", "raised PermissionError"),
+        (
+            "n = []\ndef f(x):\n n.append(0)\n return x[:, : 3 + (len(n) > 2)]\ndef make(): return f, {'x': ('float32', (1, 4))}",
+            "output_0 was",
+        ),
+        (
+            "n = []\ndef f(x):\n n.append(0)\n return x / (1 if len(n) < 10 else None)\ndef make(): return f, {'x': ('float32', (1, 4))}",
+            "raised",
+        ),
+    ],
+    ids=["raises", "syntax", "absent", "forbidden", "changes_shape", "raises_later"],
+)
+def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path, source, text):
+    """Before the first run where it can be seen, else in it."""
+    line = failure(tmp_path, source)
+    assert re.search(text, line), line
+
+
+def test_another_hash_than_the_sources_is_refused(tmp_path):
+    """Before anything of it is run."""
+    assert "has sha256" in failure(tmp_path, "raise SystemExit('this was run')", "--sha256", "0" * 64)
+
+
+def test_code_without_its_factory_is_refused_with_what_to_add(tmp_path):
+    """A file of Python alone is no model."""
+    (tmp_path / "net.py").write_text("")
+    completed = edgemeter("run", "net.py", cwd=tmp_path, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)})
+    assert "name the factory in it that returns the model, as net.py:make" in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        ("import time\ndef make(): time.sleep(999)", "'load'.*let the factory and its first call return"),
+        (f"{HANGS_LATER}def make(): return f, {{'x': ('float32', (1, 4))}}", "'warm-up'.*let each call return"),
+    ],
+    ids=["factory", "call"],
+)
+def test_a_factory_that_never_returns_ends_the_run(tmp_path, monkeypatch, source, part):
+    """After a limit that what compiles does not reach; the line names the part of the run."""
+    monkeypatch.setattr(isolation, "LONGEST_SILENCE_S", 0.5)
+    (tmp_path / "bad.py").write_text(source)
+    case = one_case(tmp_path / "bad.py:make", mode="rapid", seconds=0.0)
+    case = msgspec.structs.replace(case, warm_up_seconds=0.1)
+    with pytest.raises(MeasurementError, match=part):
+        isolation.run_isolated(run_job(case), lambda _event, _pid: None)
+
+
+def test_a_model_that_keeps_its_results_is_suspect(run, tmp_path):
+    """Its memory grows while it is timed."""
+    source = "import numpy as np\nkept = []\ndef f(x):\n kept.append(np.ones(100_000))\n return x\n"
+    (tmp_path / "leak.py").write_text(f"{source}def make(): return f, {{'x': ('float32', (1, 4))}}\n")
+    record = run("leak.py:make")
+    (reason,) = [reason for reason in record["verdict"]["reasons"] if reason.startswith("memory-grows")]
+    assert "kB each" in reason
+    assert record["memory"]["grown_mb"] > 40
+
+
+def test_garbage_in_cycles_is_freed_between_queries(run, tmp_path):
+    """The collector is off while queries are timed: a model that needs it does not seem to leak."""
+    source = "import numpy as np\ndef f(x):\n ring = [np.ones(20_000)]\n ring.append(ring)\n return x\n"
+    (tmp_path / "ring.py").write_text(f"{source}def make(): return f, {{'x': ('float32', (1, 4))}}\n")
+    record = run("ring.py:make", "--scenario", "offline")
+    assert not [reason for reason in record["verdict"]["reasons"] if reason.startswith("memory-grows")]
+
+
+def test_code_reads_its_folder_and_what_options_name_and_no_more(run, tmp_path):
+    """A sandbox of the kernel keeps it from the rest, and lets it start programs, as compilers of frameworks are."""
+    source = (
+        "import os, subprocess\nimport helper\n"
+        "def make(extra):\n assert os.listdir(extra) == ['a.txt']\n subprocess.run(['true'], check=True)\n"
+        " try: open(SECRET); raise AssertionError\n except PermissionError: pass\n"
+        " return (lambda x: x), {'x': ('float32', (1, 4))}\n"
+    )
+    for folder in ("code", "data", "secret"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "secret" / "key").write_text("k")
+    (tmp_path / "data" / "a.txt").write_text("a")
+    (tmp_path / "code" / "helper.py").write_text("")
+    (tmp_path / "code" / "mine.py").write_text(f"SECRET = {str(tmp_path / 'secret' / 'key')!r}\n{source}")
+    record = run("code/mine.py:make", "--option", f"extra={tmp_path / 'data'}")
+    assert record["sandbox"]["seccomp"]
+
+
+def test_a_factory_and_a_function_are_two_cases(run):
+    """Both are of the runtime `python`; a function runs in its caller's process, and its backend says so."""
+    record = json.dumps(run("net.py:make"))
+    factory = case_identity.key_of(msgspec.json.decode(record, type=RunRecord))
+    function = msgspec.structs.replace(factory, backend="in-process")
+    relation = case_identity.relation(factory, function)
+    assert (relation.kind, relation.marks) == ("like", ("other backend",))
+
+
+def test_only_the_runtime_python_reads_addresses():
+    """A list of runtimes leaves the others out."""
+    assert [runtime for runtime in ("onnx", "litert", PYTHON, "llama") if reads(runtime, Path("/x/net.py:make"))] == [PYTHON]
+    assert not reads(PYTHON, Path("net.onnx"))
+    assert order_suite.is_code("net.py:make", None)
