@@ -5,7 +5,7 @@ Options: `model` (the folder that `save_pretrained` or a download made; nothing 
 
 - `auto` (default AutoModel; AutoModelForImageClassification ...) with `input` (as of `torch_eager`). Left out, the configuration gives it:
   pictures `pixel_values`, or `input_ids` and `attention_mask` of `tokens` (128). Ids above the vocabulary wrap, so that noise runs; or
-- `task=image-classification`: its pipeline, preparation and softmax timed too, on `input` (default 480x640x3, RGB bytes). Its output is the
+- `task=image-classification`: its pipeline, preparation and softmax timed too, on `input` (default 1x480x640x3, RGB bytes). Its output is the
   score of each class. Other pipelines take no arrays: measure their model.
 
 `trust_remote_code=yes` runs code of the folder, otherwise none.
@@ -76,7 +76,7 @@ def make(  # noqa: PLR0913 - an option each
     prepare = lambda: transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)  # noqa: E731
     processor = mapped(f"the image processor of model={model!r}", prepare, "the folder must hold a preprocessor_config.json")
     pipeline = transformers.pipeline(task, model=network, image_processor=processor, device=place.device)
-    return _of_pipeline(pipeline, place, parse_inputs(input or "480x640x3"), fields)
+    return _of_pipeline(pipeline, place, parse_inputs(input or "1x480x640x3"), fields)
 
 
 def _of_network(network: Any, place: TorchPlace, inputs: Sequence[TensorInfo], fields: dict[str, Any]) -> PythonModel:
@@ -105,8 +105,9 @@ def _inputs(network: Any, tokens: str) -> tuple[TensorInfo, ...]:
 
 
 def _of_pipeline(pipeline: Any, place: TorchPlace, inputs: Sequence[TensorInfo], fields: dict[str, Any]) -> PythonModel:
-    if len(inputs) != 1 or len(inputs[0].shape) != 3:
-        raise ConfigError("the pipeline takes one picture: give its size as input=480x640x3")
+    if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[0] != 1:
+        raise ConfigError("the pipeline takes one picture: give its size as input=1x480x640x3")
+    image = import_framework("PIL.Image", "pip install pillow")
     numbers: dict[str, int] = {str(label): int(number) for number, label in pipeline.model.config.id2label.items()}
 
     def scores(result: list[dict[str, Any]]) -> list[Array]:
@@ -118,7 +119,7 @@ def _of_pipeline(pipeline: Any, place: TorchPlace, inputs: Sequence[TensorInfo],
     return place.model(
         "eager,pipeline",
         call=partial(pipeline, top_k=len(numbers)),
-        place=import_framework("PIL.Image", "pip install pillow").fromarray,
+        place=lambda array: image.fromarray(array[0]),
         arrays=scores,
         inputs=(replace(inputs[0], dtype="uint8"),),
         **fields,

@@ -122,6 +122,20 @@ def _not_steady(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
+    "a just-in-time compiler compiled nothing while queries were timed",
+    "the query that waits for it has its work in the latency",
+    "inputs of one shape, or `--option dynamic=yes` of torch.compile",
+)
+def _recompiled(facts: RunFacts) -> str | None:
+    began_ns = [int(text) for text in facts.measured.runtime.facts.get("compiled_ns", "").split() if text.isdecimal()]
+    timed = facts.measured.timed
+    within_s = [(moment - timed.start_ns) / 1e9 for moment in began_ns if timed.start_ns <= moment <= timed.end_ns]
+    if not within_s:
+        return None
+    return f"{len(within_s)} compilations began while queries were timed, the first after {within_s[0]:.2g} s: latencies hold compile time"
+
+
+@RULES.suspect(
     "the medians of the three thirds, less waits in line, lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
     "5% is about twice the smallest difference that matters; chance can move the median of a few queries by as much",
     "measure longer (`--mode normal`) with a fixed governor and steady cooling",

@@ -125,3 +125,12 @@ def test_a_limit_of_ours_is_stated_as_ours():
     dropped = [next(text for text in reasons if text.startswith("rate-not-sustained: ")) for reasons in texts]
     assert dropped[0].endswith("10 were dropped: lower the rate")
     assert "10 were dropped by Edgemeter, which had as many unanswered as it sends at once" in dropped[1]
+
+
+def test_a_compilation_while_queries_are_timed_is_suspect():
+    """Those before and after the timed part are not, nor is a text that is no time."""
+    runtime = measured().runtime
+    for moments, count in [("500000000 700000000", 2), ("-5 1000000001 soon", 0), ("", 0), ("0", 1)]:
+        run = measured(runtime=msgspec.structs.replace(runtime, facts={"compiled_ns": moments}))
+        reasons = [reason for reason in verdict.judge(run, ()).reasons if reason.startswith("recompiled: ")]
+        assert [reason.split()[1] for reason in reasons] == [str(count)] * (count > 0)
