@@ -71,6 +71,11 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     model_sha256: str
 
     @property
+    def runtime_text(self) -> str:
+        """The runtime, of `python` the framework, with the version that did the work: `litert 2.1.3`, `jax 0.10.2`."""
+        return f"{self.runtime_package if self.runtime == 'python' else self.runtime} {self.runtime_version}"
+
+    @property
     def generates(self) -> bool:
         """Whether the model generates text token by token."""
         return self.output_tokens is not None

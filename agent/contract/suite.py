@@ -303,12 +303,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         path = Path(self.model)
         # In a folder that is one model, the folder has its name.
         name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
+        factory = path.name.rpartition(":")[0].removesuffix(".py").rpartition(".")[2] if self.name and self.runtime == PYTHON else ""
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
         draft = f"draft {Path(self.options['draft_model']).name}" if "draft_model" in self.options else ""
         role, threads = "(reference)" if self.role == "reference" else "", f"{self.threads} thread{'s' * (self.threads > 1)}"
         users = f"{self.concurrency} user{'s' * (self.concurrency > 1)}" if self.concurrency else ""
         rate = f"{self.rate_per_s:g} a second" if self.rate_per_s else "at the highest rate" if self.scenario == "poisson" else ""
-        return " ".join(filter(None, (name, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, role)))
+        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, role)
+        return " ".join(filter(None, parts))
 
 
 def seeks_rate(case: Case) -> bool:
