@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 # Programs that stand elsewhere where a variable says so.
-VARIABLES = {"chromium": "EDGEMETER_CHROMIUM"}
+VARIABLES = {"chromium": "EDGEMETER_CHROMIUM", "mlserver": "EDGEMETER_MLSERVER"}
 # Debian's packages of programs, where they have another name.
 PACKAGES = {
     "debugfs": "e2fsprogs",
@@ -258,6 +258,14 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     ),
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),
+    # It pins libraries that others need newer.
+    "mlserver": (
+        Need(
+            "MLServer is not installed",
+            "pip install mlserver, in an environment of its own, and set EDGEMETER_MLSERVER to its mlserver",
+            functools.partial(find, "mlserver"),
+        ),
+    ),
 }
 
 

@@ -5,6 +5,7 @@
     |-- UnavailableError   it is not here: install it, plug it in, or go on without it
     |-- TransientError     it may work later: retry
     `-- MeasurementError   the measurement failed: publish no number
+        `-- AnswerError    one query was not answered by its server: it counts as failed, and the run goes on
 
 Every message says what was tried, on what, and what to do.
 """
@@ -50,6 +51,17 @@ class TransientError(EdgemeterError):
 
 class MeasurementError(EdgemeterError):
     """The measurement did not hold; there is no number to publish."""
+
+
+class AnswerError(MeasurementError):
+    """One query was not answered: it counts as failed, and the run goes on.
+
+    `kind` names the failure in a few words (`http 429`, `broke off`, `timeout`); `retry_after_s` is how long a server asks to wait.
+    """
+
+    def __init__(self, message: str, *, kind: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.retry_after_s = kind, retry_after_s
 
 
 def one_line(words: object) -> str:

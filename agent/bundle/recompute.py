@@ -32,6 +32,7 @@ from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latenc
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.engine.scenarios.turn_statistics import figures_by_turn
+from edgemeter.agent.engine.served_queries import with_outcome
 from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.session import sustained
 from edgemeter.agent.session.run_record import lost_sensors, sensor_warnings
@@ -163,10 +164,11 @@ class RecordFacts:
             end_ns=windows.timed_start_ns + windows.timed_end_ns,
             arrivals_ns=None if arrivals_ns is None else arrivals_ns + windows.timed_start_ns,
             unserved=self.record.load.unserved if self.record.load else 0,
-            overlap=self.record.generation is not None and (arrivals_ns is not None or self.users is not None),
+            overlap=self.users is not None or (arrivals_ns is not None and bool(self.record.generation or self.record.served)),
             users=self.users,
             pauses_ns=pauses_ns + windows.timed_start_ns,
             ramp_up_ns=self.raw.get("ramp_up_end", none) + windows.timed_start_ns,
+            failures=self.record.served.failures if self.record.served else {},
         )
 
     @property
@@ -292,6 +294,14 @@ def _as_served(facts: RecordFacts, moments: generation_statistics.TokenMoments, 
     return msgspec.structs.replace(recomputed, goodput=goodput_of(recomputed, moments, timed, limits_ms, rate))
 
 
+def _served(facts: RecordFacts) -> Iterator[FigureFinding]:
+    served, timed = facts.record.served, facts.timed
+    if served is not None and timed is not None:
+        limits_ms = served.goodput.limits_ms if served.goodput else {}
+        recomputed = with_outcome(served, timed, limits_ms, facts.record.throughput_per_s)
+        yield from compare_figures("served", served, recomputed)
+
+
 def _stages(facts: RecordFacts) -> Iterator[FigureFinding]:
     for name in ("preprocess", "postprocess"):
         stage, durations_ns = getattr(facts.record, name), facts.raw.get(name)
@@ -382,5 +392,5 @@ def _measured(facts: RecordFacts) -> job.MeasuredRun:
 
 
 PARTS: tuple[Callable[[RecordFacts], Iterator[FigureFinding]], ...] = (
-    _latency, _load, _generation, _order, _stages, _energy, _sustained, _verdict,
+    _latency, _load, _generation, _served, _order, _stages, _energy, _sustained, _verdict,
 )  # fmt: skip

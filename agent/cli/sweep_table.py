@@ -12,6 +12,8 @@ _COLUMNS: Mapping[str, Callable[[SweepPoint], str]] = {
     "users": lambda point: ABSENT if point.concurrency is None else str(point.concurrency),
     "offered per s": lambda point: plain_digits(point.target_per_s),
     "requests/s": lambda point: plain_digits(point.requests_per_s),
+    "p50 ms": lambda point: plain_digits(point.latency_p50_ms if point.output_tokens_per_s is None else None),
+    "latency p90 ms": lambda point: plain_digits(point.latency_p90_ms if point.output_tokens_per_s is None else None),
     "tokens/s in all": lambda point: plain_digits(point.output_tokens_per_s),
     "a user": lambda point: plain_digits(point.user_tokens_per_s),
     "TTFT p50 ms": lambda point: plain_digits(point.ttft_p50_ms),
@@ -24,7 +26,7 @@ _COLUMNS: Mapping[str, Callable[[SweepPoint], str]] = {
 
 
 def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
-    """Print each sweep: its sentence, and output tokens a second in all and a user, level by level."""
+    """Print each sweep: its sentence, and level by level the requests answered, and of text output tokens a second in all and a user."""
     for sweep in sweeps:
         print_text(console, f"sweep: {sweep.summary}")
         console.print(fitted_table(_columns(sweep), console.width))
@@ -32,4 +34,6 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
 
 def _columns(sweep: Sweep) -> Iterator[TableColumn]:
     for rank, (heading, text) in enumerate(_COLUMNS.items()):
-        yield TableColumn(heading, [text(point) for point in sweep.points], rank=rank // 2)
+        cells = [text(point) for point in sweep.points]
+        if set(cells) != {ABSENT}:
+            yield TableColumn(heading, cells, rank=rank // 2)

@@ -271,6 +271,11 @@ def _accepted_ratio(run: RunRecord) -> float | None:
     return accepted_ratio(generation.drafted_tokens, generation.accepted_tokens) if generation else None
 
 
+def _goodput_per_s(run: RunRecord) -> float | None:
+    asked = run.generation or run.served
+    return asked.goodput.requests_per_s if asked and asked.goodput else None
+
+
 def _duty_cycle_ratio(run: RunRecord) -> float | None:
     """Return the share of the timed part in which the model was at work: the rest is the agent's own time, or waiting for queries."""
     if run.load is not None and run.load.target_per_s is not None:
@@ -382,8 +387,8 @@ FIGURES: tuple[Figure, ...] = (
     ),
     # Of other limits it is another figure: no comparison takes it.
     Figure(
-        "goodput", "Good per s", "per s", "generation", "higher", path="generation.goodput.requests_per_s", choice="goodput",
-        is_text_model_only=True, views=_views("run influx csv"),
+        "goodput", "Good per s", "per s", "generation", "higher", name="generation_goodput_requests_per_s", choice="goodput",
+        of=_goodput_per_s, reads=("generation.goodput.requests_per_s", "served.goodput.requests_per_s"), views=_views("run influx csv"),
     ),
     *(
         Figure(
@@ -400,7 +405,7 @@ FIGURES: tuple[Figure, ...] = (
     *(
         Figure(
             f"cold start, {words}", f"{words} ms", "ms", "cold_start", "lower", path=f"cold_start.{step}_ms", has_spread=False,
-            views=_views("compare influx csv" if step in ("load", "first", "compile") else "compare"),
+            views=_views("run compare influx csv" if step in ("load", "first", "compile") else "run compare"),
         )
         for step, words in (
             ("process", "process"), ("import", "import"), ("load", "load"), ("first", "first query"), ("compile", "compilation in it"),

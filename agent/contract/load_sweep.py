@@ -1,4 +1,4 @@
-"""Sweeps of a served language model over users or rates: the frontier of tokens a user against tokens in all, and the highest rate held."""
+"""Sweeps of a model behind a server over users or rates: the highest level held; of text tokens a user against tokens in all."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -11,6 +11,7 @@ from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.figures import reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.slo import METRICS, slo_text
 
 # The share of requests that must meet the limits: a p90 below each of them.
@@ -30,6 +31,8 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None
     target_per_s: float | None
     requests_per_s: float | None
+    latency_p50_ms: float | None
+    latency_p90_ms: float | None
     output_tokens_per_s: float | None
     user_tokens_per_s: float | None
     ttft_p50_ms: float | None
@@ -63,30 +66,36 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
 
 
-def fails_too_often(generation: Generation, answered: int) -> bool:
+def fails_too_often(asked: Generation | Served, answered: int) -> bool:
     """Return whether more than the share of queries that may fail did."""
-    return generation.unanswered > MOST_FAILED_RATIO * (generation.failed_queries + answered)
+    return asked.unanswered > MOST_FAILED_RATIO * (asked.failed_queries + answered)
+
+
+def asked_part(run: RunRecord) -> Generation | Served | None:
+    """Return the part of the record on the queries of a server; None of a model that ran in its own process."""
+    return run.generation or run.served
 
 
 def error_ratio(run: RunRecord) -> float:
     """Return the share of requests without an answer: failed, or left out because too many were under way."""
-    failed = run.generation.failed_queries if run.generation else 0
+    asked = asked_part(run)
+    failed = asked.failed_queries if asked else 0
     unserved = run.load.unserved if run.load else 0
     return (failed + unserved) / max(run.latency.count + failed + unserved, 1)
 
 
 def limit_of(run: RunRecord) -> str | None:
     """Return what keeps a run from holding its load, in words; None where it holds: the rate is sustained, and all limits are met."""
-    generation, load = run.generation, run.load
-    if generation is not None and fails_too_often(generation, run.latency.count):
+    asked, load = asked_part(run), run.load
+    if asked is not None and fails_too_often(asked, run.latency.count):
         return f"{error_ratio(run):.1%} of requests without an answer"
-    goodput = generation.goodput if generation else None
+    goodput = asked.goodput if asked else None
     are_good = goodput is None or goodput.good >= GOOD_RATIO * run.latency.count
     if load is not None and load.unserved and load.in_flight_max and are_good:
         return "the number of queries that Edgemeter sends at once"
-    if generation is not None and goodput is not None and goodput.good_ratio < GOOD_RATIO and any(goodput.missed.values()):
+    if goodput is not None and goodput.good_ratio < GOOD_RATIO and any(goodput.missed.values()):
         name = max(goodput.missed, key=lambda name: goodput.missed[name])
-        part = {"ttft": generation.ttft, "tpot": generation.tpot, "latency": run.latency}[name]
+        part = getattr(asked, name) if name in ("ttft", "tpot") else run.latency
         return f"{METRICS[name]} p90{f' of {plain_digits(part.p90_ms)} ms' if part and part.p90_ms is not None else ''}"
     if load is not None and load.is_sustained is False:
         return "requests that wait in line"
@@ -104,8 +113,9 @@ def sweeps(runs: Iterable[RunRecord]) -> list[Sweep]:
     for run in runs:
         rules = set(run.verdict.rules)
         counts = run.verdict.state != "invalid" or (bool(rules & OF_LOAD) and not rules & UNSOUND)
-        if run.scenario in SCENARIOS and run.generation is not None and counts:
-            limits = slo_text(run.generation.goodput.limits_ms) if run.generation.goodput else ""
+        asked = asked_part(run)
+        if run.scenario in SCENARIOS and asked is not None and counts:
+            limits = slo_text(asked.goodput.limits_ms) if asked.goodput else ""
             key = msgspec.structs.replace(key_of(run), target_per_s=None, concurrency=None)
             groups.setdefault((key, limits), []).append(run)
     each = (_sweep(key, limits, of_sweep) for (key, limits), of_sweep in groups.items())
@@ -127,7 +137,7 @@ def _sweep(key: CaseKey, limits: str, runs: Sequence[RunRecord]) -> Sweep:
 
 
 def _middle(runs: Sequence[RunRecord], path: str) -> float | None:
-    values = [value for run in runs if (value := reader(path)(run)) is not None]
+    values = [value for run in runs for part in path.split(" or ") if (value := reader(part)(run)) is not None]
     return median(values) if values else None
 
 
@@ -135,8 +145,9 @@ def _middle(runs: Sequence[RunRecord], path: str) -> float | None:
 _PATHS: Mapping[str, str] = {
     "requests_per_s": "throughput_per_s", "output_tokens_per_s": "generation.output_tokens_per_s",
     "user_tokens_per_s": "generation.user_tokens_per_s", "ttft_p50_ms": "generation.ttft.p50_ms", "ttft_p90_ms": "generation.ttft.p90_ms",
-    "tpot_p50_ms": "generation.tpot.p50_ms", "goodput_per_s": "generation.goodput.requests_per_s",
-    "good_ratio": "generation.goodput.good_ratio",
+    "tpot_p50_ms": "generation.tpot.p50_ms", "goodput_per_s": "generation.goodput.requests_per_s or served.goodput.requests_per_s",
+    "good_ratio": "generation.goodput.good_ratio or served.goodput.good_ratio", "latency_p50_ms": "latency.p50_ms",
+    "latency_p90_ms": "latency.p90_ms",
 }  # fmt: skip
 
 
@@ -174,8 +185,11 @@ def _summary(model: str, device: str, limits: str, points: Sequence[SweepPoint])
     reason = f", limited by {failing.limited_by}" if failing and failing.limited_by else ""
     no_longer = f" ({plain_digits(failing.level, 3)} no longer{reason})" if failing else ""
     if holding is not None and holding.concurrency is not None and not limits:
-        richest = max((point for point in points if point.level <= holding.level), key=lambda point: point.output_tokens_per_s or 0.0)
+        held = [point for point in points if point.level <= holding.level]
+        richest = max(held, key=lambda point: point.output_tokens_per_s or point.requests_per_s or 0.0)
         rates = f"{plain_digits(richest.output_tokens_per_s)} output tokens/s in all, {plain_digits(richest.user_tokens_per_s)} a user"
+        if richest.output_tokens_per_s is None:
+            rates = f"{plain_digits(richest.requests_per_s)} requests/s, latency p50 of {plain_digits(richest.latency_p50_ms)} ms"
         return f"{begin} gives most with {richest.name}: {rates}{no_longer}"
     within = f" with {limits} for {GOOD_RATIO:.0%} of requests" if limits else ""
     if failing is None:

@@ -37,7 +37,7 @@ from edgemeter.agent.contract.suite import (
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
-SERVER = "server"  # The generator whose model is a file with an address, and the path of a key that is sent there.
+SERVERS = ("server", "served")  # Their model is a file with an address, and the path of a key that is sent there.
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"  # Shipped with the agent, in the package beside it.
 CODE = "a factory in Python is code, which no order carries: name it in a suite on the board itself"
 # {precision} is replaced, as in any suite.
@@ -135,7 +135,7 @@ def expand(suite: OrderedSuite, models: Mapping[FileName, Path], folder: Path, d
             raise ConfigError(f"the ordered suite is refused: {CODE}")
         if path.parent != folder:
             raise ConfigError(f"the ordered suite is refused: {case.model!r} is not a file name")
-        if case.runtime == SERVER:
+        if case.runtime in SERVERS:
             raise ConfigError(
                 "the ordered suite is refused: a server is none of an order's models, for its file names an address and a key"
             )

@@ -14,7 +14,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.types import Count, Name
-from edgemeter.agent.contract import record_accuracy, record_conditions, record_figures, record_generation
+from edgemeter.agent.contract import record_accuracy, record_conditions, record_figures, record_generation, record_served
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
 from edgemeter.agent.contract.record_conditions import (
     Condition,
@@ -46,6 +46,7 @@ from edgemeter.agent.contract.record_figures import (
     Windows,
 )
 from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.record_served import Served
 
 SCHEMA = 1
 SCHEMA_ID = f"urn:edgemeter:schema:run-record:{SCHEMA}"
@@ -131,6 +132,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     accuracy_gate: AccuracyGate | None = None  # Required accuracy; null if none is set.
     load: Load | None = None  # Load offered to the model.
     generation: Generation | None = None  # Text generated token by token; null for models of one call.
+    served: Served | None = None  # The server that ran the model; null in this process, and of language models (`generation`).
     sustained: Sustained | None = None  # The run over time, in mode sustained.
     cool_down: CoolDown | None = None  # Wait before the run; null if none was asked for.
     sandbox: Sandbox | None = None  # What protected this machine from the model; null of runs of older releases.
@@ -215,7 +217,7 @@ def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a record (draft 2020-12), each property with the text of its field as `description`."""
     schema = msgspec.json.schema(RunRecord)
-    texts = field_texts(record_conditions, record_figures, record_accuracy, record_generation, sys.modules[__name__])
+    texts = field_texts(record_conditions, record_figures, record_accuracy, record_generation, record_served, sys.modules[__name__])
     for name, part in schema["$defs"].items():
         part["properties"] = {field: {**kind, "description": texts[name][field]} for field, kind in part["properties"].items()}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "Edgemeter run record"}

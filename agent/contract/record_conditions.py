@@ -56,8 +56,12 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
 
     @property
     def setting_text(self) -> str:
-        """Name and number of threads, e.g. `onnx 4T`, or the backend where that number is not known: `python in-process`."""
-        return f"{self.name} {self.backend if self.threads_reason else f'{self.threads}T'}"
+        """Name and number of threads, e.g. `onnx 4T`, or the backend where that number is not known: `python in-process`.
+
+        The runtime `python` is any framework: `jax jit,cpu 1T`.
+        """
+        name = f"{self.package} {self.backend}" if self.name == "python" and not self.threads_reason else self.name
+        return f"{name} {self.backend if self.threads_reason else f'{self.threads}T'}"
 
 
 class Tensor(RecordPart, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.types import Count
+from edgemeter.agent.base.types import Count, Ratio
 from edgemeter.agent.contract.record_conditions import RecordPart
 
 Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
@@ -76,6 +76,16 @@ class WarmUp(RecordPart, frozen=True, kw_only=True):
     queries: Count  # Number of warm-up queries.
     duration_ms: float  # Duration of the warm-up in ms.
     steady: bool  # Whether the running median settled.
+
+
+class Goodput(RecordPart, frozen=True, kw_only=True):
+    """Requests that met every limit that was set for them; one that failed or was left out is never good."""
+
+    limits_ms: dict[str, float]  # The limits in ms by metric: `ttft`, `tpot` (of the request), `latency` (of the whole request).
+    good: Count  # Requests that met all limits.
+    good_ratio: Ratio  # Their share of all requests, those that failed or were left out among them.
+    requests_per_s: float  # Good requests a second, over the time that the throughput is over.
+    missed: dict[str, Count] = {}  # Answered requests beyond each limit.
 
 
 class Load(RecordPart, frozen=True, kw_only=True):

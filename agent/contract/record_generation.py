@@ -6,7 +6,7 @@ import msgspec
 
 from edgemeter.agent.base.types import Count, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
-from edgemeter.agent.contract.record_figures import Latency, Scope
+from edgemeter.agent.contract.record_figures import Goodput, Latency, Scope
 
 TokenCounts = Literal["exact", "usage", "estimated"]
 # Where the prompts come from that are of no file.
@@ -75,16 +75,6 @@ class TokenLengths(RecordPart, frozen=True, kw_only=True):
     p50_tokens: float  # Median.
     mean_tokens: float  # Mean.
     max_tokens: Count  # Most.
-
-
-class Goodput(RecordPart, frozen=True, kw_only=True):
-    """Requests that met every limit that was set for them; one that failed or was left out is never good."""
-
-    limits_ms: dict[str, float]  # The limits in ms by metric: `ttft`, `tpot` (of the request), `latency` (of the whole request).
-    good: Count  # Requests that met all limits.
-    good_ratio: Ratio  # Their share of all requests, those that failed or were left out among them.
-    requests_per_s: float  # Good requests a second, over the time that the throughput is over.
-    missed: dict[str, Count] = {}  # Answered requests beyond each limit.
 
 
 class TurnFigures(RecordPart, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.base.toml import read_toml
+from edgemeter.agent.base.toml import parse_toml, read_toml
 from edgemeter.agent.base.toml_mistakes import mistakes
 from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG, of_folder
@@ -69,6 +69,7 @@ READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
     ".tflite": {"litert", "edgetpu"},
     ".onnx": {"onnx", "openvino"},
     ".json": {"replay", "genai"},
+    ".server": {"server", "served"},
 }
 
 # Steps of a search for the highest rate: a p90 needs so many queries.
@@ -109,8 +110,10 @@ _NEEDED = (
     ("concurrent", "concurrency", "--concurrency NUMBER"),
     ("trace", "trace", "--trace FILE"),
 )
-# Scenarios in which queries overlap, of a language model behind a server.
+# Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
 OVERLAPPING = ("poisson", "concurrent", "trace")
+# The runtime of models behind a server that are no language models.
+SERVED = "served"
 # Keys that choose a scenario where none is named.
 _CHOOSING = ("rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
 
@@ -162,8 +165,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
     Default: a field such as video_id, speaker or title."""
     runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, python, llama, genai, server, replay, or a plug-in's.
-    Default: by the file's suffix."""
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, python, llama, genai, server, served, replay, or a
+    plug-in's. Default: by the file's suffix."""
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
     options: dict[str, str] | None = None  # Options of the runtime, such as kv_type=q8_0: see docs/reference/.
@@ -300,12 +303,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         path = Path(self.model)
         # In a folder that is one model, the folder has its name.
         name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
+        factory = path.name.rpartition(":")[0].removesuffix(".py").rpartition(".")[2] if self.name and self.runtime == PYTHON else ""
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
         draft = f"draft {Path(self.options['draft_model']).name}" if "draft_model" in self.options else ""
         role, threads = "(reference)" if self.role == "reference" else "", f"{self.threads} thread{'s' * (self.threads > 1)}"
         users = f"{self.concurrency} user{'s' * (self.concurrency > 1)}" if self.concurrency else ""
         rate = f"{self.rate_per_s:g} a second" if self.rate_per_s else "at the highest rate" if self.scenario == "poisson" else ""
-        return " ".join(filter(None, (name, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, role)))
+        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, role)
+        return " ".join(filter(None, parts))
 
 
 def seeks_rate(case: Case) -> bool:
@@ -419,8 +424,14 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         axes["prompt_tokens"], axes["prefix_cache"] = merged.prompt_tokens, merged.prefix_cache
         if axes["rate_per_s"] == "auto":
             by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
-    elif useless := next((key for key in ("prompts", "slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
-        raise ConfigError(f"{where}: {useless} is for language models, {runtime} runs one call: leave it out")
+    elif runtime == SERVED:
+        by_mode["agreement"] = "never"
+        if axes["rate_per_s"] == "auto":
+            by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
+        if unknown := [name for name in parse_slo(merged.slo or "latency=1s") if name != "latency"]:
+            raise ConfigError(f"{where}: slo {unknown[0]} is of tokens, which {runtime} has none of: give latency=50ms alone")
+    elif useless := next((key for key in ("slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
+        raise ConfigError(f"{where}: {useless} is for language models and servers, {runtime} runs one call in this process: leave it out")
     elif axes["rate_per_s"] == "auto":
         raise ConfigError(f"{where}: the rate of {runtime} is not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
     if merged.minutes is not None:
@@ -491,6 +502,8 @@ def runtime_for(model: Path) -> str:
         raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
     if model.name == FOLDER_CONFIG:
         return "genai"
+    if model.suffix.lower() == ".server" and model.is_file() and "protocol" in parse_toml(model, "server's file"):
+        return "served"
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
     if model.is_dir():

@@ -5,7 +5,6 @@ import os
 import re
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +18,10 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
-from edgemeter.agent.contract.record_figures import Memory, WarmUp
+from edgemeter.agent.contract.record_figures import Memory
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine import generation_queries, job, process_usage
+from edgemeter.agent.engine import generation_queries, job, process_usage, request_loops
 from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
@@ -32,23 +31,17 @@ from edgemeter.agent.engine.prompts import case_prompts
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.file_prompts import score
 from edgemeter.agent.engine.repeated_answers import check_answers
-from edgemeter.agent.engine.scenarios import generation_statistics, poisson, scenario
+from edgemeter.agent.engine.scenarios import generation_statistics, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import lengths_of
 from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 from edgemeter.agent.engine.scenarios.turn_statistics import figures_by_turn
-from edgemeter.agent.engine.warm_up import looks_settled
 from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 
-# The warm-up ends with its limit, but has at least this many whole queries; the cold one before it does not count.
-FEWEST_WARM_UP = 2
-SHORTEST_WARM_UP_S = 0.5
-HALVES_QUERIES = 4
-LAST_TWO_RATIO = 0.02
 # A text that is tokenised for `encode_ms`, again and again until it is about as long as a prompt.
 SENTENCE = "The board on the bench answers each query, and the meter beside it counts what that costs. "
 ENCODINGS = 5
@@ -94,7 +87,7 @@ def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, ge
 
 def _time(
     work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float, prompts: CasePrompts
-) -> tuple[generation_queries.TimedGeneration, float, dict[str, Any]]:
+) -> tuple[request_loops.TimedRequests, float, dict[str, Any]]:
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
     plan = TimingPlan(
@@ -108,63 +101,24 @@ def _time(
         return scenario.SCENARIOS[case.scenario].seconds(replace(plan, expected_ns=round(query_s * 1e9)))
 
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s={"timed": timed_s(first_s)}))
-    warmed, query_s = warm_up(subject, case.warm_up_seconds, plan.users)
+    warmed, query_s = request_loops.warm_up(subject, case.warm_up_seconds, plan.users)
     expected_s = timed_s(query_s)
     idles = work.idle and expected_s >= UNSURE_RATIO * work.energy_from_s
     before = idle("idle before", case, emit, {"timed": expected_s}) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     counted = read_scheduling()
-    generation = _run(subject, plan)
+    generation = request_loops.run(subject, plan)
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
     return generation, peak_mb, {"warm_up": warmed, "scheduling": scheduled, "idle_before": before, "idle_after": after}
 
 
-def _run(subject: generation_queries.GenerationSubject, plan: TimingPlan) -> generation_queries.TimedGeneration:
-    if plan.users is not None:
-        return generation_queries.run_users(subject, plan.users, plan.queries, plan.seconds, plan.pass_queries)
-    if plan.rate_per_s is not None or plan.offsets_ns is not None:
-        return generation_queries.run_open_loop(subject, poisson.schedule_ns(plan).tolist())
-    return generation_queries.run_queries(subject, plan.queries, plan.seconds, plan.pass_queries)
-
-
-def warm_up(subject: generation_queries.GenerationSubject, limit_s: float, users: int | None = None) -> tuple[WarmUp, float]:
-    """Run whole queries until TTFT and TPOT have settled, for `limit_s` but at least two; return what was seen, and the s of a query.
-
-    With `users` each of them runs one at a time, and what has to settle is their mean. Both have settled where `looks_settled` says so of
-    four or more queries, or where the last two of fewer are within 2% of each other.
-    """
-    first_ns: list[int] = []
-    each_ns: list[int] = []
-    begin = time.monotonic_ns()
-    spent_s, settled = 0.0, False
-    with no_collection():
-        while len(first_ns) < FEWEST_WARM_UP or (not settled and spent_s < limit_s):
-            queries = [subject.warm()] if users is None else subject.warm_users(users)
-            first_ns.append(round(statistics.mean(query.token_ns[0] for query in queries)))
-            each_ns.append(round(statistics.mean(query.tpot_ns for query in queries)))
-            spent_s = (time.monotonic_ns() - begin) / 1e9
-            settled = spent_s >= min(SHORTEST_WARM_UP_S, limit_s) and has_settled(first_ns) and has_settled(each_ns)
-    is_steady = settled or (has_settled(first_ns) and has_settled(each_ns))
-    return WarmUp(queries=len(first_ns) * (users or 1), duration_ms=spent_s * 1e3, steady=is_steady), spent_s / len(first_ns)
-
-
-def has_settled(durations_ns: Sequence[int]) -> bool:
-    """Return whether the times of the queries so far look settled; of two or three, whether the last two are within 2%."""
-    if len(durations_ns) < FEWEST_WARM_UP:
-        return False
-    if len(durations_ns) >= HALVES_QUERIES:
-        return looks_settled(durations_ns)
-    before, last = durations_ns[-2:]
-    return abs(last - before) <= LAST_TWO_RATIO * before
-
-
 def _measured(
     work: job.RunJob,
     prompts: CasePrompts,
     subject: generation_queries.GenerationSubject,
-    generation: generation_queries.TimedGeneration,
+    generation: request_loops.TimedRequests,
     **surroundings: Any,
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
@@ -205,7 +159,7 @@ def _measured(
     )
 
 
-def _score(prompts: CasePrompts, generation: generation_queries.TimedGeneration) -> tuple[Accuracy | None, str | None]:
+def _score(prompts: CasePrompts, generation: request_loops.TimedRequests) -> tuple[Accuracy | None, str | None]:
     """Return the score of the answers to the questions of a file; else None and why."""
     if prompts.file is None:
         return None, NOTHING_TO_SCORE
@@ -218,7 +172,7 @@ def _score(prompts: CasePrompts, generation: generation_queries.TimedGeneration)
 def _generation(
     prompts: CasePrompts,
     subject: generation_queries.GenerationSubject,
-    generation: generation_queries.TimedGeneration,
+    generation: request_loops.TimedRequests,
     moments: generation_statistics.TokenMoments,
     timed: TimedQueries,
 ) -> Generation:
@@ -234,7 +188,6 @@ def _generation(
     # The time to the first token is none of the prefill where thoughts came before it.
     prefilled = processed if depth is None and states_prompts and (timed.overlap or not hidden) else None
     unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
-    kinds = Counter(failure.kind for failure in generation.failures)
     described = generation_statistics.with_times(
         Generation(
             prompt_tokens=_extreme(max, [answer.prompt_tokens for answer in answers]) if depth is None else 0,
@@ -253,8 +206,8 @@ def _generation(
             ended_early=moments.ended_early(output_tokens),
             hidden_reasoning_tokens=hidden or None,
             template_tokens=loaded.template_tokens or None,
-            failed_queries=kinds.total(),
-            failures=dict(kinds),
+            failed_queries=len(generation.failures),
+            failures=dict(timed.failures),
             speculative=loaded.speculative,
             **_pictures(prompts, answers, moments),
             ttft_reason=None if depth is None else AT_DEPTH,

@@ -13,6 +13,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agr
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import PYTHON, Case
 from edgemeter.agent.energy.window import Window
 
@@ -121,6 +122,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     batch: int = 1
     load: Load | None = None
     generation: Generation | None = None
+    served: Served | None = None
     cpus: tuple[int, ...] | None = None
     sandbox: Sandbox | None = None
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -14,15 +15,17 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
-from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.contract.suite import OVERLAPPING, Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
+from edgemeter.agent.engine.request_loops import answered_ns
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, joined_batches, load_of_timed, query_shape
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
+from edgemeter.agent.engine.served_queries import ServedSubject, with_outcome
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.vision.corruptions import SEVERITIES
@@ -134,9 +137,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     item = model.calls_of(0, work.case.seed)
     first = join_batch([item[0]] * queries.joined)
     call = runtime.bind(first)
-    begin = time.monotonic_ns()
-    call()
-    first_ns = time.monotonic_ns() - begin
+    first_ns = answered_ns(call)
     if model.loaded.first_ns is not None:
         # Loading made the first call. With inputs of other shapes this one may have compiled once more.
         declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
@@ -153,13 +154,17 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     item_ns = (time.monotonic_ns() - begin_ns) / max(1, len(ready.calls) - 1)
     prepared = joined_batches(ready.calls, start.queries.joined, loading.PREPARED_BYTES, case.seed)
     is_by_item = ready.is_by_item and start.queries.joined == 1
-    if start.model.loaded.compiles_at_call:
-        # Each shape is compiled before anything is timed.
-        for inputs in {loading.shapes_of(inputs): inputs for inputs in prepared}.values():
-            runtime.bind(inputs)()
     first_ns = round(start.cold.first_ms * 1e6)
+    if start.model.loaded.compiles_at_call:
+        # Each shape is compiled before anything is timed; what this takes foretells the rest better than the first call.
+        for inputs in {loading.shapes_of(inputs): inputs for inputs in prepared}.values():
+            first_ns = min(first_ns, answered_ns(runtime.bind(inputs)))
     foresee = partial(_later_s, work, start, item_ns)
-    part = time_queries(work, TimingSubject(runtime.bind, runtime.outputs, prepared), start.queries, emit, first_ns, foresee)
+    subject: TimingSubject | ServedSubject = TimingSubject(runtime.bind, runtime.outputs, prepared)
+    if isinstance(runtime, runtimes.ConcurrentRuntime) and case.scenario in ("single_stream", *OVERLAPPING):
+        subject = ServedSubject(runtime, prepared)
+    window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
+    part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window)
     prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
     memory = Memory(
         peak_mb=part.peak_mb,
@@ -174,22 +179,24 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
 
 def time_queries(
     work: job.RunJob,
-    subject: TimingSubject,
+    subject: TimingSubject | ServedSubject,
     queries: QueryShape,
     emit: Emit,
     first_ns: int,
     foresee: Callable[[float, float], dict[str, float]] = lambda timed_s, _: {"timed": timed_s},
+    window: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> TimedPart:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
-    `first_ns` is what the first query took. `foresee` returns how long it and what follows take.
+    `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`.
     """
     case = work.case
-    plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, rate_per_s=case.rate_per_s)
+    plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency)
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
-    warmed = warm_up(subject, case.warm_up_seconds)
+    is_served = isinstance(subject, ServedSubject)
+    warmed = subject.warm_up(case.warm_up_seconds, plan.users) if is_served else warm_up(subject, case.warm_up_seconds)
     plan = replace(plan, expected_ns=warmed.median_ns)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
@@ -197,7 +204,8 @@ def time_queries(
     idle_before = idle("idle before", case, emit, foreseen) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
     before, before_mb = read_scheduling(), resident_mb()
-    timed = how.run(subject, plan)
+    with window():
+        timed = subject.run(plan) if is_served else how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
     moments = {id(taken): taken for taken in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
@@ -250,6 +258,8 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     model, timed = start.model, timing.part.timed
     load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
+    throughput_per_s = scenario.throughput_per_s(work.case.scenario, timed, load.samples)
+    served = model.runtime.served() if isinstance(model.runtime, runtimes.WatchedRuntime) else None
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
         runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
@@ -258,7 +268,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         outputs=tuple(outputs),
         dataset=loading.describe_dataset(model.data, work.case.seed, model.card),
         latency=summarise_latency(timed.latency_ns),
-        throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
+        throughput_per_s=throughput_per_s,
         real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
@@ -280,6 +290,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,
+        served=with_outcome(served, timed, work.case.slo, throughput_per_s) if served else None,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
         **timing.part.surroundings(),
     )

@@ -27,6 +27,7 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, output_difference, summarise_check
 from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
+from edgemeter.agent.engine.request_loops import answered_ns
 from edgemeter.agent.engine.robustness import robustness
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.tasks import OF_OBJECTS, Task, create, prepared
@@ -223,7 +224,7 @@ def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[A
     """Return the outputs of each call; those of several are copied, since the runtime may reuse their memory."""
     results = []
     for inputs in calls:
-        runtime.bind(inputs)()
+        answered_ns(runtime.bind(inputs))
         outputs = runtime.outputs()
         results.append(outputs if len(calls) == 1 else [np.array(output) for output in outputs])
     return results
@@ -238,7 +239,7 @@ def _by_call(
 ) -> list[OutputDifference]:
     differences = []
     for index, outputs in sorted(kept_outputs.items()):
-        model.runtime.bind(prepared[index])()
+        answered_ns(model.runtime.bind(prepared[index]))
         repeated = model.runtime.outputs()
         log.add(prepared[index], repeated, None)
         differences.append(output_difference(outputs, repeated))

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.engine.generation_queries import GenerationSubject, TimedGeneration, TimedRequest
+from edgemeter.agent.engine.generation_queries import GenerationSubject
+from edgemeter.agent.engine.request_loops import TimedRequest, TimedRequests
 from edgemeter.agent.generators import Generated, GeneratorAbilities
 
 REPEATED_PROMPTS = 2
@@ -18,7 +19,7 @@ SERVER_REPETITIONS = 2
 Outcome = Literal["identical", "varying", "changed", "parting", "differing"]
 
 
-def check_answers(subject: GenerationSubject, generation: TimedGeneration) -> OutputCheck:
+def check_answers(subject: GenerationSubject, generation: TimedRequests) -> OutputCheck:
     """Return how a few of the timed answers compare with those to the same prompts now.
 
     Repeated are queries of which the least was cached, as nothing is now: an engine may sum a long batch otherwise than its parts.

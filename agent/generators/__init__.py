@@ -16,7 +16,6 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_generation import Quantisation, TokenCounts
 from edgemeter.agent.runtimes import Options
@@ -44,17 +43,6 @@ THOUGHT_BEGIN, THOUGHT_END = "<think>", "</think>"
 def without_thought(text: str) -> str:
     """Return the answer behind what a reasoning model thought; empty where it came to no end of that."""
     return "" if text.lstrip().startswith(THOUGHT_BEGIN) and THOUGHT_END not in text else text.rpartition(THOUGHT_END)[2]
-
-
-class AnswerError(MeasurementError):
-    """One query was not answered: it counts as failed, and the run goes on.
-
-    `kind` names the failure in a few words (`http 429`, `broke off`, `timeout`); `retry_after_s` is how long a server asks to wait.
-    """
-
-    def __init__(self, message: str, *, kind: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.kind, self.retry_after_s = kind, retry_after_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
-"""Shared code of the generators: the check of a query's prompt and limits before an engine gets them; likelihoods from logits; JSON."""
+"""Shared code of the generators: the check of a query's prompt and limits before an engine gets them; likelihoods from logits."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,15 +41,6 @@ def log_likelihoods(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArr
     total = highest + np.log(np.exp(rows - highest[:, None]).sum(axis=1))
     likelihoods: NDArray[np.float64] = rows[np.arange(len(rows)), np.asarray(tokens[1:])] - total
     return likelihoods
-
-
-def json_object(text: bytes) -> Mapping[str, Any]:
-    """Return a JSON object; empty where the text is none."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

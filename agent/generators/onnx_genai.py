@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.server_connection import json_object
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import ChatMessage, Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Prompt, Query, Stamp
-from edgemeter.agent.generators.adapter import check_tokens, json_object, log_likelihoods, part
+from edgemeter.agent.generators.adapter import check_tokens, log_likelihoods, part
 from edgemeter.agent.runtimes import Options, onnx_file
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_options, load_library
 

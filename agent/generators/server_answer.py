@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgemeter.agent.base.errors import one_line
+from edgemeter.agent.base.errors import AnswerError, one_line
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
 from edgemeter.agent.generators import (
     LONGEST_STEP,
     THOUGHT_END,
-    AnswerError,
     Ended,
     Generated,
     GeneratorAbilities,

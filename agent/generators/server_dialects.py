@@ -25,7 +25,6 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.generators import Chat, ChatMessage, Ended, EngineTimings, Limits, Prompt
 
 Endpoint = Literal["completions", "chat"]
-DONE = b"[DONE]"
 
 
 @dataclass(frozen=True, slots=True)

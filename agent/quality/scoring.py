@@ -8,10 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
 from edgemeter.agent.generators import (
-    AnswerError,
     Generator,
     LikelihoodGenerator,
     Limits,

@@ -7,14 +7,11 @@ from functools import partial
 import numpy as np
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.load_sweep import fails_too_often
 from edgemeter.agent.contract.record_generation import MOST_CACHED, SYNTHETIC, Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, tpot_ns
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
-# Of the users' time.
-MOST_WAITED_RATIO = 0.05
 OWN_RATIO = 0.05
 # Our loop costs some 7 us a token, stamps and the end of the prefill less than a millisecond: of tiny models these are much.
 OWN_DECODE_MS = 0.05
@@ -224,45 +221,6 @@ def _early_ends(_: RunFacts, generation: Generation) -> str | None:
         f"{generation.ended_early} answers ended before {generation.output_tokens} tokens: "
         f"they have {lengths.min_tokens} to {lengths.max_tokens} (mean {lengths.mean_tokens:.4g})"
     )
-
-
-@_RULES.invalid(
-    "at most 1% of the queries fail",
-    "a loaded server that drops requests answers the others sooner; of 1% a p99 tells nothing",
-    "read the server's log; a lower rate, or fewer users",
-)
-def _failed_answers(facts: RunFacts, generation: Generation) -> str | None:
-    if not fails_too_often(generation, facts.measured.latency.count):
-        return None
-    return f"{_failures(facts, generation)}: read the server's log; ask for less at once"
-
-
-@_RULES.note("every query is answered with a token or more", "failed queries are in no statistic", "read the server's log")
-def _some_failed(facts: RunFacts, generation: Generation) -> str | None:
-    if not generation.failed_queries or fails_too_often(generation, facts.measured.latency.count):
-        return None
-    return f"{_failures(facts, generation)}; they are in no statistic"
-
-
-def _failures(facts: RunFacts, generation: Generation) -> str:
-    kinds = ", ".join(f"{kind}: {count}" for kind, count in generation.failures.items())
-    return f"{generation.failed_queries} of {generation.failed_queries + facts.measured.latency.count} queries failed ({kinds})"
-
-
-@_RULES.suspect(
-    "users wait as the server asks them to (`Retry-After`) for at most 5% of their time",
-    "meanwhile they send nothing: rates and latencies are those of fewer users",
-    "fewer users, or a higher limit of requests at the server",
-)
-def _users_waited(facts: RunFacts, _: Generation) -> str | None:
-    load = facts.measured.load
-    if load is None or not load.concurrency:
-        return None
-    ratio = load.paused_ms / (load.concurrency * facts.measured.timed.length_ns / 1e6)
-    if ratio <= MOST_WAITED_RATIO:
-        return None
-    at_work = f"on average {load.concurrency * (1 - ratio):.3g} of {load.concurrency} users sent queries"
-    return f"users waited {load.paused_ms / 1e3:,.3g} s in all as the server asked (`Retry-After`): {at_work}"
 
 
 @_RULES.suspect(

@@ -73,19 +73,24 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
     }
 
 
-def frontier(styles: Sequence[parts.Style], rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """Return output tokens in all against those a user, a line for each sweep: rows of `series`, `level`, `name`, `user`, `total`, ..."""
-    x = parts.amount("user", "Output tokens/s a user", [row["user"] for row in rows], from_zero=False)
-    y = parts.amount("total", "Output tokens/s in all", [row["total"] for row in rows], from_zero=False)
+# The two figures of a frontier, by their fields: of text, and of models of one call.
+TEXT_FRONTIER = {"user": "Output tokens/s a user", "total": "Output tokens/s in all"}
+CALL_FRONTIER = {"requests_per_s": "Requests/s", "latency_p50_ms": "Latency p50, ms"}
+_OF_TEXT = {"user": "tokens/s a user", "total": "tokens/s in all", "ttft_p50_ms": "TTFT p50, ms", "ttft_p90_ms": "TTFT p90, ms"}
+_OF_CALLS = {"requests_per_s": "requests/s", "latency_p50_ms": "latency p50, ms", "latency_p90_ms": "latency p90, ms"}
+
+
+def frontier(styles: Sequence[parts.Style], rows: Sequence[Mapping[str, Any]], axes: Mapping[str, str]) -> Spec:
+    """Return one figure of a sweep against another, a line for each sweep: rows of `series`, `level`, `name`, both figures, ..."""
+    x, y = (parts.amount(field, title, [row[field] for row in rows], from_zero=False) for field, title in axes.items())
     for axis in (x, y):
         # Room for the names.
         axis["scale"] |= {"padding": 34}
     tips = [
-        parts.tip("series", "case"), parts.tip("name", "load"), parts.tip("user", "tokens/s a user", parts.NUMBER),
-        parts.tip("total", "tokens/s in all", parts.NUMBER), parts.tip("ttft_p50_ms", "TTFT p50, ms", parts.NUMBER),
-        parts.tip("ttft_p90_ms", "TTFT p90, ms", parts.NUMBER), parts.tip("error_ratio", "without an answer", ".1%"),
+        parts.tip("series", "case"), parts.tip("name", "load"), parts.tip("error_ratio", "without an answer", ".1%"),
+        *(parts.tip(field, text, parts.NUMBER) for field, text in (_OF_TEXT if axes is TEXT_FRONTIER else _OF_CALLS).items()),
     ]  # fmt: skip
-    at = {"x": parts.channel("user"), "y": parts.channel("total")}
+    at = dict(zip("xy", map(parts.channel, axes), strict=True))
     colour = parts.colour(styles)
     return {
         **parts.sized(300),

@@ -286,7 +286,7 @@ def _verdict(row: ComparisonRow) -> str:
 
 
 def _called(key: CaseKey) -> str:
-    return f"{key.device}, {key.model}, {key.precision} on {key.runtime} {key.runtime_version}"
+    return f"{key.device}, {key.model}, {key.precision} on {key.runtime_text}"
 
 
 def _label_texts(rows: Sequence[ComparisonRow]) -> list[str]:

@@ -53,7 +53,7 @@ def accuracy_name(cases: Sequence[CaseSummary]) -> str:
 
 def runtime_name(case: CaseSummary) -> str:
     """Return the runtime with the version that did the work: `litert 2.1.3`."""
-    return f"{case.key.runtime} {case.key.runtime_version}"
+    return case.key.runtime_text
 
 
 def level_text(case: CaseSummary) -> str:

@@ -8,7 +8,7 @@ from edgemeter.agent.contract.case_identity import of_depth_curve
 from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.charts.specs import frontier, over_depth, strips
+from edgemeter.collector.charts.specs import CALL_FRONTIER, TEXT_FRONTIER, frontier, over_depth, strips
 from edgemeter.collector.compare.comparison import Comparison, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
@@ -110,7 +110,7 @@ def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
 
 
 def _users(context: ViewContext, comparison: Comparison) -> list[Markup]:
-    """Return the section of sweeps over users or rates, if there are any: their sentences, and what users get against what all get."""
+    """Return the section of sweeps over users or rates, if there are any: their sentences, and what a user gets against what all get."""
     of_loads = sweeps(run for row in comparison.rows for run in row.case.runs)
     # Sweeps of one device, model and limits may differ in what the sentence leaves out.
     lanes = [f"{sweep.device} · {sweep.model}, {sweep.settings}{f', {sweep.limits}' if sweep.limits else ''}" for sweep in of_loads]
@@ -118,23 +118,33 @@ def _users(context: ViewContext, comparison: Comparison) -> list[Markup]:
         {
             "series": lane, "level": point.level, "name": point.name, "user": point.user_tokens_per_s, "total": point.output_tokens_per_s,
             "requests_per_s": point.requests_per_s, "goodput_per_s": point.goodput_per_s, "ttft_p50_ms": point.ttft_p50_ms,
-            "ttft_p90_ms": point.ttft_p90_ms, "error_ratio": point.error_ratio,
+            "ttft_p90_ms": point.ttft_p90_ms, "latency_p50_ms": point.latency_p50_ms, "latency_p90_ms": point.latency_p90_ms,
+            "error_ratio": point.error_ratio,
         }
         for lane, sweep in zip(lanes, of_loads, strict=True)
         for point in sweep.points
-        if point.user_tokens_per_s and point.output_tokens_per_s
     ]  # fmt: skip
-    if not rows:
+    styles = {lane: (lane, numbered_style(index).paint, "circle") for index, lane in enumerate(dict.fromkeys(lanes))}
+    charts = []
+    for title, axes, of_text in (
+        ("Tokens a user against tokens in all", TEXT_FRONTIER, True),
+        ("Latency against requests answered", CALL_FRONTIER, False),
+    ):
+        points = [row for row in rows if all(row[field] for field in axes) and bool(row["total"]) == of_text]
+        # Figures that none of them has are left out.
+        points = [{name: value for name, value in row.items() if any(other[name] is not None for other in points)} for row in points]
+        if points:
+            legend = tuple(styles[lane] for lane in dict.fromkeys(str(row["series"]) for row in points))
+            charts.append(context.sheet.draw(Chart(title, frontier(legend, points, axes), rows_table(points), legend=legend)))
+    if not charts:
         return []
-    legend = tuple((lane, numbered_style(index).paint, "circle") for index, lane in enumerate(dict.fromkeys(lanes)))
-    chart = Chart("Tokens a user against tokens in all", frontier(legend, rows), rows_table(rows), legend=legend)
     # Invalid runs are not among these: of loads that are all held, the highest that was tried may be one of them.
     texts = [
         f"{sweep.summary}."
         for sweep in of_loads
         if (sweep.points[0].concurrency and not sweep.limits) or not all(point.holds for point in sweep.points)
     ]
-    return [section("users", "Users of a server", *map(note, texts or [UNHELD]), context.sheet.draw(chart))]
+    return [section("users", "Users of a server", *map(note, texts or [UNHELD]), *charts)]
 
 
 def _over_depth(context: ViewContext, cases_at_depths: Sequence[CaseSummary]) -> list[Markup]:

@@ -27,8 +27,9 @@ from rich.table import Table
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.engine.generation_queries import GenerationSubject, TimedRequest
+from edgemeter.agent.engine.generation_queries import GenerationSubject
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
+from edgemeter.agent.engine.request_loops import TimedRequest
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.runtimes import Options
 

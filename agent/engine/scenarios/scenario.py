@@ -119,7 +119,9 @@ def window(name: str, timed: TimedQueries) -> Window:
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
     """Return the samples a second of what was timed, `samples` in all; of several users those between ramp-up and tail."""
     if timed.users is not None:
-        return float(concurrent.shares_within(timed).sum()) * 1e9 / timed.busy_ns
+        # The first queries of users are among the samples.
+        samples_per_query = max(1, samples // (timed.latency_ns.size + timed.ramp_up_ns.size))
+        return float(concurrent.shares_within(timed).sum()) * samples_per_query * 1e9 / timed.busy_ns
     spent_ns = timed.end_ns - timed.begin_ns - timed.paused_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
     return samples * 1e9 / max(spent_ns, 1)
 

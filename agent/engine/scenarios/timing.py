@@ -4,7 +4,7 @@ import gc
 import random
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,7 +97,7 @@ class TimedQueries:
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
     latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
     loop those of so many `users`, whose first queries, which are not among these, ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are begin
-    and end of each pause between queries, int64 [n, 2].
+    and end of each pause between queries, int64 [n, 2]. `failures` counts queries without an answer by kind; they are not among these.
     """
 
     starts_ns: Times
@@ -111,6 +111,7 @@ class TimedQueries:
     users: int | None = None
     pauses_ns: Times = field(default_factory=no_pauses)
     ramp_up_ns: Times = field(default_factory=lambda: np.empty(0, np.int64))
+    failures: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def arrived_ns(self) -> Times:

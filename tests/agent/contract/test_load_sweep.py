@@ -6,8 +6,7 @@ import pytest
 
 from edgemeter.agent.contract.load_sweep import OF_LOAD, UNSOUND, error_ratio, limit_of, sweeps
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.contract.record_figures import Load
-from edgemeter.agent.contract.record_generation import Goodput
+from edgemeter.agent.contract.record_figures import Goodput, Load
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.verdict import judge
 from tests.fixtures.record_factory import make_generation, make_record

@@ -12,8 +12,9 @@ from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine.generation_queries import GenerationSubject, run_queries
+from edgemeter.agent.engine.generation_queries import GenerationSubject
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
+from edgemeter.agent.engine.request_loops import run_queries
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.power import Reading
 from edgemeter.agent.runtimes import Options

@@ -14,9 +14,10 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine import generating, job
-from edgemeter.agent.engine.generation_queries import GenerationSubject, run_queries
+from edgemeter.agent.engine import generating, job, request_loops
+from edgemeter.agent.engine.generation_queries import GenerationSubject
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
+from edgemeter.agent.engine.request_loops import run_queries
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator, create
 from edgemeter.agent.generators.replay import ReplayGenerator
 from edgemeter.agent.runtimes import Options
@@ -233,7 +234,7 @@ def test_a_query_without_a_token_fails_in_one_line(tmp_path, monkeypatch):
 
 def test_the_warm_up_runs_at_least_two_whole_queries(tmp_path):
     """Even where the limit is over after the first, and the expected time of a query is their mean."""
-    level, query_s = generating.warm_up(subject_of(recorded(tmp_path, queries=[{"first_ms": 30.0, "steps_ms": [2.0]}])), 0.0)
+    level, query_s = request_loops.warm_up(subject_of(recorded(tmp_path, queries=[{"first_ms": 30.0, "steps_ms": [2.0]}])), 0.0)
     assert level.queries == 2
     assert query_s >= 0.04
 
@@ -249,7 +250,7 @@ def test_times_are_settled_by_their_last_two_or_by_their_halves():
         ([*range(2000, 1000, -25)], False),
         ([1000, 1001] * 20, True),
     ]:
-        assert generating.has_settled(durations_ns) == is_settled, f"{durations_ns!r}"
+        assert request_loops.has_settled(durations_ns) == is_settled, f"{durations_ns!r}"
 
 
 def test_llama_is_measured_from_its_file(tmp_path):

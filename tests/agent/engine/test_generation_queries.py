@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError
+from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
-from edgemeter.agent.engine import generating, generation_queries
+from edgemeter.agent.engine import generating, generation_queries, request_loops
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
-from edgemeter.agent.generators import AnswerError, Generated, Limits
-from edgemeter.agent.generators.server_stream import ServerConnection
+from edgemeter.agent.generators import Generated, Limits
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server, llama_server
@@ -105,7 +105,7 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(tmp_path):
     assert request.start_ns - request.arrival_ns >= 500_000_000
     assert request.token_ns[0] >= 500_000_000
     assert request.tpot_ns < 500_000_000 / 3
-    assert generation_queries.TimedGeneration([request], request.arrival_ns, overlap=True).timed().latency_ns[0] == request.token_ns[-1]
+    assert request_loops.TimedRequests([request], request.arrival_ns, overlap=True).timed().latency_ns[0] == request.token_ns[-1]
     generator.close()
     server.close()
 
@@ -171,22 +171,22 @@ def test_a_server_that_never_answers_is_one_line(tmp_path, one_by_one):
 def test_a_busy_server_is_waited_for_as_long_as_it_asks(monkeypatch):
     """Seven seconds of `Retry-After` are waited out; a million are not."""
     waits_s = []
-    monkeypatch.setattr(generation_queries.time, "sleep", waits_s.append)
+    monkeypatch.setattr(request_loops.time, "sleep", waits_s.append)
     error = AnswerError("busy", kind="http 429", retry_after_s=7.0)
-    generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, error))
-    generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, AnswerError("busy", kind="http 429", retry_after_s=1e6)))
-    assert waits_s == [7.0, generation_queries.LONGEST_WAIT_S]
+    request_loops.wait_after(error)
+    request_loops.wait_after(AnswerError("busy", kind="http 429", retry_after_s=1e6))
+    assert waits_s == [7.0, request_loops.LONGEST_WAIT_S]
 
 
 def test_users_of_a_server_that_is_gone_do_not_spin(monkeypatch):
     """Each tries again ten times a second, with the real error of a port where nobody listens."""
     waits_s = []
-    monkeypatch.setattr(generation_queries.time, "sleep", waits_s.append)
+    monkeypatch.setattr(request_loops.time, "sleep", waits_s.append)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(AnswerError) as gone:
         list(ServerConnection(url, None, 1.0).stream("/v1/completions", b"{}"))
-    assert generation_queries.wait_after(generation_queries.FailedRequest(0, 0, 0, 1, gone.value)) is None
+    assert request_loops.wait_after(gone.value) is None
     assert waits_s == [0.1]
 
 
@@ -283,13 +283,13 @@ def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
 
     def answered(number, reason):
         answer = Generated((), "text", "length", 8, 4, 0, unstreamed=reason)
-        return generation_queries.TimedRequest(number, number * 10, number * 10, (2, 3, 4, 5), answer)
+        return request_loops.TimedRequest(number, number * 10, number * 10, (2, 3, 4, 5), answer)
 
-    few = generation_queries.TimedGeneration([answered(number, "in one piece" if number == 2 else None) for number in range(5)], 0)
+    few = request_loops.TimedRequests([answered(number, "in one piece" if number == 2 else None) for number in range(5)], 0)
     parted = generation_queries.without_unstreamed(few)
     assert [query.number for query in parted.queries] == [0, 1, 3, 4]
     assert [(failure.number, failure.kind, failure.end_ns) for failure in parted.failures] == [(2, "in one piece", 25)]
-    unstreamed = generation_queries.TimedGeneration([answered(number, None if number == 2 else "in one piece") for number in range(5)], 0)
+    unstreamed = request_loops.TimedRequests([answered(number, None if number == 2 else "in one piece") for number in range(5)], 0)
     assert generation_queries.without_unstreamed(unstreamed) is unstreamed
 
 
@@ -299,8 +299,8 @@ def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
 def test_once_a_server_states_cached_tokens_an_answer_without_them_has_none(counts, figures):
     """A count of 0 is left out by vLLM; a server that never states any may have cached what it likes."""
     queries = [
-        generation_queries.TimedRequest(number, number * 10, number * 10, (2, 3), Generated((), "text", "length", 8, 2, cached))
+        request_loops.TimedRequest(number, number * 10, number * 10, (2, 3), Generated((), "text", "length", 8, 2, cached))
         for number, cached in enumerate(counts)
     ]
-    generation = generation_queries.with_cached(generation_queries.TimedGeneration(queries, 0))
+    generation = generation_queries.with_cached(request_loops.TimedRequests(queries, 0))
     assert tuple(query.answer.cached_tokens for query in generation.queries) == figures

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
-from edgemeter.agent.generators import AnswerError, Chat, ChatMessage, EngineTimings, Limits, Picture, create
-from edgemeter.agent.generators.server_stream import ServerConnection
+from edgemeter.agent.base.errors import AnswerError, ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.server_connection import ServerConnection
+from edgemeter.agent.generators import Chat, ChatMessage, EngineTimings, Limits, Picture, create
 from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import LanguageServer, Reply, events, llama_cpp_server, llama_server

@@ -3,8 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from edgemeter.agent.contract.record_figures import Load
-from edgemeter.agent.contract.record_generation import Goodput
+from edgemeter.agent.contract.record_figures import Goodput, Load
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.collector.web.site import show
 from edgemeter.collector.web.view import read_address

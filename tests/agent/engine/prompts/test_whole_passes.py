@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.engine import generating
-from edgemeter.agent.engine.generation_queries import FailedRequest, TimedRequest, run_queries
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.prompt_file import read_prompts
+from edgemeter.agent.engine.request_loops import FailedRequest, TimedRequest, run_queries
 from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
-from edgemeter.agent.generators import AnswerError, Generated
+from edgemeter.agent.generators import Generated
 from tests.fixtures.language_server import llama_server
 from tests.fixtures.real_prompts import prompts_case, write_prompts
 from tests.fixtures.run_jobs import run_job

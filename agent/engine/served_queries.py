@@ -1,0 +1,86 @@
+"""Queries of a served model: one after the other, of several users, or at arrivals."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.contract.record_served import Served
+from edgemeter.agent.engine import request_loops
+from edgemeter.agent.engine.request_loops import FailedRequest, RequestSubject, TimedRequest
+from edgemeter.agent.engine.scenarios import poisson
+from edgemeter.agent.engine.scenarios.goodput import goodput_within
+from edgemeter.agent.engine.scenarios.timing import DRAWN, KEPT_OUTPUTS, TimedQueries, TimingPlan, TimingSubject
+from edgemeter.agent.engine.warm_up import Warmed, warm_up
+from edgemeter.agent.runtimes import Array, ConcurrentRuntime
+
+# Of each user between two looks at whether latencies have settled.
+WARM_QUERIES = 8
+
+
+@dataclass(slots=True)
+class ServedSubject(RequestSubject):
+    """A model behind a server with the inputs that it is sent; `kept` holds the outputs of a few timed queries, by input index."""
+
+    runtime: ConcurrentRuntime
+    inputs: Sequence[Sequence[Array]]
+    kept: dict[int, list[Array]] = field(default_factory=dict)
+    _order: Sequence[int] = (0,)
+    _kept_every: int = 1
+    _arrivals: dict[int, Callable[[], Any]] = field(default_factory=dict)
+
+    def bind_alone(self, number: int) -> Callable[[], Any]:
+        """Return the bare query on the connection of those before it."""
+        call = self.runtime.bind(self.inputs[self._item(number)])
+
+        def query() -> Callable[[], list[Array]]:
+            call()
+            return self.runtime.outputs
+
+        return query
+
+    def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
+        """Return the bare query; arrivals with the same input share theirs, so that the requests of a long schedule fit in memory."""
+        item = self._item(number)
+        if user is not None:
+            return self.runtime.bind_concurrent(self.inputs[item], user)
+        if item not in self._arrivals:
+            self._arrivals[item] = self.runtime.bind_concurrent(self.inputs[item])
+        return self._arrivals[item]
+
+    def attempt(self, number: int, call: Callable[[], Any], arrival_ns: int | None = None) -> TimedRequest | FailedRequest:
+        """Run a query of `bind`, and keep the outputs of some, outside the clock."""
+        request = request_loops.attempt_call(number, call, arrival_ns)
+        if isinstance(request, FailedRequest):
+            return request
+        item = self._item(number)
+        if number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept:
+            self.kept[item] = request.answer()
+        return replace(request, answer=None)
+
+    def warm_up(self, limit_s: float, users: int | None) -> Warmed:
+        """Run queries until they have settled, for `limit_s` at most; of several users at once, each on a connection that stays open."""
+        if users is None:
+            calls = TimingSubject(lambda inputs: lambda: request_loops.answered_ns(self.runtime.bind(inputs)), list, self.inputs)
+            return warm_up(calls, limit_s)
+        warmed, query_s = request_loops.warm_up(self, limit_s, users, WARM_QUERIES)
+        return Warmed(warmed.queries, round(warmed.duration_ms * 1e6), warmed.steady, round(query_s * 1e9))
+
+    def run(self, plan: TimingPlan) -> TimedQueries:
+        """Run the queries of a plan; inputs are drawn as in every scenario."""
+        self._order = plan.drawn(len(self.inputs))
+        likely = len(poisson.schedule_ns(plan)) if plan.rate_per_s else plan.capacity() * 4 // 5 * (plan.users or 1)
+        self._kept_every = max(1, likely // KEPT_OUTPUTS)
+        timed = request_loops.run(self, plan).timed()
+        return replace(timed, kept=self.kept)
+
+    def _item(self, number: int) -> int:
+        return self._order[number % min(DRAWN, len(self._order))]
+
+
+def with_outcome(served: Served, timed: TimedQueries, limits_ms: Mapping[str, float], throughput_per_s: float) -> Served:
+    """Return the part of the record with the queries that failed, and the goodput where there are limits."""
+    failed = sum(timed.failures.values())
+    goodput = goodput_within(limits_ms, {"latency": timed.latency_ns}, timed, failed, throughput_per_s)
+    return msgspec.structs.replace(served, failed_queries=failed, failures=dict(timed.failures), goodput=goodput)

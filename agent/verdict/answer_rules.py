@@ -1,0 +1,63 @@
+"""Rules on the answers of a server, to a language model's queries or to a model's of one call: how many fail, and how long users wait."""
+
+from dataclasses import replace
+from functools import partial
+
+from edgemeter.agent.contract.load_sweep import fails_too_often
+from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.record_served import Served
+from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
+
+# Of the users' time.
+MOST_WAITED_RATIO = 0.05
+
+Asked = Generation | Served
+# Each function judges a run whose queries may fail; other runs violate nothing.
+_RULES = Rules()
+
+
+@_RULES.invalid(
+    "at most 1% of the queries fail",
+    "a loaded server that drops requests answers the others sooner; of 1% a p99 tells nothing",
+    "read the server's log; a lower rate, or fewer users",
+)
+def _failed_answers(facts: RunFacts, asked: Asked) -> str | None:
+    if not fails_too_often(asked, facts.measured.latency.count):
+        return None
+    return f"{_failures(facts, asked)}: read the server's log; ask for less at once"
+
+
+@_RULES.note("every query is answered with a token or more", "failed queries are in no statistic", "read the server's log")
+def _some_failed(facts: RunFacts, asked: Asked) -> str | None:
+    if not asked.failed_queries or fails_too_often(asked, facts.measured.latency.count):
+        return None
+    return f"{_failures(facts, asked)}; they are in no statistic"
+
+
+def _failures(facts: RunFacts, asked: Asked) -> str:
+    kinds = ", ".join(f"{kind}: {count}" for kind, count in asked.failures.items())
+    return f"{asked.failed_queries} of {asked.failed_queries + facts.measured.latency.count} queries failed ({kinds})"
+
+
+@_RULES.suspect(
+    "users wait as the server asks them to (`Retry-After`) for at most 5% of their time",
+    "meanwhile they send nothing: rates and latencies are those of fewer users",
+    "fewer users, or a higher limit of requests at the server",
+)
+def _users_waited(facts: RunFacts, _: Asked) -> str | None:
+    load = facts.measured.load
+    if load is None or not load.concurrency:
+        return None
+    ratio = load.paused_ms / (load.concurrency * facts.measured.timed.length_ns / 1e6)
+    if ratio <= MOST_WAITED_RATIO:
+        return None
+    at_work = f"on average {load.concurrency * (1 - ratio):.3g} of {load.concurrency} users sent queries"
+    return f"users waited {load.paused_ms / 1e3:,.3g} s in all as the server asked (`Retry-After`): {at_work}"
+
+
+def _of_answers(rule: Rule, facts: RunFacts) -> str | None:
+    asked = facts.measured.generation or facts.measured.served
+    return rule.evidence(facts, asked) if asked is not None else None
+
+
+RULES = tuple(replace(rule, evidence=partial(_of_answers, rule)) for rule in _RULES)

@@ -1,0 +1,180 @@
+"""Facts about the queries of a served model, judged by the log of a server with a known time and by the textbook of queues."""
+
+import heapq
+import time
+from math import sqrt
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.engine import measure
+from edgemeter.agent.verdict.answer_rules import RULES
+from edgemeter.agent.verdict.rule import RunFacts
+from tests.fixtures.paced_model_server import paced_model_server
+from tests.fixtures.run_jobs import one_case, run_job
+
+SERVICE_MS = 10.0
+
+
+@pytest.fixture(autouse=True)
+def http_runtime(monkeypatch):
+    """Let the runtime of served models be a small one."""
+    monkeypatch.setitem(runtimes.RUNTIMES, "served", "tests.fixtures.http_runtime:HttpRuntime")
+
+
+def measured(server, **settings):
+    """Measure a case against it in this process."""
+    case = one_case(str(server.file), runtime="served", **{"mode": "rapid"} | settings)
+    now = time.monotonic_ns()
+    work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.5), seed=5, spawned_ns=now)
+    return measure.measure(work, now, lambda _: None)
+
+
+def timed_entries(run, server):
+    """Return what the server's log has of the timed part, in the order of arrival."""
+    return [entry for entry in server.requests() if run.timed.start_ns <= entry["came_ns"] <= run.timed.end_ns]
+
+
+def mean_service_s(entries):
+    """Return how long the server took for a request once it had a place, by its own clock."""
+    return float(np.mean([entry["done_ns"] - entry["began_ns"] for entry in entries if entry["status"] == 200])) / 1e9
+
+
+def violated(run):
+    """Return the rules on answers that a run violates."""
+    return {rule.name for rule in RULES if rule.evidence(RunFacts(run, ()))}
+
+
+@pytest.mark.parametrize(("users", "places"), [(1, 2), (2, 2), (6, 2)])
+def test_users_in_a_closed_loop_are_served_as_little_s_law_has_it(tmp_path, users, places):
+    """With n users on k places of s seconds each, min(n, k) / s requests a second are answered, and each takes n over that."""
+    with paced_model_server(tmp_path, places=places, service_ms=SERVICE_MS) as server:
+        run = measured(server, concurrency=users, seconds=1.5)
+        entries = timed_entries(run, server)
+    expected_per_s = min(users, places) / mean_service_s(entries)
+    assert 0.75 * expected_per_s < run.throughput_per_s <= 1.01 * expected_per_s
+    # Little: the requests under way are those answered a second times how long each takes.
+    assert run.throughput_per_s * run.latency.mean_ms / 1e3 == pytest.approx(users, rel=0.15)
+    assert (run.load.concurrency, run.load.in_flight_max, run.load.samples) == (users, users, len(entries))
+    assert len({entry["connection"] for entry in entries}) == users
+    assert (run.served.failed_queries, run.output_check.differing) == (0, 0)
+    assert run.output_check.compared > 0
+    ramp_up = [series for series in run.samples if series.name == "ramp_up_end"]
+    assert len(ramp_up) == (users > 1)
+
+
+def waits_s(arrivals_s, service_s, places):
+    """Return how long each of these arrivals waits for the first of so many places, each of which takes the same time for all."""
+    free = [0.0] * places
+    waited = []
+    for arrival_s in arrivals_s:
+        begin_s = max(arrival_s, heapq.heappop(free))
+        heapq.heappush(free, begin_s + service_s)
+        waited.append(begin_s - arrival_s)
+    return np.array(waited)
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
+    """M/D/k: by the recursion over the same arrivals, and for one place by Pollaczek and Khinchine, rho s / 2 (1 - rho)."""
+    rate_per_s = 50.0 * places
+    with paced_model_server(tmp_path, places=places, service_ms=SERVICE_MS) as server:
+        run = measured(server, rate_per_s=rate_per_s, seconds=8.0 / places)
+        entries = timed_entries(run, server)
+    service_s = mean_service_s(entries)
+    raw = {series.name: samples.unpack(series) for series in run.samples}
+    expected_s = service_s + waits_s(raw["arrival"] / 1e9, service_s, places).mean()
+    # What the client, the connection and a busy machine add is little beside it.
+    assert 0.95 * expected_s < run.latency.mean_ms / 1e3 < 1.3 * expected_s + 0.003
+    assert run.load.achieved_per_s == pytest.approx(rate_per_s, rel=0.15)
+    assert run.load.is_sustained is not False
+    assert (run.load.unserved, run.latency.count) == (0, len(entries))
+    assert len({entry["connection"] for entry in entries}) == len(entries)
+    if places == 1:
+        rho = rate_per_s * service_s
+        # A mean of dependent waits: of some 400 arrivals it scatters by about a quarter.
+        assert run.latency.mean_ms / 1e3 - service_s == pytest.approx(rho * service_s / (2 * (1 - rho)), rel=0.8, abs=0.002)
+
+
+def test_a_rate_above_the_capacity_is_not_sustained(tmp_path):
+    """The line grows as long as requests come."""
+    with paced_model_server(tmp_path, service_ms=SERVICE_MS) as server:
+        run = measured(server, rate_per_s=160.0, seconds=2.0)
+    assert run.load.is_sustained is False
+    assert run.load.achieved_per_s < 105.0
+
+
+def test_the_share_of_failures_is_the_planted_one(tmp_path):
+    """Counted by kind as the server logged them, within the bounds of a binomial, and in no latency."""
+    share = 0.1
+    with paced_model_server(tmp_path, places=2, service_ms=4.0, failing_ratio=share, first_fault=200) as server:
+        run = measured(server, concurrency=2, seconds=2.0, slo="latency=1s")
+        entries = timed_entries(run, server)
+    failed = run.served.failed_queries
+    asked = failed + run.latency.count
+    assert run.served.failures == {"http 500": failed}
+    later = [entry for entry in server.requests()[200:] if entry["came_ns"] >= run.timed.start_ns]
+    assert failed == pytest.approx(sum(entry["status"] == 500 for entry in later), abs=2)
+    assert abs(failed - share * len(later)) < 4 * sqrt(share * (1 - share) * len(later))
+    assert run.latency.min_ms > 3.0
+    assert run.served.goodput.good == run.latency.count
+    assert run.served.goodput.good_ratio == pytest.approx(run.latency.count / asked)
+    assert violated(run) == {"failed-answers"}
+    assert len(entries) >= asked
+
+
+def test_failures_one_after_the_other_are_counted_too(tmp_path):
+    """In single_stream, before and after which the warm-up, the first query and the check of outputs ask again."""
+    with paced_model_server(tmp_path, service_ms=2.0, failing_ratio=0.2) as server:
+        run = measured(server, seconds=1.0)
+    assert run.served.failed_queries > 0
+    assert run.output_check.compared > 0
+    assert run.output_check.differing == 0
+    assert run.throughput_per_s == pytest.approx(1e3 / run.latency.mean_ms, rel=0.01)
+
+
+def test_users_wait_as_the_server_asks(tmp_path):
+    """`Retry-After` of 50 ms: nothing comes on a connection before it is over, and the time is stated."""
+    with paced_model_server(
+        tmp_path, places=2, service_ms=4.0, failing_ratio=0.3, status=429, retry_after_s=0.05, first_fault=100
+    ) as server:
+        run = measured(server, concurrency=2, seconds=1.5)
+        entries = timed_entries(run, server)
+    refused = [entry for entry in entries if entry["status"] == 429]
+    assert run.served.failures == {"http 429": run.served.failed_queries}
+    assert run.load.paused_ms == pytest.approx(50.0 * len(refused), rel=0.3)
+    for entry in refused[:-2]:
+        following = [other["came_ns"] for other in entries if other["connection"] == entry["connection"]]
+        assert min((came_ns for came_ns in following if came_ns > entry["came_ns"]), default=1 << 63) - entry["came_ns"] >= 45e6
+    assert "users-waited" in violated(run)
+
+
+@pytest.mark.parametrize("settings", [{"concurrency": 4}, {"rate_per_s": 200.0}, {}])
+def test_a_server_that_dies_ends_the_run_in_one_line(tmp_path, settings):
+    """With how many queries failed and why."""
+    with paced_model_server(tmp_path, service_ms=1.0, dies_at=100) as server, pytest.raises(MeasurementError) as gone:
+        measured(server, **{"seconds": 2.0} | settings)
+    assert "\n" not in str(gone.value)
+    assert "no connection" in str(gone.value) or "broke off" in str(gone.value)
+
+
+def test_answers_that_belong_to_others_are_found(tmp_path):
+    """A server that mixes up what it answers at once: each timed answer of the sample is compared with that to the same input alone."""
+    with paced_model_server(tmp_path, places=4, service_ms=5.0, mixes_up=True) as server:
+        run = measured(server, concurrency=4, seconds=0.5)
+    assert run.output_check.differing > 0
+
+
+def test_requests_within_their_limit_are_the_goodput(tmp_path):
+    """Of a line that is longer than the limit few are good."""
+    with paced_model_server(tmp_path, service_ms=SERVICE_MS) as server:
+        alone = measured(server, concurrency=1, seconds=1.0, slo="latency=25ms")
+        queued = measured(server, concurrency=6, seconds=1.0, slo="latency=25ms")
+    assert alone.served.goodput.good_ratio > 0.8
+    assert alone.served.goodput.requests_per_s == pytest.approx(alone.throughput_per_s * alone.served.goodput.good_ratio, rel=0.1)
+    assert queued.served.goodput.good_ratio < 0.1
+    assert queued.served.goodput.missed["latency"] == queued.latency.count - queued.served.goodput.good
