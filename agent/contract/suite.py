@@ -6,6 +6,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 import itertools
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -489,8 +490,10 @@ def runtime_for(model: Path) -> str:
     """Return the name of the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
     if model.name == FOLDER_CONFIG:
         return "genai"
-    if model.suffix.lower() == ".server" and model.is_file() and "protocol" in parse_toml(model, "server's file"):
-        return "served"
+    if model.suffix.lower() == ".server":
+        # What cannot be read is refused when it is loaded.
+        with suppress(ConfigError):
+            return SERVED if "protocol" in parse_toml(model, "server's file") else FORMATS[".server"]
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
     if model.is_dir():

@@ -154,7 +154,7 @@ def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
 
 
 def json_document(content: bytes, kind: Any) -> Any:
-    """Return an answer as `kind`; raises AnswerError where it is no such JSON. NaN, which JSON has not, is taken as some servers write it."""
+    """Return an answer as `kind`; raises AnswerError where it is no such JSON. NaN, which JSON has not, is taken."""
     try:
         try:
             document = msgspec.json.decode(content)

@@ -55,6 +55,30 @@ def _users_waited(facts: RunFacts, _: Asked) -> str | None:
     return f"users waited {load.paused_ms / 1e3:,.3g} s in all as the server asked (`Retry-After`): {at_work}"
 
 
+@_RULES.note(
+    "the engine runs in the measured process",
+    "what the kernel counts for this process says nothing of a server's",
+    "nothing: a server is measured from outside",
+)
+def _served(facts: RunFacts, asked: Asked) -> str | None:
+    if isinstance(asked, Generation) and asked.is_local:
+        return None
+    where = facts.measured.runtime.facts.get("server_url", "a server")
+    did = "generated the text" if isinstance(asked, Generation) else "ran the model"
+    return f"{where} {did}: load and waiting for cores are those of the process that asked it"
+
+
+@_RULES.suspect(
+    "nobody else asks the served model while queries are timed, by the server's own count",
+    "requests of others wait in the same queue and share its batches",
+    "keep others away, or serve a copy of the model",
+)
+def _other_requests(_: RunFacts, asked: Asked) -> str | None:
+    if isinstance(asked, Generation) or not asked.requests_of_others:
+        return None
+    return f"the server counted {asked.requests_of_others} requests to the model beside those of this run: keep others away"
+
+
 def _of_answers(rule: Rule, facts: RunFacts) -> str | None:
     asked = facts.measured.generation or facts.measured.served
     return rule.evidence(facts, asked) if asked is not None else None
