@@ -256,7 +256,8 @@ class ServedModel:
         if self._open is not None:
             self._open[0].close()
         self._open = self._loaded = self._last = None
-        self._payloads.clear()
+        for kept in (self._payloads, self._undecoded, self._decoded):
+            kept.clear()
 
     def _part_from_users(self) -> None:
         while self._users:
