@@ -168,8 +168,8 @@ def time_queries(
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
-    is_served = isinstance(subject, ServedSubject)
-    warmed = subject.warm_up(case.warm_up_seconds, plan.users) if is_served else warm_up(subject, case.warm_up_seconds)
+    limit_s = case.warm_up_seconds
+    warmed = subject.warm_up(limit_s, plan.users) if isinstance(subject, ServedSubject) else warm_up(subject, limit_s)
     plan = replace(plan, expected_ns=warmed.median_ns)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
@@ -177,7 +177,7 @@ def time_queries(
     idle_before = idle("idle before", case, emit, foreseen) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
     before = read_scheduling()
-    timed = subject.run(plan) if is_served else how.run(subject, plan)
+    timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)
