@@ -10,14 +10,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, one_line
+from edgemeter.agent.base.http_client import password_from
 
 DONE = b"[DONE]"
 LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
+# Tensors of an answer, as JSON.
+LARGEST_TENSORS_BYTES = 1 << 28
 # An answer ends so soon after its `[DONE]`, or its connection is given up.
 _ENDS_WITHIN_S = 0.05
 # About a round trip: an end of the connection that comes later is one of a server that had begun to work.
@@ -26,13 +31,24 @@ _CLOSED_WITHIN_S = 0.05
 IDLE_NS = 1_000_000_000
 
 
+class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server answers, and how: the keys that the files of all servers have."""
+
+    url: str
+    api_key_file: str | None = None
+    ca_file: str | None = None
+    headers: dict[str, str] = {}
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a short request: `document` is its JSON object, empty if it has none."""
+    """The answer to a short request: `document` is its JSON object, empty if it has none, `content` its bytes."""
 
     status: int
     document: Mapping[str, Any]
     took_ms: float
+    content: bytes = b""
 
 
 class ServerConnection:
@@ -74,6 +90,13 @@ class ServerConnection:
             raise ConfigError(f"cannot read the ca_file {ca_file!r}: {_reason(error)}; give a certificate in PEM form") from error
         self._connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
 
+    @classmethod
+    def to(cls, address: ServerAddress) -> "ServerConnection":
+        """Return a connection to a server as its file describes it, not opened yet; raises ConfigError as its constructor does."""
+        key_file = address.api_key_file
+        key = password_from(key_file, f"the server {address.url!r}", "api_key_file") if key_file else None
+        return cls(address.url, key, address.timeout_s, address.headers, address.ca_file)
+
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer to GET `path`, or to POST with `content`; a connection that the server closed meanwhile is opened again.
 
@@ -93,8 +116,48 @@ class ServerConnection:
                 continue
             self._answered_ns = time.monotonic_ns()
             took_ms = (self._answered_ns - began_ns) / 1e6
-            return Answer(response.status, json_object(body), took_ms)
+            return Answer(response.status, json_object(body), took_ms, body)
         raise AssertionError
+
+    def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
+        """Return the whole answer to POST `path` with `content`, and its headers.
+
+        Raises:
+            AnswerError: the server does not answer, refuses the request, or answers more than `LARGEST_TENSORS_BYTES`.
+        """
+        try:
+            response = self._send_anew(path, content, headers)
+            body = response.read(LARGEST_TENSORS_BYTES + 1)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            is_late, is_unopened = isinstance(error, TimeoutError), isinstance(error, ConnectionRefusedError | ssl.SSLError)
+            remedy = (
+                f"it took longer than timeout_s = {self._timeout_s:g}: raise that, or read the server's log"
+                if is_late
+                else _remedy(error)
+                if is_unopened
+                else "read the server's log, and check its memory and the network"
+            )
+            raise AnswerError(
+                f"no answer from {self._url}{path} ({_reason(error)}): {remedy}",
+                kind="timeout" if is_late else "no connection" if is_unopened else "broke off",
+            ) from error
+        self._answered_ns = time.monotonic_ns()
+        if len(body) > LARGEST_TENSORS_BYTES:
+            self.close()
+            raise AnswerError(
+                f"{self._url}{path} answers more than {LARGEST_TENSORS_BYTES >> 20} MiB: check url and model, or ask for fewer outputs",
+                kind="no answer",
+            )
+        if response.status != http.client.OK:
+            reason = error_message(json_object(body))
+            raise AnswerError(
+                f"{self._url}{path} answers {response.status}{f': {reason}' if reason else ''}; "
+                f"{_TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.headers.get('Location'), {})}",
+                kind=f"http {response.status}",
+                retry_after_s=_seconds(response.headers.get("Retry-After")),
+            )
+        return body, response.headers
 
     def stream(self, path: str, content: bytes) -> Iterator[bytes]:
         """Yield the lines of the answer to POST `path` with the JSON `content`, without line ends and empty ones; `[DONE]` is the last.
@@ -184,19 +247,20 @@ class ServerConnection:
         """Close the connection; the next request opens it again."""
         self._connection.close()
 
-    def _send_anew(self, path: str, content: bytes) -> http.client.HTTPResponse:
+    def _send_anew(self, path: str, content: bytes, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
         """Send; where a connection that was kept open had just been ended without an answer, once more on a new one."""
         was_open, began_s = self._connection.sock is not None, time.monotonic()
         try:
-            return self._send(path, content)
+            return self._send(path, content, headers)
         except ConnectionError:
             self.close()
             if not was_open or time.monotonic() - began_s > _CLOSED_WITHIN_S:
                 raise
-            return self._send(path, content)
+            return self._send(path, content, headers)
 
-    def _send(self, path: str, content: bytes | None) -> http.client.HTTPResponse:
-        self._connection.request("GET" if content is None else "POST", self._path + path, content, self._headers)
+    def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
+        headers = {**self._headers, **headers} if headers else self._headers
+        self._connection.request("GET" if content is None else "POST", self._path + path, content, headers)
         return self._connection.getresponse()
 
     def _refuse(self, path: str, response: http.client.HTTPResponse, content: bytes) -> None:
@@ -237,6 +301,14 @@ _REMEDIES = {
     413: "shorten prompt or output, or start the server with a longer context",
     429: "ask for less at once, or raise the server's limit",
     503: "wait until the server has loaded its model and has room",
+}
+
+
+_TENSOR_REMEDIES = {
+    400: "the server does not take these inputs: check model and transport of the server's file, and the model's card",
+    404: "check url, model and version of the server's file",
+    413: "choose a smaller batch, or raise the server's limit",
+    422: "the server does not take this form: check transport of the server's file",
 }
 
 

@@ -19,6 +19,7 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
+from edgemeter.agent.contract.record_served import Served
 
 USUAL_KV_TYPE = "f16"  # A cache holds values of this type unless it was set: it is no setting.
 
@@ -120,8 +121,10 @@ def precision_class(precision: str) -> str:
     return _CLASS_OF.get(precision, precision)
 
 
-def served_model(generation: Generation | None) -> str | None:
-    """Return what a server states of the model that it serves: name, parameters, quantisation and digest; None without a server."""
+def served_model(generation: Generation | None, served: Served | None = None) -> str | None:
+    """Return what a server states of its model: name, version, parameters, quantisation and digest; None without a server."""
+    if served is not None:
+        return f"{served.model}, version {served.model_version}" if served.model_version else served.model
     if generation is None or generation.is_local:
         return None
     model = generation.model
@@ -205,8 +208,8 @@ FIELDS: tuple[IdentityField, ...] = (
     IdentityField(
         "served_model", lambda key: key.served_model or "no served model",
         ("generation.is_local", "generation.model.name", "generation.model.parameters", "generation.model.quantisation.file_type",
-         "generation.model.digest_sha256"),
-        lambda run: served_model(run.generation),
+         "generation.model.digest_sha256", "served.model", "served.model_version"),
+        lambda run: served_model(run.generation, run.served),
         Likeness("served model", "that serves the same model", "a server's file names its address; which model answers, the server states"),
     ),
     IdentityField(

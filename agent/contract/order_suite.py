@@ -23,7 +23,7 @@ from edgemeter.agent.contract.suite import AccuracyWhen, Case, Depth, ModeName, 
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
-SERVER = "server"  # The generator whose model is a file with an address, and the path of a key that is sent there.
+SERVERS = ("server", "served")  # Their model is a file with an address, and the path of a key that is sent there.
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"  # Shipped with the agent, in the package beside it.
 # {precision} is replaced, as in any suite.
 _MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
@@ -112,7 +112,7 @@ def expand(suite: OrderedSuite, models: Mapping[FileName, Path], folder: Path, d
         path = Path(case.model)
         if path.parent != folder:
             raise ConfigError(f"the ordered suite is refused: {case.model!r} is not a file name")
-        if case.runtime == SERVER:
+        if case.runtime in SERVERS:
             raise ConfigError(
                 "the ordered suite is refused: a server is none of an order's models, for its file names an address and a key"
             )

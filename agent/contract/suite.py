@@ -16,7 +16,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.base.toml import read_toml
+from edgemeter.agent.base.toml import parse_toml, read_toml
 from edgemeter.agent.base.toml_mistakes import mistakes
 from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG, of_folder
@@ -65,6 +65,7 @@ READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
     ".tflite": {"litert", "edgetpu"},
     ".onnx": {"onnx", "openvino"},
     ".json": {"replay", "genai"},
+    ".server": {"server", "served"},
 }
 
 # Steps of a search for the highest rate: a p90 needs so many queries.
@@ -160,7 +161,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
     Default: a field such as video_id, speaker or title."""
     runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, llama, genai, server, replay, or a plug-in's name.
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, llama, genai, server, served, replay, or a plug-in's.
     Default: by the file's suffix."""
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
@@ -488,6 +489,8 @@ def runtime_for(model: Path) -> str:
     """Return the name of the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
     if model.name == FOLDER_CONFIG:
         return "genai"
+    if model.suffix.lower() == ".server" and model.is_file() and "protocol" in parse_toml(model, "server's file"):
+        return "served"
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
     if model.is_dir():

@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.server_connection import ServerAddress
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
-from edgemeter.agent.generators.server_facts import ServerFile
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
 
 # What formats keep beside their file, by names of their own: texts, tokenizers, a second network.
@@ -46,7 +46,7 @@ def grant_for(case: Case) -> SandboxGrant:
         read += files_of(case.prompts)
     if case.trace is not None:
         read.append(Path(case.trace))
-    if case.runtime == "server":
+    if case.runtime in ("server", "served"):
         return _server_grant(model, tuple(read))
     return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case))
 
@@ -123,12 +123,12 @@ def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
 
 def _server_grant(model: Path, read: tuple[Path, ...]) -> SandboxGrant:
     """Return what a client of a server needs: its key, names and certificates, and connections to the port of that server."""
-    file = read_toml(model, ServerFile, "server's file")
+    file = read_toml(model, ServerAddress, "server's file")
     try:
         address = urlsplit(file.url)
         port = address.port or (443 if address.scheme == "https" else 80)
     except ValueError:
         # The generator itself explains what is wrong with the address.
         return SandboxGrant(read=read, accelerator=False)
-    key = (Path(file.api_key_file).expanduser().absolute(),) if file.api_key_file else ()
-    return SandboxGrant(read=(*read, *key), network="tcp", tcp_port=port, accelerator=False)
+    secrets = [Path(name).expanduser().absolute() for name in (file.api_key_file, file.ca_file) if name]
+    return SandboxGrant(read=(*read, *secrets), network="tcp", tcp_port=port, accelerator=False)

@@ -25,7 +25,7 @@ TRIED_S = 20.0
 # Of the data: enough to see what they are.
 TRIED_ITEMS = 8
 # A replay has no library, a server is another machine's, and the others open an accelerator that another run may be using.
-UNTRIED = ("replay", "server", "edgetpu", "tensorrt")
+UNTRIED = ("replay", "server", "served", "edgetpu", "tensorrt")
 _NICENESS = 5
 
 

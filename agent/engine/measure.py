@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -14,7 +15,6 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
-from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import OVERLAPPING, Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
@@ -98,6 +98,9 @@ def measure(
         outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
         measured = _measured(work, start, timing, evaluated, outputs)
+        if isinstance(runtime, runtimes.WatchedRuntime):
+            served = with_outcome(runtime.served(), timing.part.timed, work.case.slo, measured.throughput_per_s)
+            measured = msgspec.structs.replace(measured, served=served)
     finally:
         # Before the reference loads the model too: a small board may not have the memory for both.
         runtime.close()
@@ -141,7 +144,8 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     is_by_item = ready.is_by_item and start.queries.joined == 1
     first_ns = round(start.cold.first_ms * 1e6)
     foresee = partial(_later_s, work, start, item_ns)
-    subject: TimingSubject | ServedSubject = TimingSubject(runtime.bind, runtime.outputs, prepared)
+    window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
+    subject: TimingSubject | ServedSubject = TimingSubject(runtime.bind, runtime.outputs, prepared, window=window)
     if isinstance(runtime, runtimes.ConcurrentRuntime) and case.scenario in ("single_stream", *OVERLAPPING):
         subject = ServedSubject(runtime, prepared)
     part = time_queries(work, subject, start.queries, emit, first_ns, foresee)
@@ -177,7 +181,8 @@ def time_queries(
     idle_before = idle("idle before", case, emit, foreseen) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
     before = read_scheduling()
-    timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
+    with subject.window():
+        timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)
@@ -218,8 +223,6 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     model, timed = start.model, timing.part.timed
     load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
-    throughput_per_s = scenario.throughput_per_s(work.case.scenario, timed, load.samples)
-    is_served = isinstance(model.runtime, runtimes.ConcurrentRuntime)
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
         runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
@@ -228,7 +231,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         outputs=tuple(outputs),
         dataset=loading.describe_dataset(model.data, work.case.seed, model.card),
         latency=summarise_latency(timed.latency_ns),
-        throughput_per_s=throughput_per_s,
+        throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
         real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
@@ -250,7 +253,6 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,
-        served=with_outcome(Served(), timed, work.case.slo, throughput_per_s) if is_served else None,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
         **timing.part.surroundings(),
     )

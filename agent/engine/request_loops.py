@@ -70,7 +70,7 @@ class FailedRequest:
 
 @dataclass(slots=True, kw_only=True)
 class RequestSubject:
-    """What is asked: timed queries are numbered from 0 and those before them from -1 down."""
+    """The queries that are asked, by number: timed ones are numbered from 0 and those before them from -1 down."""
 
     warmed: int = 0
 

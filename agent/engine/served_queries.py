@@ -1,6 +1,7 @@
 """Queries of a served model: one after the other, of several users, or at arrivals."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,6 +59,10 @@ class ServedSubject(RequestSubject):
         if number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept:
             self.kept[item] = request.answer()
         return replace(request, answer=None)
+
+    def window(self) -> AbstractContextManager[None]:
+        """Return the block in which the queries of a plan are run."""
+        return self.runtime.window()
 
     def warm_up(self, limit_s: float, users: int | None) -> Warmed:
         """Run queries until they have settled, for `limit_s` at most; of several users at once, each on a connection that stays open."""

@@ -39,7 +39,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, TransientError, UnavailableError, one_line
-from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.server_connection import DONE, ServerConnection, encoded, error_message
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
@@ -105,8 +104,7 @@ class ServerGenerator:
         check_options("server", options, backends=("http",))
         model_file.head(model)
         file = read_toml(model, ServerFile, "server's file")
-        key = password_from(file.api_key_file, f"the server {file.url!r}", "api_key_file") if file.api_key_file else None
-        connection = ServerConnection(file.url, key, file.timeout_s, file.headers, file.ca_file)
+        connection = ServerConnection.to(file)
         self._extra, self._timeout_s, self._context_tokens = file.extra, file.timeout_s, context_tokens
         began_ns = time.monotonic_ns()
         try:

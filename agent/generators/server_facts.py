@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.server_connection import ServerConnection
+from edgemeter.agent.base.server_connection import ServerAddress, ServerConnection
 from edgemeter.agent.generators.adapter import part
 from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaChat, LlamaServer, Ollama, OpenAi, Vllm
 
@@ -16,18 +16,13 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 Kind = Literal["llama-server", "ollama", "vllm", "openai"]
 
 
-class ServerFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerFile(ServerAddress, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server, as its file describes it; the keys are explained in `edgemeter.agent.generators.server`."""
 
-    url: str
     server: Literal["auto", Kind] = "auto"
     model: str | None = None
     endpoint: Endpoint = "completions"
-    api_key_file: str | None = None
-    ca_file: str | None = None
-    headers: dict[str, str] = {}
-    extra: dict[str, Any] = {}
-    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Others register theirs through the entry point group `edgemeter.runtimes`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
+from edgemeter.agent.contract.record_served import Served
 
 Array = NDArray[Any]
 
@@ -26,6 +28,7 @@ RUNTIMES: Mapping[str, str] = {
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
     "replay": "edgemeter.agent.runtimes.replay:ReplayRuntime",
+    "served": "edgemeter.agent.runtimes.served:ServedModel",
 }
 ENTRY_POINTS = "edgemeter.runtimes"
 
@@ -112,7 +115,34 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
-class ConcurrentRuntime(Runtime, Protocol):
+class Checks(Protocol):
+    """A runtime or generator that can refuse without loading a model or opening an accelerator, which another run may be using."""
+
+    def check(self, model: Path, options: Options) -> None:
+        """Raise as `load` what the head of the file, the options and the library's own listing of backends show."""
+
+
+@runtime_checkable
+class WatchedRuntime(Protocol):
+    """A runtime that asks a server, which states times of its own."""
+
+    def window(self) -> AbstractContextManager[None]:
+        """Return the block in which queries are timed, to know what the server counts of them.
+
+        Raises:
+            MeasurementError: (at its end) they were answered without the model.
+        """
+
+    def served(self) -> Served:
+        """Return what travelled, and what the server states of the queries in the last block.
+
+        Raises:
+            AnswerError: an answer is not what the server declares.
+        """
+
+
+@runtime_checkable
+class ConcurrentRuntime(Runtime, WatchedRuntime, Protocol):
     """A runtime that answers several queries at once: a model behind a server. A call of `bind` too raises AnswerError if it fails."""
 
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Callable[[], list[Array]]]:
@@ -126,14 +156,6 @@ class ConcurrentRuntime(Runtime, Protocol):
             ConfigError: see `Runtime.bind`.
             AnswerError: (the call, and its outputs) the server did not answer it.
         """
-
-
-@runtime_checkable
-class Checks(Protocol):
-    """A runtime or generator that can refuse without loading a model or opening an accelerator, which another run may be using."""
-
-    def check(self, model: Path, options: Options) -> None:
-        """Raise as `load` what the head of the file, the options and the library's own listing of backends show."""
 
 
 def names() -> list[str]:

@@ -266,7 +266,7 @@ def measure_run(
     finally:
         observation.end()
     observation.inspect_after()
-    if measured.generation is not None and not measured.generation.is_local:
+    if measured.served is not None or (measured.generation is not None and not measured.generation.is_local):
         # The run's own process may not look at others.
         measured = msgspec.structs.replace(measured, memory=served_memory(measured.runtime.facts.get("server_url", "")))
     traces = list(observation.sampler.traces().values()) if observation.sampler else []

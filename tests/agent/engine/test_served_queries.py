@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.engine import measure
@@ -20,15 +19,9 @@ from tests.fixtures.run_jobs import one_case, run_job
 SERVICE_MS = 10.0
 
 
-@pytest.fixture(autouse=True)
-def http_runtime(monkeypatch):
-    """Let the runtime of served models be a small one."""
-    monkeypatch.setitem(runtimes.RUNTIMES, "served", "tests.fixtures.http_runtime:HttpRuntime")
-
-
 def measured(server, **settings):
     """Measure a case against it in this process."""
-    case = one_case(str(server.file), runtime="served", **{"mode": "rapid"} | settings)
+    case = one_case(str(server.file), **{"mode": "rapid"} | settings)
     now = time.monotonic_ns()
     work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.5), seed=5, spawned_ns=now)
     return measure.measure(work, now, lambda _: None)
@@ -115,16 +108,16 @@ def test_the_share_of_failures_is_the_planted_one(tmp_path):
         run = measured(server, concurrency=2, seconds=2.0, slo="latency=1s")
         entries = timed_entries(run, server)
     failed = run.served.failed_queries
-    asked = failed + run.latency.count
+    requests = failed + run.latency.count
     assert run.served.failures == {"http 500": failed}
     later = [entry for entry in server.requests()[200:] if entry["came_ns"] >= run.timed.start_ns]
     assert failed == pytest.approx(sum(entry["status"] == 500 for entry in later), abs=2)
     assert abs(failed - share * len(later)) < 4 * sqrt(share * (1 - share) * len(later))
     assert run.latency.min_ms > 3.0
     assert run.served.goodput.good == run.latency.count
-    assert run.served.goodput.good_ratio == pytest.approx(run.latency.count / asked)
+    assert run.served.goodput.good_ratio == pytest.approx(run.latency.count / requests)
     assert violated(run) == {"failed-answers"}
-    assert len(entries) >= asked
+    assert len(entries) >= requests
 
 
 def test_failures_one_after_the_other_are_counted_too(tmp_path):

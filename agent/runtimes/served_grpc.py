@@ -1,0 +1,308 @@
+"""The Open Inference Protocol over gRPC: its messages, encoded and read here, over grpcio, the only part of it that is heavy.
+
+Source: docs/protocol of Triton, grpc_core_service.proto; https://protobuf.dev/programming-guides/encoding/.
+"""
+
+import ipaddress
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, Answer
+from edgemeter.agent.runtimes import Array
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, load_library
+from edgemeter.agent.runtimes.served_protocols import ServedFile
+from edgemeter.agent.runtimes.served_tensors import (
+    NO_REQUESTS,
+    Payload,
+    Reply,
+    ServedDescription,
+    ServedTensor,
+    ServerStatistics,
+    checked,
+    from_bytes,
+    from_list,
+    not_served,
+    served_tensor,
+    to_bytes,
+    wrong_answer,
+)
+
+_LIBRARY = (LibraryCandidate("grpc", ("grpcio",)),)
+_SERVICE = "/inference.GRPCInferenceService/"
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+# Fields of InferTensorContents, and how the elements of each are packed; varints without a dtype.
+_CONTENTS: Mapping[int, str | None] = {1: None, 2: None, 3: None, 4: None, 5: None, 6: "<f4", 7: "<f8"}
+_KINDS = {"DEADLINE_EXCEEDED": "timeout", "UNAVAILABLE": "no connection"}
+_REMEDIES = {
+    "DEADLINE_EXCEEDED": "raise timeout_s, or read the server's log",
+    "UNAVAILABLE": "start the server, or correct its url, which is that of the gRPC port; of TLS, check ca_file",
+    "RESOURCE_EXHAUSTED": "ask for less at once, or raise the server's limit",
+}
+
+
+def _varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def _field(number: int, content: bytes | str) -> bytes:
+    """Return a field of bytes, of a text or of a message; an empty one too, since an element of a list may be empty."""
+    content = content.encode() if isinstance(content, str) else content
+    return _varint(number << 3 | _LENGTH) + _varint(len(content)) + content
+
+
+def _read_varint(content: memoryview, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = content[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number, at
+
+
+def fields_of(content: memoryview) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of each field of a message: an int of a varint, else its bytes.
+
+    Raises:
+        AnswerError: it is no message.
+    """
+    at = 0
+    try:
+        while at < len(content):
+            tag, at = _read_varint(content, at)
+            kind = tag & 7
+            if kind == _VARINT:
+                value, at = _read_varint(content, at)
+                yield tag >> 3, value
+                continue
+            size, at = _read_varint(content, at) if kind == _LENGTH else ({_FIXED64: 8, _FIXED32: 4}[kind], at)
+            if at + size > len(content):
+                raise IndexError  # noqa: TRY301 - a message that is cut off like any other
+            yield tag >> 3, content[at : at + size]
+            at += size
+    except (IndexError, KeyError) as error:
+        raise AnswerError("the server answers what is no message of its protocol: check url and transport", kind="no answer") from error
+
+
+def _all(content: memoryview, number: int) -> list[Any]:
+    return [value for field, value in fields_of(content) if field == number]
+
+
+def _text(content: memoryview, number: int) -> str:
+    return bytes(next(iter(_all(content, number)), b"")).decode(errors="replace")
+
+
+def _integers(content: memoryview, number: int) -> list[int]:
+    """Return a list of integers, packed or not, as signed ones of 64 bits."""
+    numbers: list[int] = []
+    for value in _all(content, number):
+        if isinstance(value, int):
+            numbers.append(value)
+            continue
+        at = 0
+        while at < len(value):
+            element, at = _read_varint(value, at)
+            numbers.append(element)
+    return [element - (1 << 64) if element >> 63 else element for element in numbers]
+
+
+class GrpcConnection:
+    """A channel of its own to the server, as a `Link`: the path of a request is the name of the method."""
+
+    def __init__(self, file: ServedFile) -> None:
+        self._file, self._grpc = file, load_library(_LIBRARY, "grpc").module
+        try:
+            parts = urlsplit(file.url)
+            host, port, scheme = parts.hostname, parts.port, parts.scheme
+        except ValueError:
+            host, port, scheme = None, None, ""
+        if host is None or scheme not in ("http", "https", "grpc", "grpcs"):
+            raise ConfigError(f"{file.url!r} is not the address of a gRPC server: give http://HOST:PORT, or https:// with TLS")
+        self._host, self._is_tls = host, scheme in ("https", "grpcs")
+        self._port = port or (443 if self._is_tls else 80)
+        key = password_from(file.api_key_file, f"the server {file.url!r}", "api_key_file") if file.api_key_file else None
+        bearer = [("authorization", f"Bearer {key}")] if key else []
+        self._metadata = [*((name.lower(), value) for name, value in file.headers.items()), *bearer]
+        self._channel: Any = None
+        self._methods: dict[str, Any] = {}
+
+    def _call(self, path: str, content: bytes) -> bytes:
+        if self._channel is None:
+            sizes = [(f"grpc.max_{kind}_message_length", LARGEST_TENSORS_BYTES) for kind in ("receive", "send")]
+            # Otherwise channels to one address share a connection.
+            options = [*sizes, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+            target = f"{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
+            if self._is_tls:
+                credentials = self._grpc.ssl_channel_credentials(self._authority())
+                self._channel = self._grpc.secure_channel(target, credentials, options)
+            else:
+                self._channel = self._grpc.insecure_channel(target, options)
+        if path not in self._methods:
+            self._methods[path] = self._channel.unary_unary(path)
+        answer: bytes = self._methods[path](content, timeout=self._file.timeout_s, metadata=self._metadata)
+        return answer
+
+    def _authority(self) -> bytes | None:
+        if self._file.ca_file is None:
+            return None
+        try:
+            return Path(self._file.ca_file).expanduser().read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read the ca_file {self._file.ca_file!r}: {error.strerror}") from error
+
+    def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
+        """See `Link.exchange`."""
+        try:
+            return self._call(path, content), headers
+        except self._grpc.RpcError as error:
+            code = error.code().name
+            remedy = _REMEDIES.get(code, "check model and version of the server's file, or read the server's log")
+            raise AnswerError(
+                f"no answer from {self._file.url} ({code}: {one_line(error.details())}): {remedy}",
+                kind=_KINDS.get(code, f"grpc {code.lower()}"),
+            ) from error
+
+    def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
+        """Call a method without a request, which tells that the server is there; see `Link.ask`."""
+        began_ns = time.monotonic_ns()
+        try:
+            answer, _ = self.exchange(path, b"", content or {})
+        except AnswerError as error:
+            raise TransientError(str(error)) from error
+        return Answer(200, {}, (time.monotonic_ns() - began_ns) / 1e6, answer)
+
+    def make_ready(self, path: str) -> None:
+        """See `Link.make_ready`: a channel opens by itself, and is kept open by its library."""
+        if self._channel is None:
+            self.ask(path)
+
+    def is_to_this_machine(self) -> bool:
+        """Return whether the address is a loopback: a channel does not show where it ends."""
+        try:
+            return ipaddress.ip_address(self._host).is_loopback
+        except ValueError:
+            return self._host == "localhost"
+
+    def another(self) -> "GrpcConnection":
+        """See `Link.another`."""
+        return GrpcConnection(self._file)
+
+    def close(self) -> None:
+        """Close the channel; the next request opens another."""
+        if self._channel is not None:
+            self._channel.close()
+        self._channel, self._methods = None, {}
+
+
+class GrpcInference:
+    """The Open Inference Protocol over gRPC; its tensors travel as bytes (`raw_input_contents`)."""
+
+    form = "oip,grpc"
+    ping_path = f"{_SERVICE}ServerReady"
+
+    def __init__(self, link: GrpcConnection, file: ServedFile) -> None:
+        self._link, self._file = link, file
+        self._inputs: tuple[ServedTensor, ...] = ()
+        self._outputs: tuple[ServedTensor, ...] = ()
+        self._model = b""
+        self.model_version: str | None = None
+
+    def describe(self) -> ServedDescription:
+        """See `ServedProtocol.describe`."""
+        server = memoryview(self._link.ask(f"{_SERVICE}ServerMetadata").content)
+        model = self._file.model
+        if model is None:
+            names = self._models()
+            if len(names) != 1:
+                raise not_served(None, names, self._file.url, "")
+            model = names[0]
+        self._model = _field(1, model) + (_field(2, self._file.version) if self._file.version else b"")
+        try:
+            metadata = memoryview(self._link.exchange(f"{_SERVICE}ModelMetadata", self._model, {})[0])
+        except AnswerError as error:
+            raise not_served(model, self._models(), self._file.url, one_line(error)) from error
+        ready = memoryview(self._link.exchange(f"{_SERVICE}ModelReady", self._model, {})[0])
+        if not any(_all(ready, 1)):
+            raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready: wait, or read its log")
+        self._inputs, self._outputs = (tuple(map(_declared, _all(metadata, number))) for number in (4, 5))
+        versions = [bytes(version).decode() for version in _all(metadata, 2)]
+        version = self._file.version or (versions[0] if len(versions) == 1 else None)
+        name, server_version = (_text(server, number) or "unknown" for number in (1, 2))
+        return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
+
+    def _models(self) -> list[str]:
+        try:
+            index = memoryview(self._link.ask(f"{_SERVICE}RepositoryIndex").content)
+        except TransientError:
+            return []
+        return sorted({_text(entry, 1) for entry in _all(index, 1)})
+
+    def request(self, inputs: Sequence[Array]) -> Payload:
+        """See `ServedProtocol.request`."""
+        tensors, contents = [], []
+        for array, tensor in zip(inputs, self._inputs, strict=True):
+            shape = b"".join(map(_varint, array.shape))
+            tensors.append(_field(5, _field(1, tensor.info.name) + _field(2, tensor.datatype) + _field(3, shape)))
+            contents.append(_field(7, to_bytes(array, tensor.datatype)))
+        outputs = [_field(6, _field(1, tensor.info.name)) for tensor in self._outputs]
+        return Payload(f"{_SERVICE}ModelInfer", b"".join((self._model, *tensors, *outputs, *contents)), {})
+
+    def outputs(self, reply: Reply) -> list[Array]:
+        """See `ServedProtocol.outputs`."""
+        content = memoryview(reply.content)
+        self.model_version = _text(content, 2) or None
+        raw = iter(_all(content, 6))
+        arrays = {_text(output, 1): (output, next(raw, None)) for output in _all(content, 5)}
+        return [_read(tensor, *arrays.get(tensor.info.name, (None, None))) for tensor in self._outputs]
+
+    def statistics(self) -> ServerStatistics | str:
+        """See `ServedProtocol.statistics`."""
+        try:
+            answer = memoryview(self._link.exchange(f"{_SERVICE}ModelStatistics", self._model, {})[0])
+        except AnswerError as error:
+            return f"the server states no statistics of its own ({error.kind})."
+        return sum((_counts(stats) for model in _all(answer, 1) for stats in _all(model, 6)), NO_REQUESTS)
+
+
+def _declared(content: memoryview) -> ServedTensor:
+    return served_tensor(_text(content, 1), _text(content, 2), _integers(content, 3), in_json=False)
+
+
+def _counts(stats: memoryview) -> ServerStatistics:
+    """Return the counts of an InferStatistics: success 1, queue 3, compute 4 to 6, cache_hit 7; each a count and ns."""
+    parts = {number: dict(fields_of(value)) for number, value in fields_of(stats)}
+    ns = {number: int(part.get(2, 0)) for number, part in parts.items()}
+    compute_ns = sum(ns.get(number, 0) for number in (4, 5, 6))
+    return ServerStatistics(parts.get(1, {}).get(1, 0), ns.get(3, 0), compute_ns, parts.get(7, {}).get(1, 0))
+
+
+def _read(tensor: ServedTensor, output: memoryview | None, raw: memoryview | None) -> Array:
+    if output is None:
+        raise wrong_answer(tensor.info, "is not in the answer")
+    if (datatype := _text(output, 2)) != tensor.datatype:
+        raise wrong_answer(tensor.info, f"comes as {datatype}, the server declares {tensor.datatype}")
+    shape = _integers(output, 3)
+    if raw is not None:
+        return checked(from_bytes(raw, tensor, shape), tensor.info)
+    contents = next(iter(_all(output, 5)), memoryview(b""))
+    values: list[Any] = []
+    for number, value in fields_of(contents):
+        dtype = _CONTENTS.get(number)
+        if dtype is None:
+            values += _integers(contents, number) if not values else []
+        else:
+            values += np.frombuffer(value, dtype).tolist()
+    return checked(from_list(values, tensor.info, shape), tensor.info)

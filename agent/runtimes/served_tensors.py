@@ -1,0 +1,172 @@
+"""Tensors as servers write them: datatypes of the Open Inference Protocol, their bytes, and the checks of an answer's tensors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
+from edgemeter.agent.runtimes import Array, TensorInfo
+from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
+
+# NumPy has no bfloat16: it is converted to and from float32, which holds all of its values.
+BF16 = "BF16"
+DTYPES = {
+    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "INT8": "int8", "INT16": "int16",
+    "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64", BF16: "float32",
+}  # fmt: skip
+DATATYPES = {dtype: name for name, dtype in DTYPES.items() if name != BF16}
+# JSON has no numbers of these, says the protocol.
+_NOT_IN_JSON = ("FP16", BF16)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTensor:
+    """A tensor as the server declares it, and its datatype by the server's name."""
+
+    info: TensorInfo
+    datatype: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDescription:
+    """The server and the model as the server states them."""
+
+    server: str
+    server_version: str
+    model: str
+    inputs: tuple[ServedTensor, ...]
+    outputs: tuple[ServedTensor, ...]
+    model_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatistics:
+    """The server's own counts of a model's requests since it started, and the ns that they took: in its queue, and to compute."""
+
+    requests: int
+    queue_ns: int
+    compute_ns: int
+    cache_hits: int
+
+    def __add__(self, other: "ServerStatistics") -> "ServerStatistics":
+        return ServerStatistics(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def __sub__(self, other: "ServerStatistics") -> "ServerStatistics":
+        return ServerStatistics(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
+
+
+NO_REQUESTS = ServerStatistics(0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A request that is ready: where it is posted, its bytes, and the headers that go with them."""
+
+    path: str
+    content: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as it came."""
+
+    content: bytes
+    headers: Mapping[str, str]
+
+
+def served_tensor(name: str, datatype: str, shape: Sequence[int], *, in_json: bool) -> ServedTensor:
+    """Return a declared tensor; raises ConfigError where it is of a type that cannot be sent or read here."""
+    if datatype not in DTYPES:
+        remedy = "texts cannot be made of data here" if datatype == "BYTES" else f"these are known: {', '.join(DTYPES)}"
+        raise ConfigError(f"tensor {name!r} of the served model is of {datatype or 'no datatype'}: {remedy}")
+    if in_json and datatype in _NOT_IN_JSON:
+        raise ConfigError(
+            f'tensor {name!r} of the served model is of {datatype}, which JSON cannot hold: set transport = "binary" or "grpc", if the '
+            "server speaks it"
+        )
+    return ServedTensor(TensorInfo(name, tuple(None if size < 0 else size for size in shape), DTYPES[datatype]), datatype)
+
+
+def to_bytes(array: Array, datatype: str) -> bytes:
+    """Return the elements in C order, little-endian; BF16 rounds float32 to the nearest, ties to even."""
+    if datatype == BF16:
+        bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+        array = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequence[int]) -> Array:
+    """Return the array of these bytes; raises AnswerError where they are not as many as the shape takes."""
+    dtype = np.dtype(np.uint16) if tensor.datatype == BF16 else np.dtype(tensor.info.dtype)
+    if len(content) != prod(shape) * dtype.itemsize:
+        raise wrong_answer(tensor.info, f"holds {len(content)} bytes for the shape {list(shape)} of {tensor.datatype}")
+    array = np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype)
+    if tensor.datatype == BF16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.reshape(tuple(shape))
+
+
+def to_list(array: Array, info: TensorInfo) -> list[Any]:
+    """Return the elements nested as lists; raises ConfigError where one is no number that JSON can hold."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ConfigError(f"input {info.name!r} holds NaN or infinity, which JSON cannot hold: use a binary transport")
+    nested: list[Any] = array.tolist()
+    return nested
+
+
+def from_list(values: Any, info: TensorInfo, shape: Sequence[int] | None = None) -> Array:
+    """Return the array of numbers in lists, nested or flat; raises AnswerError where they are no numbers of that dtype or shape."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise wrong_answer(info, "holds lists of different lengths") from error
+    if array.dtype.kind not in "biuf":
+        raise wrong_answer(info, "holds values that are no numbers (null stands for NaN)")
+    if array.dtype.kind == "f" and np.dtype(info.dtype).kind != "f":
+        raise wrong_answer(info, "holds fractions")
+    if shape is None:
+        return array.astype(info.dtype)
+    if array.size != prod(shape):
+        raise wrong_answer(info, f"holds {array.size} values for the shape {list(shape)}")
+    return array.astype(info.dtype).reshape(tuple(shape))
+
+
+def checked(array: Array, info: TensorInfo) -> Array:
+    """Return an output of the declared shape; raises AnswerError where it has another."""
+    if not shape_fits(array.shape, info.shape):
+        raise wrong_answer(info, f"is {describe_tensor(array.dtype.name, array.shape)}, the server declares {_declared(info)}")
+    return array
+
+
+def _declared(info: TensorInfo) -> str:
+    return describe_tensor(info.dtype, info.shape)
+
+
+def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
+    """Return the error about an output that is not what the server declared."""
+    return AnswerError(f"output {info.name!r} of the served model {why}: correct the model's configuration on the server", kind="no answer")
+
+
+def json_document(content: bytes | memoryview, kind: Callable[[Any], Any] | type) -> Any:
+    """Return an answer as `kind`; raises AnswerError where it is no such JSON."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        text = bytes(content[: 1 << 16])
+        not_numbers = next((word for word in (b"NaN", b"Infinity") if word in text), None)
+        why = f"JSON that holds {not_numbers.decode()}, which is no JSON" if not_numbers else f"no such JSON ({error})"
+        raise AnswerError(
+            f"the server answers {why}: {text[:60].decode(errors='replace')!r}; check protocol and transport of its file", kind="no answer"
+        ) from error
+
+
+def not_served(model: str | None, names: Sequence[str], url: str, why: str) -> UnavailableError:
+    """Return the error about a model that a server does not serve, or that is not named."""
+    listed = f"it has {', '.join(names[:8])}" if names else "it lists none"
+    missing = f"{url} has no model {model!r} ({why})" if model else f"{url} does not serve exactly one model, so the file has to name it"
+    return UnavailableError(f"{missing}: {listed}; set model in the server's file")
