@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -98,9 +98,6 @@ def measure(
         outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
         measured = _measured(work, start, timing, evaluated, outputs)
-        if isinstance(runtime, runtimes.WatchedRuntime):
-            served = with_outcome(runtime.served(), timing.part.timed, work.case.slo, measured.throughput_per_s)
-            measured = msgspec.structs.replace(measured, served=served)
     finally:
         # Before the reference loads the model too: a small board may not have the memory for both.
         runtime.close()
@@ -128,8 +125,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     queries = query_shape(work.case, model.loaded.inputs)
     item = model.calls_of(0, work.case.seed)
     first = join_batch([item[0]] * queries.joined)
-    call = runtime.bind(first)
-    first_ns = answered_ns(call)
+    first_ns = answered_ns(partial(runtime.bind, first))
     cold = loading.cold_start(work, started_ns, model.loaded, first_ns, stop_counting)
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
@@ -144,11 +140,11 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     is_by_item = ready.is_by_item and start.queries.joined == 1
     first_ns = round(start.cold.first_ms * 1e6)
     foresee = partial(_later_s, work, start, item_ns)
-    window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
-    subject: TimingSubject | ServedSubject = TimingSubject(runtime.bind, runtime.outputs, prepared, window=window)
+    subject: TimingSubject | ServedSubject = TimingSubject(runtime.bind, runtime.outputs, prepared)
     if isinstance(runtime, runtimes.ConcurrentRuntime) and case.scenario in ("single_stream", *OVERLAPPING):
         subject = ServedSubject(runtime, prepared)
-    part = time_queries(work, subject, start.queries, emit, first_ns, foresee)
+    window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
+    part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window)
     prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
     memory = Memory(peak_mb=part.peak_mb, before_load_mb=start.before_mb, loaded_mb=start.loaded_mb, prepared_inputs_mb=prepared_mb)
     recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
@@ -162,10 +158,11 @@ def time_queries(
     emit: Emit,
     first_ns: int,
     foresee: Callable[[float, float], dict[str, float]] = lambda timed_s, _: {"timed": timed_s},
+    window: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> TimedPart:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
-    `first_ns` is what the first query took. `foresee` returns how long it and what follows take.
+    `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`.
     """
     case = work.case
     plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency)
@@ -181,7 +178,7 @@ def time_queries(
     idle_before = idle("idle before", case, emit, foreseen) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
     before = read_scheduling()
-    with subject.window():
+    with window():
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
@@ -223,6 +220,8 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     model, timed = start.model, timing.part.timed
     load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
+    throughput_per_s = scenario.throughput_per_s(work.case.scenario, timed, load.samples)
+    served = model.runtime.served() if isinstance(model.runtime, runtimes.WatchedRuntime) else None
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
         runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
@@ -231,7 +230,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         outputs=tuple(outputs),
         dataset=loading.describe_dataset(model.data, work.case.seed, model.card),
         latency=summarise_latency(timed.latency_ns),
-        throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
+        throughput_per_s=throughput_per_s,
         real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
@@ -253,6 +252,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,
+        served=with_outcome(served, timed, work.case.slo, throughput_per_s) if served else None,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
         **timing.part.surroundings(),
     )

@@ -1,8 +1,8 @@
 """Queries of a served model: one after the other, of several users, or at arrivals."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -60,14 +60,10 @@ class ServedSubject(RequestSubject):
             self.kept[item] = request.answer()
         return replace(request, answer=None)
 
-    def window(self) -> AbstractContextManager[None]:
-        """Return the block in which the queries of a plan are run."""
-        return self.runtime.window()
-
     def warm_up(self, limit_s: float, users: int | None) -> Warmed:
         """Run queries until they have settled, for `limit_s` at most; of several users at once, each on a connection that stays open."""
         if users is None:
-            calls = TimingSubject(lambda inputs: lambda: request_loops.answered_ns(self.runtime.bind(inputs)), list, self.inputs)
+            calls = TimingSubject(lambda inputs: lambda: request_loops.answered_ns(partial(self.runtime.bind, inputs)), list, self.inputs)
             return warm_up(calls, limit_s)
         warmed, query_s = request_loops.warm_up(self, limit_s, users, WARM_QUERIES)
         return Warmed(warmed.queries, round(warmed.duration_ms * 1e6), warmed.steady, round(query_s * 1e9))

@@ -126,14 +126,16 @@ class ServedModel:
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Callable[[], list[Array]]]:
         """Make the request of one query on the user's own connection; see `ConcurrentRuntime.bind_concurrent`."""
         link, protocol, _ = self._opened()
+        self._decode_first()
         payload = self._payload(inputs)
+        # Some servers have few places for connections.
         link.close()
         if user is None:
 
             def query() -> Callable[[], list[Array]]:
                 arrival = link.another()
                 try:
-                    return self._ask(arrival, payload)
+                    return partial(self._decode, self._ask(arrival, payload))
                 finally:
                     arrival.close()
 
@@ -144,16 +146,16 @@ class ServedModel:
         # The query itself fails then, and is counted.
         with suppress(TransientError):
             user_link.make_ready(protocol.ping_path)
-        return lambda: self._ask(user_link, payload)
+        return lambda: partial(self._decode, self._ask(user_link, payload))
 
-    def _ask(self, link: Link, payload: Payload) -> Callable[[], list[Array]]:
+    def _ask(self, link: Link, payload: Payload) -> Reply:
         began_ns = time.monotonic_ns()
         content, headers = link.exchange(payload.path, payload.content, payload.headers)
         self._took_ns.append(time.monotonic_ns() - began_ns)
         self._last = reply = Reply(content, headers)
         if id(payload) not in self._decoded and len(self._undecoded) < _UNDECODED:
             self._undecoded.setdefault(id(payload), reply)
-        return partial(self._decode, reply)
+        return reply
 
     def _payload(self, inputs: Sequence[Array]) -> Payload:
         """Return the request for these inputs: one that was made before, where there was room for it."""
@@ -180,10 +182,16 @@ class ServedModel:
 
     def _decode_first(self) -> None:
         """Decode the first answer to each request, which shows whether the server answers as it declares."""
-        while self._undecoded:
-            key, reply = self._undecoded.popitem()
+        # Several users come here at once.
+        for key in list(self._undecoded):
+            if (reply := self._undecoded.pop(key, None)) is None:
+                continue
             self._decoded.add(key)
-            self._decode(reply)
+            try:
+                self._decode(reply)
+            except AnswerError as error:
+                # It would answer so each time: no query that failed.
+                raise MeasurementError(str(error)) from error
 
     def _decode(self, reply: Reply) -> list[Array]:
         _, protocol, _ = self._opened()

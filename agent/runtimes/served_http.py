@@ -85,7 +85,7 @@ class _Answer(msgspec.Struct):
         name: str
         datatype: str
         shape: list[int]
-        data: msgspec.Raw = msgspec.Raw(b"")
+        data: Any = None
         parameters: dict[str, Any] | None = None
 
     outputs: list[Output]
@@ -175,18 +175,18 @@ class OpenInference:
         arrays = {}
         for output in answer.outputs:
             size = (output.parameters or {}).get("binary_data_size")
-            arrays[output.name] = output, content[at : at + size] if isinstance(size, int) else bytes(output.data)
+            arrays[output.name] = output, content[at : at + size] if isinstance(size, int) else output.data
             at += size if isinstance(size, int) else 0
-        return [self._read(tensor, *arrays.get(tensor.info.name, (None, b""))) for tensor in self._outputs]
+        return [self._read(tensor, *arrays.get(tensor.info.name, (None, None))) for tensor in self._outputs]
 
-    def _read(self, tensor: ServedTensor, output: _Answer.Output | None, data: bytes | memoryview) -> Array:
-        if output is None or (data == b"" and isinstance(data, bytes)):
+    def _read(self, tensor: ServedTensor, output: _Answer.Output | None, data: Any) -> Array:
+        if output is None or data is None:
             raise wrong_answer(tensor.info, "is not in the answer")
         if output.datatype != tensor.datatype:
             raise wrong_answer(tensor.info, f"comes as {output.datatype}, the server declares {tensor.datatype}")
         if isinstance(data, memoryview):
             return checked(from_bytes(data, tensor, output.shape), tensor.info)
-        return checked(from_list(json_document(data, Any), tensor.info, output.shape), tensor.info)
+        return checked(from_list(data, tensor.info, output.shape), tensor.info)
 
     def statistics(self) -> ServerStatistics | str:
         """See `ServedProtocol.statistics`."""

@@ -1,6 +1,7 @@
 """Tensors as servers write them: datatypes of the Open Inference Protocol, their bytes, and the checks of an answer's tensors."""
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError, one_line
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
 
@@ -121,14 +122,14 @@ def to_list(array: Array, info: TensorInfo) -> list[Any]:
 
 def from_list(values: Any, info: TensorInfo, shape: Sequence[int] | None = None) -> Array:
     """Return the array of numbers in lists, nested or flat; raises AnswerError where they are no numbers of that dtype or shape."""
+    is_float = np.dtype(info.dtype).kind == "f"
     try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise wrong_answer(info, "holds lists of different lengths") from error
-    if array.dtype.kind not in "biuf":
-        raise wrong_answer(info, "holds values that are no numbers (null stands for NaN)")
-    if array.dtype.kind == "f" and np.dtype(info.dtype).kind != "f":
-        raise wrong_answer(info, "holds fractions")
+        # JSON has no NaN: servers write null.
+        array = np.asarray(values, np.float64 if is_float else None)
+    except (ValueError, TypeError) as error:
+        raise wrong_answer(info, "holds lists of different lengths, or what is no number") from error
+    if array.dtype.kind not in ("f" if is_float else "biu"):
+        raise wrong_answer(info, "holds fractions, or what is no number")
     if shape is None:
         return array.astype(info.dtype)
     if array.size != prod(shape):
@@ -152,16 +153,19 @@ def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
     return AnswerError(f"output {info.name!r} of the served model {why}: correct the model's configuration on the server", kind="no answer")
 
 
-def json_document(content: bytes | memoryview, kind: Callable[[Any], Any] | type) -> Any:
-    """Return an answer as `kind`; raises AnswerError where it is no such JSON."""
+def json_document(content: bytes, kind: Any) -> Any:
+    """Return an answer as `kind`; raises AnswerError where it is no such JSON. NaN, which JSON has not, is taken as some servers write it."""
     try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        text = bytes(content[: 1 << 16])
-        not_numbers = next((word for word in (b"NaN", b"Infinity") if word in text), None)
-        why = f"JSON that holds {not_numbers.decode()}, which is no JSON" if not_numbers else f"no such JSON ({error})"
+        try:
+            document = msgspec.json.decode(content)
+        except msgspec.DecodeError:
+            document = json.loads(content)
+        return msgspec.convert(document, kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise AnswerError(
-            f"the server answers {why}: {text[:60].decode(errors='replace')!r}; check protocol and transport of its file", kind="no answer"
+            f"the server's answer is not as its protocol says ({one_line(error)}): {content[:60].decode(errors='replace')!r}; check url, "
+            "protocol and transport of its file",
+            kind="no answer",
         ) from error
 
 

@@ -5,7 +5,7 @@ import random
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,17 +44,13 @@ def no_collection() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TimingSubject:
-    """The loaded model as a scenario sees it. `inputs` are ready: one list of arrays for each call that may be drawn.
-
-    The timed queries run in a `window`, by which a server's own statistics are read.
-    """
+    """The loaded model as a scenario sees it. `inputs` are ready: one list of arrays for each call that may be drawn."""
 
     bind: Bind
     outputs: Callable[[], list[Array]]
     inputs: Sequence[Sequence[Array]]
     clock: Clock = time.monotonic_ns
     sleep: Callable[[float], None] = time.sleep
-    window: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True)
