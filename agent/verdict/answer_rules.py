@@ -27,7 +27,7 @@ def _failed_answers(facts: RunFacts, answers: Answers) -> str | None:
     return f"{_failures(facts, answers)}: read the server's log; ask for less at once"
 
 
-@_RULES.note("every query is answered with a token or more", "failed queries are in no statistic", "read the server's log")
+@_RULES.note("every query is answered, of text with a token or more", "failed queries are in no statistic", "read the server's log")
 def _some_failed(facts: RunFacts, answers: Answers) -> str | None:
     if not answers.failed_queries or fails_too_often(answers, facts.measured.latency.count):
         return None
