@@ -86,11 +86,13 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
     assert run.load.achieved_per_s == pytest.approx(rate_per_s, rel=0.15)
     assert run.load.is_sustained is not False
     assert (run.load.unserved, run.latency.count) == (0, len(entries))
-    assert len({entry["connection"] for entry in entries}) == len(entries)
+    # A port may be drawn again.
+    assert len({entry["connection"] for entry in entries}) > 0.9 * len(entries)
     if places == 1:
         rho = rate_per_s * service_s
-        # A mean of dependent waits: of some 400 arrivals it scatters by about a quarter.
-        assert run.latency.mean_ms / 1e3 - service_s == pytest.approx(rho * service_s / (2 * (1 - rho)), rel=0.8, abs=0.002)
+        wait_s = rho * service_s / (2 * (1 - rho))
+        # The mean of 400 dependent waits scatters by a sixth; a connection for each arrival takes its time on a busy machine.
+        assert 0.5 * wait_s < run.latency.mean_ms / 1e3 - service_s < 1.5 * wait_s + 0.003
 
 
 def test_a_rate_above_the_capacity_is_not_sustained(tmp_path):
