@@ -126,8 +126,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     queries = query_shape(work.case, model.loaded.inputs)
     item = model.calls_of(0, work.case.seed)
     first = join_batch([item[0]] * queries.joined)
-    call = runtime.bind(first)
-    first_ns = answered_ns(call)
+    first_ns = answered_ns(partial(runtime.bind, first))
     cold = loading.cold_start(work, started_ns, model.loaded, first_ns, stop_counting)
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
@@ -171,8 +170,8 @@ def time_queries(
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
-    is_served = isinstance(subject, ServedSubject)
-    warmed = subject.warm_up(case.warm_up_seconds, plan.users) if is_served else warm_up(subject, case.warm_up_seconds)
+    limit_s = case.warm_up_seconds
+    warmed = subject.warm_up(limit_s, plan.users) if isinstance(subject, ServedSubject) else warm_up(subject, limit_s)
     plan = replace(plan, expected_ns=warmed.median_ns)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
@@ -181,7 +180,7 @@ def time_queries(
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
     before = read_scheduling()
     with window():
-        timed = subject.run(plan) if is_served else how.run(subject, plan)
+        timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)

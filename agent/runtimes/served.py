@@ -181,8 +181,10 @@ class ServedModel:
 
     def _decode_first(self) -> None:
         """Decode the first answer to each request, which shows whether the server answers as it declares."""
-        while self._undecoded:
-            key, reply = self._undecoded.popitem()
+        # Several users come here at once.
+        for key in list(self._undecoded):
+            if (reply := self._undecoded.pop(key, None)) is None:
+                continue
             self._decoded.add(key)
             try:
                 self._decode(reply)

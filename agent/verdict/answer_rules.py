@@ -11,7 +11,7 @@ from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 # Of the users' time.
 MOST_WAITED_RATIO = 0.05
 
-Asked = Generation | Served
+Answers = Generation | Served
 # Each function judges a run whose queries may fail; other runs violate nothing.
 _RULES = Rules()
 
@@ -21,22 +21,22 @@ _RULES = Rules()
     "a loaded server that drops requests answers the others sooner; of 1% a p99 tells nothing",
     "read the server's log; a lower rate, or fewer users",
 )
-def _failed_answers(facts: RunFacts, asked: Asked) -> str | None:
-    if not fails_too_often(asked, facts.measured.latency.count):
+def _failed_answers(facts: RunFacts, answers: Answers) -> str | None:
+    if not fails_too_often(answers, facts.measured.latency.count):
         return None
-    return f"{_failures(facts, asked)}: read the server's log; ask for less at once"
+    return f"{_failures(facts, answers)}: read the server's log; ask for less at once"
 
 
-@_RULES.note("every query is answered with a token or more", "failed queries are in no statistic", "read the server's log")
-def _some_failed(facts: RunFacts, asked: Asked) -> str | None:
-    if not asked.failed_queries or fails_too_often(asked, facts.measured.latency.count):
+@_RULES.note("every query is answered, of text with a token or more", "failed queries are in no statistic", "read the server's log")
+def _some_failed(facts: RunFacts, answers: Answers) -> str | None:
+    if not answers.failed_queries or fails_too_often(answers, facts.measured.latency.count):
         return None
-    return f"{_failures(facts, asked)}; they are in no statistic"
+    return f"{_failures(facts, answers)}; they are in no statistic"
 
 
-def _failures(facts: RunFacts, asked: Asked) -> str:
-    kinds = ", ".join(f"{kind}: {count}" for kind, count in asked.failures.items())
-    return f"{asked.failed_queries} of {asked.failed_queries + facts.measured.latency.count} queries failed ({kinds})"
+def _failures(facts: RunFacts, answers: Answers) -> str:
+    kinds = ", ".join(f"{kind}: {count}" for kind, count in answers.failures.items())
+    return f"{answers.failed_queries} of {answers.failed_queries + facts.measured.latency.count} queries failed ({kinds})"
 
 
 @_RULES.suspect(
@@ -44,7 +44,7 @@ def _failures(facts: RunFacts, asked: Asked) -> str:
     "meanwhile they send nothing: rates and latencies are those of fewer users",
     "fewer users, or a higher limit of requests at the server",
 )
-def _users_waited(facts: RunFacts, _: Asked) -> str | None:
+def _users_waited(facts: RunFacts, _: Answers) -> str | None:
     load = facts.measured.load
     if load is None or not load.concurrency:
         return None
@@ -80,8 +80,8 @@ def _other_requests(_: RunFacts, asked: Asked) -> str | None:
 
 
 def _of_answers(rule: Rule, facts: RunFacts) -> str | None:
-    asked = facts.measured.generation or facts.measured.served
-    return rule.evidence(facts, asked) if asked is not None else None
+    answers = facts.measured.generation or facts.measured.served
+    return rule.evidence(facts, answers) if answers is not None else None
 
 
 RULES = tuple(replace(rule, evidence=partial(_of_answers, rule)) for rule in _RULES)
