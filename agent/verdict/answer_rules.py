@@ -60,11 +60,11 @@ def _users_waited(facts: RunFacts, _: Answers) -> str | None:
     "what the kernel counts for this process says nothing of a server's",
     "nothing: a server is measured from outside",
 )
-def _served(facts: RunFacts, asked: Asked) -> str | None:
-    if isinstance(asked, Generation) and asked.is_local:
+def _served(facts: RunFacts, answers: Answers) -> str | None:
+    if isinstance(answers, Generation) and answers.is_local:
         return None
     where = facts.measured.runtime.facts.get("server_url", "a server")
-    did = "generated the text" if isinstance(asked, Generation) else "ran the model"
+    did = "generated the text" if isinstance(answers, Generation) else "ran the model"
     return f"{where} {did}: load and waiting for cores are those of the process that asked it"
 
 
@@ -73,10 +73,10 @@ def _served(facts: RunFacts, asked: Asked) -> str | None:
     "requests of others wait in the same queue and share its batches",
     "keep others away, or serve a copy of the model",
 )
-def _other_requests(_: RunFacts, asked: Asked) -> str | None:
-    if isinstance(asked, Generation) or not asked.requests_of_others:
+def _other_requests(_: RunFacts, answers: Answers) -> str | None:
+    if isinstance(answers, Generation) or not answers.requests_of_others:
         return None
-    return f"the server counted {asked.requests_of_others} requests to the model beside those of this run: keep others away"
+    return f"the server counted {answers.requests_of_others} requests to the model beside those of this run: keep others away"
 
 
 def _of_answers(rule: Rule, facts: RunFacts) -> str | None:
