@@ -15,7 +15,6 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
-from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import OVERLAPPING, Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
@@ -222,8 +221,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
     throughput_per_s = scenario.throughput_per_s(work.case.scenario, timed, load.samples)
-    is_watched, is_served = isinstance(model.runtime, runtimes.WatchedRuntime), isinstance(model.runtime, runtimes.ConcurrentRuntime)
-    served = model.runtime.served() if is_watched else Served() if is_served else None
+    served = model.runtime.served() if isinstance(model.runtime, runtimes.WatchedRuntime) else None
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
         runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
