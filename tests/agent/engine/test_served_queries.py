@@ -112,13 +112,14 @@ def test_the_share_of_failures_is_the_planted_one(tmp_path):
     failed = run.served.failed_queries
     requests = failed + run.latency.count
     assert run.served.failures == {"http 500": failed}
-    later = [entry for entry in server.requests()[200:] if entry["came_ns"] >= run.timed.start_ns]
+    (first_ns,) = [entry["came_ns"] for entry in server.requests()[200:201]]
+    later = [entry for entry in entries if entry["came_ns"] >= first_ns]
     assert failed == pytest.approx(sum(entry["status"] == 500 for entry in later), abs=2)
     assert abs(failed - share * len(later)) < 4 * sqrt(share * (1 - share) * len(later))
     assert run.latency.min_ms > 3.0
     assert run.served.goodput.good == run.latency.count
     assert run.served.goodput.good_ratio == pytest.approx(run.latency.count / requests)
-    assert violated(run) == {"failed-answers"}
+    assert "failed-answers" in violated(run)
     assert len(entries) >= requests
 
 
