@@ -120,7 +120,7 @@ def _integers(content: memoryview, number: int) -> list[int]:
 
 
 class GrpcConnection:
-    """A channel of its own to the server, as a `Link`: the path of a request is the name of the method."""
+    """A channel of its own to the server, as a `ServerLink`: the path of a request is the name of the method."""
 
     def __init__(self, file: ServedFile) -> None:
         self._file, self._grpc = file, load_library(_LIBRARY, "grpc").module
@@ -164,7 +164,7 @@ class GrpcConnection:
             raise ConfigError(f"cannot read the ca_file {self._file.ca_file!r}: {error.strerror}") from error
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
-        """See `Link.exchange`."""
+        """See `ServerLink.exchange`."""
         try:
             return self._call(path, content), headers
         except self._grpc.RpcError as error:
@@ -176,7 +176,7 @@ class GrpcConnection:
             ) from error
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
-        """Call a method without a request, which tells that the server is there; see `Link.ask`."""
+        """Call a method without a request, which tells that the server is there; see `ServerLink.ask`."""
         began_ns = time.monotonic_ns()
         try:
             answer, _ = self.exchange(path, b"", content or {})
@@ -185,7 +185,7 @@ class GrpcConnection:
         return Answer(200, {}, (time.monotonic_ns() - began_ns) / 1e6, answer)
 
     def make_ready(self, path: str) -> None:
-        """See `Link.make_ready`: a channel opens by itself, and is kept open by its library."""
+        """See `ServerLink.make_ready`: a channel opens by itself, and is kept open by its library."""
         if self._channel is None:
             self.ask(path)
 
@@ -197,7 +197,7 @@ class GrpcConnection:
             return self._host == "localhost"
 
     def another(self) -> "GrpcConnection":
-        """See `Link.another`."""
+        """See `ServerLink.another`."""
         return GrpcConnection(self._file)
 
     def close(self) -> None:
