@@ -54,6 +54,7 @@ EXTRAS = {
     "executorch": "executorch",
     "gguf": "convert",
     "hotcoco": "vision",
+    "litert_lm": "litert-lm",
     "litert_torch": "convert",
     "mlperf_loadgen": "bench",
     "onnx": "operators",

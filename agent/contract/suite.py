@@ -49,11 +49,11 @@ MODES: Mapping[str, Mode] = {
 FORMATS = {
     ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
-    ".gguf": "llama", ".server": "server",
+    ".gguf": "llama", ".litertlm": "litert-lm", ".server": "server", ".hef": "hailo", ".rknn": "rknn",
 }  # fmt: skip
 
 # Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
-GENERATORS = frozenset({"genai", "llama", "server"})
+GENERATORS = frozenset({"genai", "litert-lm", "llama", "server"})
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128
 TURNS = 4
@@ -158,10 +158,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
     Default: a field such as video_id, speaker or title."""
     runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, llama, genai, server, replay, or a plug-in's name.
-    Default: by the file's suffix."""
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, llama, litert-lm, genai, server,
+    replay, or a plug-in's name. Default: by the file's suffix."""
     backend: str | list[str] | None = None
-    """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
+    """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ...; rknn: core0, ..."""
     options: dict[str, str] | None = None  # Options of the runtime, such as kv_type=q8_0: see docs/reference/.
     threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Annotated[int, msgspec.Meta(ge=1)] | None = None

@@ -54,7 +54,7 @@ from edgemeter.agent.generators import (
     Query,
     Stamp,
 )
-from edgemeter.agent.generators.adapter import check_tokens
+from edgemeter.agent.generators.adapter import ORDINARY_WORDS, check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
 from edgemeter.agent.generators.server_dialects import DONE, Dialect, OpenAi, Part
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
@@ -63,11 +63,6 @@ from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 
 _PINGS = 9
-# What synthetic prompts are drawn from: the tokens of ordinary words.
-_WORDS = (
-    "the board on the bench reads one value every second and writes it to a file while a small fan keeps the room cool; "
-    "we count them, add them up, divide by ten and look at what is left over before lunch"
-)
 _EVICTION = "Another text, which shares no beginning with any other."
 _OTHER = "Yet one text, which begins like none before it."
 _SHORT = Limits(4)
@@ -132,7 +127,7 @@ class ServerGenerator:
         self._vocabulary = facts.vocabulary or 1 << 31
         takes_tokens = facts.dialect.takes_tokens
         first = self._tokens("", special=True) or [] if takes_tokens else []
-        words = self._tokens(_WORDS, special=False) or [] if takes_tokens else []
+        words = self._tokens(ORDINARY_WORDS, special=False) or [] if takes_tokens else []
         # llama-server states this template of a model without one, whose vocabulary has no such token.
         if facts.chat_template and _CHATML in facts.chat_template and takes_tokens and len(self._tokens(_CHATML, special=False) or [0]) > 1:
             facts = replace(facts, chat_template=None)

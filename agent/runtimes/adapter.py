@@ -60,8 +60,8 @@ def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None
     return f"no usable {modules} is installed; to install it: {install_command(extra)}"
 
 
-def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
-    """Return the first of `candidates` that can be imported; `extra` is ours that installs it.
+def load_library(candidates: Sequence[LibraryCandidate], extra: str, note: str = "") -> RuntimeLibrary:
+    """Return the first of `candidates` that can be imported; `extra` is ours that installs it, `note` what that cannot do.
 
     Raises:
         UnavailableError: none is installed, or the one that is cannot be imported.
@@ -79,12 +79,12 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
         import_ns = time.monotonic_ns() - started_ns
         return RuntimeLibrary(module, *_distribution(candidate, module), import_ns)
     if not broken and (why := why_absent(candidates, extra)):
-        raise UnavailableError(why)
+        raise UnavailableError(f"{why}{note}")
     modules = " or ".join(candidate.module for candidate in candidates)
     missing = _MISSING_LIBRARY.search(broken)
     package = _PACKAGES.get(missing[1], f"the package that holds {missing[1]}") if missing else None
     remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: {install_command(extra)}"
-    raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}")
+    raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}{note}")
 
 
 def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:

@@ -11,7 +11,7 @@ set -eu
 
 target=${EDGEMETER_ARM64:?name the folder to make the arm64 root in}
 boards=${1:-}
-suite=trixie
+suite=${EDGEMETER_ARM64_SUITE:-trixie}
 # What the tests' scripts call (a shell, coreutils), what releases need of a system, and a Python package that a release can share.
 root_packages="base-files base-passwd coreutils dash python3 python3-yaml openssl libgomp1 libstdc++6"
 board_packages=systemd-sysv,udev,dbus,cloud-init,netplan.io,systemd-resolved,python3,openssl,ca-certificates,iproute2,kmod,libgomp1
