@@ -74,10 +74,10 @@ def _lacking(extra: str, python: tuple[int, ...], machine: str) -> str:
     lacks = []
     for line in lines:
         if f'extra == "{extra}"' in line:
-            limits = {f"{name} {sign}": value for name, sign, value in _MARKER.findall(line)}
-            oldest = limits.get("python_version >=", "0")
+            limits = {name: value for name, _, value in _MARKER.findall(line)}
+            oldest = limits.get("python_version", "0")
             is_old = python < tuple(map(int, oldest.split(".")))
-            lacks.append(f"Python {oldest} or newer" if is_old else "a 64-bit system" if limits.get("platform_machine !=") == machine else "")
+            lacks.append(f"Python {oldest} or newer" if is_old else "a 64-bit system" if limits.get("platform_machine") == machine else "")
     return lacks[0] if lacks and all(lacks) else ""
 
 

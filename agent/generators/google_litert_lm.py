@@ -56,11 +56,15 @@ class LiteRtLm:
         load_ns = time.monotonic_ns() - began_ns
         if self._engine is None:
             if context_tokens > trained > 0:
-                raise ConfigError(f"{str(model)!r} has a context of {trained} tokens, {context_tokens} are needed: shorten prompt or output")
+                raise ConfigError(
+                    f"{str(model)!r} has a context of {trained} tokens, {context_tokens} are needed: shorten prompt or output"
+                )
             # The first error is the cause; its places in the source follow.
             reason = one_line(next((line.partition("] ")[2] for line in lines if line.startswith("E")), "it gives no reason"))
             if backend == "gpu":
-                raise UnavailableError(f"LiteRT-LM cannot run {str(model)!r} on a GPU here: {reason}; choose cpu, or install a Vulkan driver")
+                raise UnavailableError(
+                    f"LiteRT-LM cannot run {str(model)!r} on a GPU here: {reason}; choose cpu, or install a Vulkan driver"
+                )
             raise ConfigError(f"LiteRT-LM cannot load {str(model)!r} as a language model: {reason}; fetch it again")
         bos, words = self._engine.bos_token_id, self._engine.tokenize(ORDINARY_WORDS)
         self._found = generators.LoadedGenerator(

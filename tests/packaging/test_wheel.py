@@ -88,7 +88,14 @@ def test_the_source_distribution_builds_the_same_wheel(source, wheel, tmp_path):
 
 
 # Of what runs models on a board, the distribution that has to come as a wheel for it.
-ON_BOARDS = {"litert": "ai-edge-litert", "onnx": "onnxruntime", "llama": "xllamacpp", "genai": "onnxruntime-genai", "litert-lm": "litert-lm-api", "rknn": "rknn-toolkit-lite2"}
+ON_BOARDS = {
+    "litert": "ai-edge-litert",
+    "onnx": "onnxruntime",
+    "llama": "xllamacpp",
+    "genai": "onnxruntime-genai",
+    "litert-lm": "litert-lm-api",
+    "rknn": "rknn-toolkit-lite2",
+}
 
 
 @pytest.mark.packaging
