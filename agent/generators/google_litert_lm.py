@@ -1,16 +1,17 @@
-"""LiteRT-LM: Google's language models for LiteRT (.litertlm), on the CPU, or by WebGPU on a GPU.
+"""LiteRT-LM: Google's language models for LiteRT (.litertlm), on the CPU, or by WebGPU on a GPU. Never run on a board.
 
-Library: `pip install 'edgemeter[litert-lm]'` (64-bit). Backend: `cpu` (the default) or `gpu`, which was not run. No settings.
-What is timed: `run_prefill` of the prompt in a session of its own, then `run_decode_async`, greedy, without speculation and without the chat
-template. No packed weights are kept between runs. The library takes texts: synthetic prompts are of words that it reads back as the same
-tokens, so that lengths are exact; the record has its own counts. It hands a token over when the next one is computed: TTFT holds one step
-more, and TPOT of n tokens is about 1/(n - 1) too short; its own timings stand beside ours. Tokens that make one character come together.
-The end of text cannot be ignored. Null, as it does not state them: ids of the answer, quantisation, parameters, the cache's size.
-Tested with litert-lm-api 0.18.1 on an x86-64 CPU; never on a board.
+Library: `pip install 'edgemeter[litert-lm]'` (64-bit). Backend: `cpu` (the default), or `gpu`, which was not run. No settings.
+What is timed: `run_prefill` of the prompt in a new session, then `run_decode_async`, greedy, without speculation. The library takes texts:
+synthetic prompts are of words that it reads back as the same tokens, and lengths are as it counts them. It hands a token over when the next
+one is computed: TTFT holds one step more (also in its own timings beside ours), TPOT of n tokens is about 1/(n - 1) too short. The end of
+text cannot be ignored. Ids of the answer, quantisation, parameters and cache are null: it does not state them.
+Tested with litert-lm-api 0.18.1 on an x86-64 CPU.
 """
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class LiteRtLm:
         self._library: Any = None
         self._engine: Any = None
         self._session: Any = None
-        self._found: generators.LoadedGenerator | None = None
+        self._found: Any = None
         self._texts: dict[tuple[int, ...], str] = {}
 
     def check(self, model: Path, options: Options) -> None:
@@ -49,9 +50,8 @@ class LiteRtLm:
         """Read what the file states, make the engine; see `Generator.load`."""
         self.check(model, options)
         library, backend = load_library(_CANDIDATES, "litert-lm"), options.backend or "cpu"
-        self._library = library.module
-        began_ns = time.monotonic_ns()
-        with captured_stderr() as lines:
+        self._library, trained, began_ns = library.module, 0, time.monotonic_ns()
+        with suppress(RuntimeError), captured_stderr() as lines:
             trained = self._open(model, backend, options.threads, context_tokens)
         load_ns = time.monotonic_ns() - began_ns
         if self._engine is None:
@@ -68,42 +68,33 @@ class LiteRtLm:
             raise ConfigError(f"LiteRT-LM cannot load {str(model)!r} as a language model: {reason}; fetch it again")
         bos, words = self._engine.bos_token_id, self._engine.tokenize(ORDINARY_WORDS)
         self._found = generators.LoadedGenerator(
-            package=library.package,
-            version=library.version,
-            backend=backend,
-            import_ns=library.import_ns,
-            load_ns=load_ns,
-            context_tokens=context_tokens,
+            library.package, library.version, backend, library.import_ns, load_ns, context_tokens,
             text_tokens=np.array([token for token in sorted(set(words)) if self._begins_word(token)], np.int32),
-            first_tokens=() if bos is None else (bos,),
-            trained_context_tokens=trained,
+            first_tokens=() if bos is None else (bos,), trained_context_tokens=trained,
             abilities=generators.GeneratorAbilities(ignores_end=False),
-        )
+        )  # fmt: skip
         return self._found
 
     def _open(self, model: Path, backend: str, threads: int, context_tokens: int) -> int:
-        """Make the engine if the file holds a language model with that context; return the context that it has, 0 if it cannot be read."""
-        library, trained = self._library, 0
+        """Make the engine if the file holds a language model with that context; return the context that it has."""
+        library = self._library
         library.set_min_log_severity(library.LogSeverity.ERROR)
-        try:
-            with library.ModelInfo(model) as info:
-                trained = info.max_context_tokens if info.is_llm_model else 0
-            if context_tokens <= trained:
-                chosen = library.Backend.GPU() if backend == "gpu" else library.Backend.CPU(thread_count=threads)
-                fixed = {"max_num_tokens": context_tokens, "cache_dir": ":nocache", "enable_benchmark": True}
-                self._engine = library.Engine(str(model), chosen, **fixed)
-        except RuntimeError:
-            return trained
-        return int(trained)
+        with library.ModelInfo(model) as info:
+            trained = int(info.max_context_tokens) if info.is_llm_model else 0
+        if context_tokens <= trained:
+            chosen = library.Backend.GPU() if backend == "gpu" else library.Backend.CPU(thread_count=threads)
+            fixed = {"max_num_tokens": context_tokens, "cache_dir": ":nocache", "enable_benchmark": True}
+            self._engine = library.Engine(str(model), chosen, **fixed)
+        return trained
 
     def _begins_word(self, token: int) -> bool:
-        """Return whether a token begins with a space and is read back as itself, so that a text of such tokens is as long as they are."""
+        """Return whether a token begins with a space and is read back as itself, as is then a text of such tokens."""
         twice = self._engine.detokenize([token, token])
         return " " in twice.strip() and self._engine.tokenize(twice) == [token, token]
 
     def encode(self, prompt: str | Sequence[generators.ChatMessage]) -> list[int]:
         """Return the tokens of a text or chat; see `Generator.encode`."""
-        first, text = list(self._loaded().first_tokens), prompt if isinstance(prompt, str) else self.render(prompt)
+        first, text = list(self._found.first_tokens), prompt if isinstance(prompt, str) else self.render(prompt)
         # A session puts the begin-of-text token before a text by itself.
         text = text.removeprefix(self._engine.detokenize(first)) if first else text
         tokens = [*first, *self._engine.tokenize(text)]
@@ -124,12 +115,11 @@ class LiteRtLm:
 
     def bind(self, prompt: generators.Prompt, limits: generators.Limits) -> generators.Query:
         """Find the text of the prompt, and make a new session, which has no cache; see `Generator.bind`."""
-        first = self._loaded().first_tokens
-        tokens = tuple(check_tokens(prompt, limits, self._loaded().context_tokens, _ANY_ID))
-        text, rest = self._texts.get(tokens), list(tokens[len(first) :])
-        if text is None:
-            text = self._engine.detokenize(rest) if rest else ""
-            if tokens[: len(first)] != first or (self._engine.tokenize(text) if text else []) != rest:
+        tokens = tuple(check_tokens(prompt, limits, self._found.context_tokens, _ANY_ID))
+        first = list(self._found.first_tokens)
+        if (text := self._texts.get(tokens)) is None:
+            text = self._engine.detokenize(list(tokens[len(first) :]))
+            if [*first, *self._engine.tokenize(text)] != list(tokens):
                 raise ConfigError(f"LiteRT-LM takes texts, and reads that of these {len(tokens)} tokens as others: encode a text")
         if self._session is not None:
             self._session.close()
@@ -137,48 +127,36 @@ class LiteRtLm:
         fixed = {"apply_prompt_template": False, "sampler_config": greedy, "enable_speculative_decoding": False}
         self._session = self._engine.create_session(max_output_tokens=limits.output_tokens, **fixed)
 
-        def query(stamp: generators.Stamp) -> generators.Generated:
-            try:
-                return self._generate(text, limits, stamp)
-            except RuntimeError as error:
-                raise MeasurementError(f"LiteRT-LM failed on {len(tokens)} tokens: {one_line(error)}") from error
-
-        return query
+        return partial(self._generate, text, limits)
 
     def _generate(self, text: str, limits: generators.Limits, stamp: generators.Stamp) -> generators.Generated:
-        session, pieces, ended = self._session, list[str](), "length"
-        session.run_prefill([text])
-        for response in session.run_decode_async():
-            if ended != "stop":
-                stamp(1)
-                pieces.append(response.texts[0])
-                if limits.stops and any(stop in "".join(pieces) for stop in limits.stops):
-                    ended = "stop"
-                    session.cancel_process()
+        session, pieces = self._session, list[str]()
+        ended: generators.Ended = "length"
+        try:
+            session.run_prefill([text])
+            for response in session.run_decode_async():
+                if ended != "stop":
+                    stamp(1)
+                    pieces.append(response.texts[0])
+                    if limits.stops and any(stop in "".join(pieces) for stop in limits.stops):
+                        ended = "stop"
+                        session.cancel_process()
+            info = session.get_benchmark_info()
+        except RuntimeError as error:
+            raise MeasurementError(f"LiteRT-LM failed on a prompt of {len(text)} characters: {one_line(error)}") from error
         if not pieces:
             raise generators.AnswerError("LiteRT-LM ended its answer without a text: give another prompt", kind=EMPTY_ANSWER)
-        info = session.get_benchmark_info()
-        counted, step_ms = info.last_decode_token_count, 1e3 / max(info.last_decode_tokens_per_second, 1e-9)
-        if ended == "length" and counted < limits.output_tokens:
-            ended = "end_of_text"
+        counted, prompt_tokens = info.last_decode_token_count, info.last_prefill_token_count
+        ended = "end_of_text" if ended == "length" and counted < limits.output_tokens else ended
         # The token that ends a text shows none.
         is_one_each = ended == "stop" or counted - len(pieces) in ((0, 1) if ended == "end_of_text" else (0,))
-        first_ms, prompt_tokens = info.time_to_first_token_in_second * 1e3, info.last_prefill_token_count
+        step_ms = 1e3 / max(info.last_decode_tokens_per_second, 1e-9)
+        first_ms = info.time_to_first_token_in_second * 1e3 + (step_ms if counted > 1 else 0.0)
         return generators.Generated(
-            tokens=(),
-            text="".join(pieces),
-            ended=ended,
-            prompt_tokens=prompt_tokens,
-            output_tokens=len(pieces) if is_one_each else counted,
-            cached_tokens=0,
+            (), "".join(pieces), ended, prompt_tokens, len(pieces) if is_one_each else counted, cached_tokens=0,
             own=generators.EngineTimings(first_ms, prompt_tokens, (counted - 1) * step_ms, counted - 1),
             stamped_tokens=() if is_one_each else shared_out(counted, [len(piece) for piece in pieces]),
-        )
-
-    def _loaded(self) -> generators.LoadedGenerator:
-        if self._found is None:
-            raise ConfigError("LiteRT-LM has no model: load one first")
-        return self._found
+        )  # fmt: skip
 
     def close(self) -> None:
         """Release session and engine."""

@@ -1,6 +1,5 @@
 """The answer of a server to one query: its pieces stamped as they come, and counted as the server counts them."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import one_line

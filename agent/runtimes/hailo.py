@@ -1,15 +1,12 @@
-"""Hailo: compiled models (.hef) on Hailo-8, 8L, 10H, by HailoRT's Python API. Not run on hardware: tested with a stand-in.
+"""Hailo: compiled models (.hef) on Hailo-8, 8L, 10H, by HailoRT's Python API. Not run on hardware.
 
-Library: `pip install 'edgemeter[hailo]'`, and HailoRT 4.18 or newer with its driver, which is on no package index: `sudo apt install
-hailo-all` on Raspberry Pi OS (in a venv made with `--system-site-packages`), or the .deb and the wheel of Hailo's developer zone.
-Backend: `hailo` (the default: any device), or the id of a device as `hailortcli scan` prints it. Settings: none. Threads: HailoRT's own.
-Inputs and outputs are in the formats that the file was compiled for, mostly uint8, with scale and zero point; shapes are H, W, C behind a
-batch of 1. Boxes after HailoRT's own non-maximum suppression (by class) are float32 [1, classes, 5, boxes]: y_min, x_min, y_max, x_max,
-score; other kinds of it are refused.
-What is timed is `ConfiguredInferModel.run` on buffers that lie ready: transfer to the device, inference, transfer back, and what of the
-post-processing HailoRT does on the host. A process has one virtual device, which its models share.
-To be seen on hardware: that `run` with one binding is not slower than a pipeline of one frame, that `VDevice.release` frees the device for
-the next process, and the dtype of outputs whose format is AUTO.
+Library: `pip install 'edgemeter[hailo]'`, and HailoRT 4.18 or newer, which is on no package index: `sudo apt install hailo-all` on Raspberry
+Pi OS (venv with `--system-site-packages`), or the .deb and wheel of Hailo's developer zone.
+Backend: `hailo` (the default: any device), or an id as `hailortcli scan` prints it. No settings.
+Inputs and outputs are in the formats of the file, mostly uint8 with scale and zero point; shapes are 1, H, W, C. Boxes after HailoRT's own
+suppression (by class only) are float32 [1, classes, 5, boxes]: y_min, x_min, y_max, x_max, score.
+What is timed is `ConfiguredInferModel.run` on buffers that lie ready, with transfers and HailoRT's post-processing.
+To be seen on hardware: that it is not slower than a pipeline of one frame, and that `VDevice.release` frees the device for the next process.
 """
 
 import struct

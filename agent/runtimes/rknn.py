@@ -1,14 +1,13 @@
-"""RKNN: compiled models (.rknn) on Rockchip's NPUs (RK3588, RK3576, RK3566, RK3568, RK3562), by RKNN Toolkit Lite2. Not run on hardware.
+"""RKNN: compiled models (.rknn) on Rockchip's NPUs (RK3588, RK3576, RK3568, ...), by RKNN Toolkit Lite2. Not run on hardware.
 
-Library: `pip install 'edgemeter[rknn]'` (64-bit ARM, Python up to 3.12); librknnrt.so and the kernel's driver come with the board's system.
-Backend: `auto` (the default: the driver chooses a core), `core0`, `core1`, `core2`, or `core0_1`, `core0_1_2` for several cores on one query. A
-core that the chip lacks is refused: the library itself would take another.
-Settings: `data_format` of pictures, `nhwc` (the default) or `nchw`; `dtype` of all inputs, `uint8` (the default), `int8`, `int16`, `float16` or
-`float32`. The library converts inputs to the model's type with the mean and scale that it was compiled with, so that uint8 pixels go in as
-they are, and gives outputs as float32; both conversions are timed. Tensors and chips are those that the end of the file states.
-What is timed is `RKNNLite.inference`: conversion, transfer, the NPU, outputs as arrays of numpy. Threads: the library's own.
-To be seen on hardware: outputs' shapes against the file's, the words that the log has for a wrong core.
-Seen under emulation: the import of 2.5.0, its error without an NPU, and that it reads the end of a file that this reader reads.
+Library: `pip install 'edgemeter[rknn]'` (64-bit ARM, Python up to 3.12); the board's system brings librknnrt.so and the driver.
+Backend: `auto` (the default: the driver chooses), `core0`, `core1`, `core2`, or `core0_1`, `core0_1_2` for a query on several. A core that the
+chip lacks is refused: the library would take another.
+Settings: `data_format` of pictures, `nhwc` (the default) or `nchw`; `dtype` of inputs, `uint8` (the default), `int8`, `int16`, `float16` or
+`float32`. The library converts inputs with the mean and scale that the model was compiled with, so that pixels go in as they are, and outputs
+to float32. Shapes are those that the file states.
+What is timed is `RKNNLite.inference`, with both conversions. To be seen on hardware: the outputs' shapes, and what the log says of a wrong core.
+Seen under emulation: the import of 2.5.0, and its error without an NPU.
 """
 
 import json
@@ -52,7 +51,7 @@ class Rknn:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model, and take the NPU; see `Runtime.load`."""
         adapter.check_options("rknn", options, backends=_CORES, extra=("data_format", "dtype"))
-        self._format = adapter.chosen_setting("rknn", options, "data_format", _FORMATS) or self._format
+        self._format = adapter.chosen_setting("rknn", options, "data_format", _FORMATS) or _FORMATS[0]
         dtype = adapter.chosen_setting("rknn", options, "dtype", _DTYPES) or _DTYPES[0]
         described = _trailer(model)
         inputs, outputs = (_tensors(model, described, side) for side in ("input", "output"))
@@ -88,7 +87,7 @@ class Rknn:
             raise UnavailableError(f"this chip does not run on {backend!r} ({other}): choose auto, or a core that it has")
         if status != 0:
             raise UnavailableError(
-                f"RKNN finds no NPU for {str(model)!r} here: {reason}; it needs a Rockchip board's kernel with rknpu and /usr/lib/librknnrt.so"
+                f"RKNN finds no NPU for {str(model)!r} here: {reason}; it needs a Rockchip board, its driver and /usr/lib/librknnrt.so"
             )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -131,9 +130,9 @@ def _trailer(model: Path) -> Mapping[str, Any]:
         with model.open("rb") as file:
             file.seek(_HEADER_BYTES.get(version, _PADDED_HEADER_BYTES) + size)
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            described = json.loads(file.read(min(length, _MOST_BYTES)))
+            described = json.loads(text) if len(text := file.read(min(length, _MOST_BYTES))) == length else None
         if not isinstance(described, dict):
-            raise TypeError("no object")  # noqa: TRY301 - one place for all that is wrong with the file
+            raise TypeError("its end is no whole object")  # noqa: TRY301 - one place for all that is wrong with the file
     except (OSError, OverflowError, struct.error, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"the model {str(model)!r} is truncated or garbled ({one_line(error)}): fetch it again") from error
     return described

@@ -67,7 +67,7 @@ def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
 def test_a_device_that_is_in_use_or_absent_is_unavailable(runtime, monkeypatch):
     """One line each, with what to try."""
     other = hailo_stand_in.VDevice()
-    with pytest.raises(UnavailableError, match=r"74 \(HAILO_OUT_OF_PHYSICAL_DEVICES\); end what else uses it"):
+    with pytest.raises(UnavailableError, match=r"74 \(HAILO_OUT_OF_PHYSICAL_DEVICES\); end what uses it"):
         runtime.load(MODEL, Options())
     other.release()
     monkeypatch.setattr(hailo_stand_in, "DEVICES", [])
