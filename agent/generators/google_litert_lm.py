@@ -26,8 +26,7 @@ from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, captured_stderr, check_options, load_library
 
 _CANDIDATES = (LibraryCandidate("litert_lm", ("litert-lm-api",)),)
-# The library does not tell how many ids it knows: they are checked by reading them back.
-_ANY_ID = 1 << 31
+_ANY_ID = 1 << 31  # The library does not tell how many it knows: they are checked by reading them back.
 
 
 class LiteRtLm:
@@ -50,26 +49,23 @@ class LiteRtLm:
         """Read what the file states, make the engine; see `Generator.load`."""
         self.check(model, options)
         library, backend = load_library(_CANDIDATES, "litert-lm"), options.backend or "cpu"
-        self._library, trained, began_ns = library.module, 0, time.monotonic_ns()
+        self._library, self._texts, trained, began_ns = library.module, {}, 0, time.monotonic_ns()
         with suppress(RuntimeError), captured_stderr() as lines:
             trained = self._open(model, backend, options.threads, context_tokens)
         load_ns = time.monotonic_ns() - began_ns
         if self._engine is None:
             if context_tokens > trained > 0:
-                raise ConfigError(
-                    f"{str(model)!r} has a context of {trained} tokens, {context_tokens} are needed: shorten prompt or output"
-                )
-            # The first error is the cause; its places in the source follow.
+                raise ConfigError(f"{str(model)!r} has a context of {trained} tokens, not {context_tokens}: shorten prompt or output")
             reason = one_line(next((line.partition("] ")[2] for line in lines if line.startswith("E")), "it gives no reason"))
             if backend == "gpu":
-                raise UnavailableError(
-                    f"LiteRT-LM cannot run {str(model)!r} on a GPU here: {reason}; choose cpu, or install a Vulkan driver"
-                )
+                raise UnavailableError(f"LiteRT-LM cannot run {str(model)!r} on a GPU: {reason}; choose cpu, or install a Vulkan driver")
             raise ConfigError(f"LiteRT-LM cannot load {str(model)!r} as a language model: {reason}; fetch it again")
-        bos, words = self._engine.bos_token_id, self._engine.tokenize(ORDINARY_WORDS)
+        bos, read = self._engine.bos_token_id, self._engine.tokenize
+        twice = {token: self._engine.detokenize([token, token]) for token in sorted(set(read(ORDINARY_WORDS)))}
+        # What begins with a space and is read back as itself: so is then a text of it.
+        words = [token for token, text in twice.items() if " " in text.strip() and read(text) == [token, token]]
         self._found = generators.LoadedGenerator(
-            library.package, library.version, backend, library.import_ns, load_ns, context_tokens,
-            text_tokens=np.array([token for token in sorted(set(words)) if self._begins_word(token)], np.int32),
+            library.package, library.version, backend, library.import_ns, load_ns, context_tokens, np.array(words, np.int32),
             first_tokens=() if bos is None else (bos,), trained_context_tokens=trained,
             abilities=generators.GeneratorAbilities(ignores_end=False),
         )  # fmt: skip
@@ -83,20 +79,14 @@ class LiteRtLm:
             trained = int(info.max_context_tokens) if info.is_llm_model else 0
         if context_tokens <= trained:
             chosen = library.Backend.GPU() if backend == "gpu" else library.Backend.CPU(thread_count=threads)
-            fixed = {"max_num_tokens": context_tokens, "cache_dir": ":nocache", "enable_benchmark": True}
-            self._engine = library.Engine(str(model), chosen, **fixed)
+            self._engine = library.Engine(str(model), chosen, context_tokens, cache_dir=":nocache", enable_benchmark=True)
         return trained
-
-    def _begins_word(self, token: int) -> bool:
-        """Return whether a token begins with a space and is read back as itself, as is then a text of such tokens."""
-        twice = self._engine.detokenize([token, token])
-        return " " in twice.strip() and self._engine.tokenize(twice) == [token, token]
 
     def encode(self, prompt: str | Sequence[generators.ChatMessage]) -> list[int]:
         """Return the tokens of a text or chat; see `Generator.encode`."""
-        first, text = list(self._found.first_tokens), prompt if isinstance(prompt, str) else self.render(prompt)
+        first = list(self._found.first_tokens)
         # A session puts the begin-of-text token before a text by itself.
-        text = text.removeprefix(self._engine.detokenize(first)) if first else text
+        text = (prompt if isinstance(prompt, str) else self.render(prompt)).removeprefix(self._engine.detokenize(first))
         tokens = [*first, *self._engine.tokenize(text)]
         self._texts[tuple(tokens)] = text
         return tokens
@@ -104,14 +94,11 @@ class LiteRtLm:
     def render(self, messages: Sequence[generators.ChatMessage]) -> str:
         """Return the text of a chat; see `TemplateGenerator.render`."""
         *before, last = ({"role": message.role, "content": message.text} for message in messages)
-        try:
-            with self._engine.create_conversation(messages=before) as conversation:
-                text = str(conversation.render_message_to_string(last))
-        except RuntimeError as error:
-            raise UnavailableError(f"the model's chat template cannot be applied ({one_line(error)}): give a text") from error
-        if text == "".join(message.text for message in messages):
-            raise UnavailableError("the model has no chat template: give a text")
-        return text
+        text = "".join(message.text for message in messages)
+        with suppress(RuntimeError), self._engine.create_conversation(messages=before) as conversation:
+            if (rendered := str(conversation.render_message_to_string(last))) != text:
+                return rendered
+        raise UnavailableError("the model has no chat template, or one that cannot be applied: give a text")
 
     def bind(self, prompt: generators.Prompt, limits: generators.Limits) -> generators.Query:
         """Find the text of the prompt, and make a new session, which has no cache; see `Generator.bind`."""
@@ -121,35 +108,34 @@ class LiteRtLm:
             text = self._engine.detokenize(list(tokens[len(first) :]))
             if [*first, *self._engine.tokenize(text)] != list(tokens):
                 raise ConfigError(f"LiteRT-LM takes texts, and reads that of these {len(tokens)} tokens as others: encode a text")
-        if self._session is not None:
+        if self._session:
             self._session.close()
-        greedy = self._library.SamplerConfig(top_k=1, top_p=1.0, temperature=0.0, seed=0)
-        fixed = {"apply_prompt_template": False, "sampler_config": greedy, "enable_speculative_decoding": False}
-        self._session = self._engine.create_session(max_output_tokens=limits.output_tokens, **fixed)
+        greedy = {"sampler_config": self._library.SamplerConfig(top_k=1, top_p=1.0, temperature=0.0, seed=0)}
+        fixed = {"apply_prompt_template": False, "enable_speculative_decoding": False}
+        self._session = self._engine.create_session(max_output_tokens=limits.output_tokens, **greedy, **fixed)
 
         return partial(self._generate, text, limits)
 
     def _generate(self, text: str, limits: generators.Limits, stamp: generators.Stamp) -> generators.Generated:
-        session, pieces = self._session, list[str]()
-        ended: generators.Ended = "length"
+        session, pieces, is_stopped = self._session, list[str](), False
         try:
             session.run_prefill([text])
             for response in session.run_decode_async():
-                if ended != "stop":
-                    stamp(1)
-                    pieces.append(response.texts[0])
-                    if limits.stops and any(stop in "".join(pieces) for stop in limits.stops):
-                        ended = "stop"
-                        session.cancel_process()
+                if is_stopped:
+                    continue
+                stamp(1)
+                pieces.append(response.texts[0])
+                if is_stopped := any(stop in "".join(pieces) for stop in limits.stops):
+                    session.cancel_process()
             info = session.get_benchmark_info()
         except RuntimeError as error:
             raise MeasurementError(f"LiteRT-LM failed on a prompt of {len(text)} characters: {one_line(error)}") from error
         if not pieces:
             raise generators.AnswerError("LiteRT-LM ended its answer without a text: give another prompt", kind=EMPTY_ANSWER)
         counted, prompt_tokens = info.last_decode_token_count, info.last_prefill_token_count
-        ended = "end_of_text" if ended == "length" and counted < limits.output_tokens else ended
+        ended: generators.Ended = "stop" if is_stopped else "end_of_text" if counted < limits.output_tokens else "length"
         # The token that ends a text shows none.
-        is_one_each = ended == "stop" or counted - len(pieces) in ((0, 1) if ended == "end_of_text" else (0,))
+        is_one_each = is_stopped or 0 <= counted - len(pieces) <= (ended == "end_of_text")
         step_ms = 1e3 / max(info.last_decode_tokens_per_second, 1e-9)
         first_ms = info.time_to_first_token_in_second * 1e3 + (step_ms if counted > 1 else 0.0)
         return generators.Generated(
@@ -163,4 +149,3 @@ class LiteRtLm:
         for part in filter(None, (self._session, self._engine)):
             part.close()
         self._session = self._engine = self._found = None
-        self._texts = {}

@@ -1,13 +1,13 @@
 """RKNN: compiled models (.rknn) on Rockchip's NPUs (RK3588, RK3576, RK3568, ...), by RKNN Toolkit Lite2. Not run on hardware.
 
 Library: `pip install 'edgemeter[rknn]'` (64-bit ARM, Python up to 3.12); the board's system brings librknnrt.so and the driver.
-Backend: `auto` (the default: the driver chooses), `core0`, `core1`, `core2`, or `core0_1`, `core0_1_2` for a query on several. A core that the
-chip lacks is refused: the library would take another.
+Backend: `auto` (the default: the driver chooses), `core0`, `core1`, `core2`, or `core0_1`, `core0_1_2` for a query on several. A core
+that the chip lacks is refused: the library would take another.
 Settings: `data_format` of pictures, `nhwc` (the default) or `nchw`; `dtype` of inputs, `uint8` (the default), `int8`, `int16`, `float16` or
-`float32`. The library converts inputs with the mean and scale that the model was compiled with, so that pixels go in as they are, and outputs
-to float32. Shapes are those that the file states.
-What is timed is `RKNNLite.inference`, with both conversions. To be seen on hardware: the outputs' shapes, and what the log says of a wrong core.
-Seen under emulation: the import of 2.5.0, and its error without an NPU.
+`float32`. The library converts inputs with the mean and scale that the model was compiled with, so that pixels go in as they are, and
+outputs to float32. Shapes are those that the file states.
+What is timed is `RKNNLite.inference`, with both conversions. To be seen on hardware: the outputs' shapes, what the log says of a wrong
+core. Seen under emulation: the import of 2.5.0, and its error without an NPU.
 """
 
 import json
