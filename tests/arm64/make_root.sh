@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make what tests on arm64 need, in the folder $EDGEMETER_ARM64 (kept; made once):
-#   root/        Python and openssl of Debian trixie for arm64, unpacked and not configured, for programs under qemu-user
+#   root/        Python and openssl of Debian trixie ($EDGEMETER_ARM64_SUITE) for arm64, unpacked and not configured, for programs under qemu-user
 # With the argument `boards` also what emulated boards need:
 #   root.tar     a whole Debian trixie for arm64: systemd, cloud-init, python3, openssl
 #   kernel/      Debian's arm64 kernel with its modules and device trees, unpacked; busybox/ a static busybox
