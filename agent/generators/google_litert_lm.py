@@ -56,7 +56,7 @@ class LiteRtLm:
         if self._engine is None:
             if context_tokens > trained > 0:
                 raise ConfigError(f"{str(model)!r} has a context of {trained} tokens, not {context_tokens}: shorten prompt or output")
-            reason = one_line(next((line.partition("] ")[2] for line in lines if line.startswith("E")), "it gives no reason"))
+            reason = one_line(next((line.partition("] ")[2] for line in lines if line.startswith("E")), "no reason is given"))
             if backend == "gpu":
                 raise UnavailableError(f"LiteRT-LM cannot run {str(model)!r} on a GPU: {reason}; choose cpu, or install a Vulkan driver")
             raise ConfigError(f"LiteRT-LM cannot load {str(model)!r} as a language model: {reason}; fetch it again")

@@ -1,6 +1,6 @@
 """RKNN: compiled models (.rknn) on Rockchip's NPUs (RK3588, RK3576, RK3568, ...), by RKNN Toolkit Lite2. Not run on hardware.
 
-Library: `pip install 'edgemeter[rknn]'` (64-bit ARM, Python up to 3.12); the board's system brings librknnrt.so and the driver.
+Library: `pip install 'edgemeter[rknn]'` (Rockchip's own licence; 64-bit ARM, Python up to 3.12); the system brings librknnrt.so and driver.
 Backend: `auto` (the default: the driver chooses), `core0`, `core1`, `core2`, or `core0_1`, `core0_1_2` for a query on several. A core
 that the chip lacks is refused: the library would take another.
 Settings: `data_format` of pictures, `nhwc` (the default) or `nchw`; `dtype` of inputs, `uint8` (the default), `int8`, `int16`, `float16` or
@@ -29,10 +29,9 @@ _CORES = {
     "core0_1_2": "NPU_CORE_0_1_2",
 }  # fmt: skip
 _FORMATS, _DTYPES = ("nhwc", "nchw"), ("uint8", "int8", "int16", "float16", "float32")
-# Magic, version, bytes of the model; behind those come the bytes of a JSON text, and that. Source: what rknn-toolkit-lite2 2.5.0 reads.
+# Magic, version, bytes of the model; behind it the bytes of a JSON text, and that. Source: public readers; tests/arm64.
 _HEADER, _LENGTH = struct.Struct("<8sQQ"), struct.Struct("<Q")
-_HEADER_BYTES = {1: 24}
-_PADDED_HEADER_BYTES = 64
+_HEADER_BYTES, _PADDED_HEADER_BYTES = {1: 24}, 64
 _MOST_BYTES = 64 << 20
 # Of librknnrt's log: errors about the file; and where it takes another core than the one that was asked for.
 _ABOUT_THE_FILE = ("MODEL_INVALID", "TARGET_PLATFORM_UNMATCH", "Invalid RKNN", "INCOMPATILE")
