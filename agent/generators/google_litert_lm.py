@@ -73,13 +73,12 @@ class LiteRtLm:
 
     def _open(self, model: Path, backend: str, threads: int, context_tokens: int) -> int:
         """Make the engine if the file holds a language model with that context; return the context that it has."""
-        library = self._library
-        library.set_min_log_severity(library.LogSeverity.ERROR)
+        (library := self._library).set_min_log_severity(self._library.LogSeverity.ERROR)
         with library.ModelInfo(model) as info:
             trained = int(info.max_context_tokens) if info.is_llm_model else 0
         if context_tokens <= trained:
-            chosen = library.Backend.GPU() if backend == "gpu" else library.Backend.CPU(thread_count=threads)
-            self._engine = library.Engine(str(model), chosen, context_tokens, cache_dir=":nocache", enable_benchmark=True)
+            device = library.Backend.GPU() if backend == "gpu" else library.Backend.CPU(thread_count=threads)
+            self._engine = library.Engine(str(model), device, context_tokens, cache_dir=":nocache", enable_benchmark=True)
         return trained
 
     def encode(self, prompt: str | Sequence[generators.ChatMessage]) -> list[int]:
@@ -141,7 +140,7 @@ class LiteRtLm:
         return generators.Generated(
             (), "".join(pieces), ended, prompt_tokens, len(pieces) if is_one_each else counted, cached_tokens=0,
             own=generators.EngineTimings(first_ms, prompt_tokens, (counted - 1) * step_ms, counted - 1),
-            stamped_tokens=() if is_one_each else shared_out(counted, [len(piece) for piece in pieces]),
+            stamped_tokens=() if is_one_each else shared_out(counted, [len(text) for text in pieces]),
         )  # fmt: skip
 
     def close(self) -> None:

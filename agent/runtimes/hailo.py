@@ -6,7 +6,7 @@ Backend: `hailo` (the default: any device), or an id as `hailortcli scan` prints
 Inputs and outputs are in the formats of the file, mostly uint8 with scale and zero point; shapes are 1, H, W, C. Boxes after HailoRT's own
 suppression (by class only) are float32 [1, classes, 5, boxes]: y_min, x_min, y_max, x_max, score.
 What is timed is `ConfiguredInferModel.run` on buffers that lie ready, with transfers and HailoRT's post-processing.
-To be seen on hardware: that it is not slower than a pipeline of one frame; that `VDevice.release` frees the device.
+To be seen on hardware: that it is as fast as a pipeline of one frame; that `VDevice.release` frees the device.
 """
 
 import struct
@@ -114,8 +114,8 @@ class Hailo:
             try:
                 devices = [str(device) for device in platform.Device.scan()]
                 if not devices or backend not in {_ANY, *devices}:
-                    found = ", ".join(devices) or "none"
-                    raise UnavailableError(f"HailoRT has no device {backend!r}: it finds {found}; check the driver with `hailortcli scan`")
+                    ids = ", ".join(devices) or "none"
+                    raise UnavailableError(f"HailoRT has no device {backend!r}: it finds {ids}; check the driver with `hailortcli scan`")
                 Hailo._device = platform.VDevice() if backend == _ANY else platform.VDevice(device_ids=[backend])
             except platform.HailoRTException as error:
                 raise UnavailableError(

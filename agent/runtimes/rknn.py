@@ -142,9 +142,9 @@ def _tensors(model: Path, described: Mapping[str, Any], side: str) -> list[tuple
     try:
         tensors = {tensor["tensor_id"]: tensor for tensor in described["norm_tensor"]}
         edges = sorted((edge["left_tensor_id"], edge["right_tensor_id"]) for edge in described["graph"] if edge["left"] == side)
-        found = [(str(tensors[index]["url"]), tuple(int(size) for size in tensors[index]["size"])) for _, index in edges]
+        named_shapes = [(str(tensors[index]["url"]), tuple(int(size) for size in tensors[index]["size"])) for _, index in edges]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{str(model)!r} does not state its tensors ({one_line(error)}): convert it again with RKNN Toolkit2") from error
-    if not found:
+    if not named_shapes:
         raise ConfigError(f"{str(model)!r} states no {side}: convert it again with RKNN Toolkit2")
-    return found
+    return named_shapes

@@ -46,11 +46,11 @@ def test_the_librarys_own_counts_and_timings_are_those_of_the_query(generator):
 
 def test_a_stop_text_ends_an_answer(generator):
     """At the piece in which it is complete."""
-    whole = generator.bind(generator.encode("the board"), Limits(12))(quiet).text
-    answer = generator.bind(generator.encode("the board"), Limits(12, stops=(whole[:3],)))(quiet)
+    full_text = generator.bind(generator.encode("the board"), Limits(12))(quiet).text
+    answer = generator.bind(generator.encode("the board"), Limits(12, stops=(full_text[:3],)))(quiet)
     assert answer.ended == "stop"
-    assert whole.startswith(answer.text)
-    assert len(answer.text) < len(whole)
+    assert full_text.startswith(answer.text)
+    assert len(answer.text) < len(full_text)
 
 
 def test_tokens_that_no_text_has_are_refused(generator):
@@ -95,7 +95,7 @@ class OddSession:
         """Yield the pieces."""
         if self.error:
             raise RuntimeError(self.error)
-        yield from (SimpleNamespace(texts=[piece]) for piece in self.pieces)
+        yield from (SimpleNamespace(texts=[text]) for text in self.pieces)
 
     def get_benchmark_info(self):
         """Return the counts."""

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,9 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.hailo import Hailo
-from tests.contract.test_runtimes import FIXTURES
 from tests.fixtures import hailo_stand_in, stand_ins
 
-MODEL = FIXTURES / "hailo.hef"
+MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "hailo.hef"
 X = np.array([[[[0, 1, 2, 3]]]], np.uint8)
 
 

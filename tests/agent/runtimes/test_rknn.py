@@ -84,16 +84,16 @@ def test_a_query_that_fails_is_no_measurement(runtime, tmp_path):
 
 def test_a_file_that_states_no_tensors_is_refused(runtime, tmp_path):
     """Garbled, of nothing, encrypted, or with another text at its end."""
-    whole = written(tmp_path / "whole.rknn", {"x": (1, 4)}, {"y": (1, 4)}).read_bytes()
+    content_of_all = written(tmp_path / "whole.rknn", {"x": (1, 4)}, {"y": (1, 4)}).read_bytes()
     size_at = 64 + 2
     for content, words in (
-        (whole.replace(b"norm_tensor", b"form_tensor"), "does not state its tensors"),
-        (whole.replace(b'"left": "output"', b'"left": "inputs"'), "states no output"),
-        (whole.replace(b'"size"', b'"sise"'), "does not state its tensors"),
-        (b"CYPTRKNN" + whole[8:], "not encrypted"),
-        (whole[:size_at] + b"\xff" * 8 + whole[size_at + 8 :], "truncated or garbled"),
-        (whole[:16] + b"\xff" * 8 + whole[24:], "truncated or garbled"),
-        (whole[: size_at + 8] + b"[" * 9000, "truncated or garbled"),
+        (content_of_all.replace(b"norm_tensor", b"form_tensor"), "does not state its tensors"),
+        (content_of_all.replace(b'"left": "output"', b'"left": "inputs"'), "states no output"),
+        (content_of_all.replace(b'"size"', b'"sise"'), "does not state its tensors"),
+        (b"CYPTRKNN" + content_of_all[8:], "not encrypted"),
+        (content_of_all[:size_at] + b"\xff" * 8 + content_of_all[size_at + 8 :], "truncated or garbled"),
+        (content_of_all[:16] + b"\xff" * 8 + content_of_all[24:], "truncated or garbled"),
+        (content_of_all[: size_at + 8] + b"[" * 9000, "truncated or garbled"),
     ):
         with table_row(words):
             path = tmp_path / "broken.rknn"
