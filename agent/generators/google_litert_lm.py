@@ -64,12 +64,12 @@ class LiteRtLm:
         twice = {token: self._engine.detokenize([token, token]) for token in sorted(set(read(ORDINARY_WORDS)))}
         # What begins with a space and is read back as itself: so is then a text of it.
         words = [token for token, text in twice.items() if " " in text.strip() and read(text) == [token, token]]
-        self._found = generators.LoadedGenerator(
+        self._found = loaded = generators.LoadedGenerator(
             library.package, library.version, backend, library.import_ns, load_ns, context_tokens, np.array(words, np.int32),
             first_tokens=() if bos is None else (bos,), trained_context_tokens=trained,
             abilities=generators.GeneratorAbilities(ignores_end=False),
         )  # fmt: skip
-        return self._found
+        return loaded
 
     def _open(self, model: Path, backend: str, threads: int, context_tokens: int) -> int:
         """Make the engine if the file holds a language model with that context; return the context that it has."""
