@@ -1,14 +1,12 @@
 """Facts about RKNN's runtime, with a stand-in for its library; under emulation the real one is imported (tests/arm64)."""
 
-import sys
-
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.rknn import Rknn
-from tests.fixtures import rknn_stand_in, stand_ins
+from tests.fixtures import stand_ins
 from tests.fixtures.rknn_stand_in import RKNNLite, written
 from tests.fixtures.rows import table_row
 
@@ -101,8 +99,3 @@ def test_a_file_that_states_no_tensors_is_refused(runtime, tmp_path):
             with pytest.raises(ConfigError, match=words) as refusal:
                 runtime.load(path, Options())
             assert str(path) in str(refusal.value)
-
-
-def test_the_module_is_not_here_without_the_stand_in():
-    """What is tested is no library that happens to be installed."""
-    assert sys.modules.get("rknnlite") is not rknn_stand_in.module()[0]
