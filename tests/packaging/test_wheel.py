@@ -94,7 +94,6 @@ ON_BOARDS = {
     "llama": "xllamacpp",
     "genai": "onnxruntime-genai",
     "litert-lm": "litert-lm-api",
-    "rknn": "rknn-toolkit-lite2",
 }
 
 
