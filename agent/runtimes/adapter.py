@@ -32,10 +32,11 @@ _ITEM = re.compile(r" *- +(?P<value>.*)")
 
 @dataclass(frozen=True, slots=True)
 class LibraryCandidate:
-    """One library that would do: the module to import, and the distributions that may have brought it, likeliest first."""
+    """One library that would do: the module to import, the distributions that may bring it, likeliest first, and what no extra does."""
 
     module: str
     distributions: tuple[str, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None
     if any(find_spec(candidate.module.partition(".")[0]) for candidate in candidates):
         return None
     modules = " or ".join(candidate.module for candidate in candidates)
-    return f"no usable {modules} is installed; to install it: {install_command(extra)}"
+    return f"no usable {modules} is installed; to install it: {install_command(extra)}{candidates[0].note}"
 
 
-def load_library(candidates: Sequence[LibraryCandidate], extra: str, note: str = "") -> RuntimeLibrary:
-    """Return the first of `candidates` that can be imported; `extra` is ours that installs it, `note` what that cannot do.
+def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
+    """Return the first of `candidates` that can be imported; `extra` is ours that installs it.
 
     Raises:
         UnavailableError: none is installed, or the one that is cannot be imported.
@@ -79,12 +80,12 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str, note: str =
         import_ns = time.monotonic_ns() - started_ns
         return RuntimeLibrary(module, *_distribution(candidate, module), import_ns)
     if not broken and (why := why_absent(candidates, extra)):
-        raise UnavailableError(f"{why}{note}")
+        raise UnavailableError(why)
     modules = " or ".join(candidate.module for candidate in candidates)
     missing = _MISSING_LIBRARY.search(broken)
     package = _PACKAGES.get(missing[1], f"the package that holds {missing[1]}") if missing else None
     remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: {install_command(extra)}"
-    raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}{note}")
+    raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}{candidates[0].note}")
 
 
 def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:

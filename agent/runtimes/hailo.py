@@ -22,8 +22,8 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
 
-_CANDIDATES = (LibraryCandidate("hailo_platform", ("hailort",)),)
 _NOTE = "; HailoRT is on no index: sudo apt install hailo-all (Raspberry Pi OS; venv --system-site-packages), or Hailo's wheel"
+_CANDIDATES = (LibraryCandidate("hailo_platform", ("hailort",), _NOTE),)
 # Source: hailo-ai/hailort, hef_internal.hpp; big-endian: magic, version, bytes.
 _HEADER, _MAGIC = struct.Struct(">III"), 0x01484546
 _ANY, _TIMEOUT_MS, _BOX = "hailo", 10_000, 5
@@ -55,7 +55,7 @@ class Hailo:
             raise ConfigError(f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give a .hef file")
         if model.stat().st_size < (size := _HEADER.size + _HEADER.unpack_from(start)[2]):
             raise ConfigError(f"{str(model)!r} is truncated: it needs {size} bytes; fetch it again")
-        library = load_library(_CANDIDATES, "hailo", _NOTE)
+        library = load_library(_CANDIDATES, "hailo")
         started_ns, platform = time.monotonic_ns(), library.module
         device = self._shared(platform, options.backend or _ANY)
         try:

@@ -23,7 +23,8 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Unavailab
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter
 
-_CANDIDATES = (adapter.LibraryCandidate("rknnlite.api", ("rknn-toolkit-lite2",)),)
+_NOTE = "; rknn-toolkit-lite2 has wheels for 64-bit ARM and Python up to 3.12 only"
+_CANDIDATES = (adapter.LibraryCandidate("rknnlite.api", ("rknn-toolkit-lite2",), _NOTE),)
 _CORES = {
     "auto": "NPU_CORE_AUTO", "core0": "NPU_CORE_0", "core1": "NPU_CORE_1", "core2": "NPU_CORE_2", "core0_1": "NPU_CORE_0_1",
     "core0_1_2": "NPU_CORE_0_1_2",
@@ -32,7 +33,6 @@ _FORMATS, _DTYPES = ("nhwc", "nchw"), ("uint8", "int8", "int16", "float16", "flo
 # Magic, version, bytes of the model; behind it the bytes of a JSON text, and that. Source: public readers; tests/arm64.
 _HEADER, _LENGTH = struct.Struct("<8sQQ"), struct.Struct("<Q")
 _HEADER_BYTES, _PADDED_HEADER_BYTES = {1: 24}, 64
-_MOST_BYTES = 64 << 20
 # Of librknnrt's log: errors about the file; and where it takes another core than the one that was asked for.
 _ABOUT_THE_FILE = ("MODEL_INVALID", "TARGET_PLATFORM_UNMATCH", "Invalid RKNN", "INCOMPATILE")
 _OTHER_CORE = ("will be automatically replaced", "core_mask is only supported", "set core mask failed")
@@ -54,7 +54,7 @@ class Rknn:
         dtype = adapter.chosen_setting("rknn", options, "dtype", _DTYPES) or _DTYPES[0]
         described = _trailer(model)
         inputs, outputs = (_tensors(model, described, side) for side in ("input", "output"))
-        library = adapter.load_library(_CANDIDATES, "rknn", "; rknn-toolkit-lite2 has wheels for 64-bit ARM and Python up to 3.12 only")
+        library = adapter.load_library(_CANDIDATES, "rknn")
         started_ns = time.monotonic_ns()
         self._lite, backend = library.module.RKNNLite(), options.backend or "auto"
         self._open(model, backend)
@@ -129,7 +129,7 @@ def _trailer(model: Path) -> Mapping[str, Any]:
         with model.open("rb") as file:
             file.seek(_HEADER_BYTES.get(version, _PADDED_HEADER_BYTES) + size)
             (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            described = json.loads(text) if len(text := file.read(min(length, _MOST_BYTES))) == length else None
+            described = json.loads(text) if len(text := file.read(min(length, 64 << 20))) == length else None
         if not isinstance(described, dict):
             raise TypeError("its end is no whole object")  # noqa: TRY301 - one place for all that is wrong with the file
     except (OSError, OverflowError, struct.error, TypeError, ValueError, RecursionError) as error:
