@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-m", "--model", type=PATH, help="Language model (.gguf, genai_config.json, .server), or name of the catalogue.")
+@click.option("-m", "--model", type=PATH, help="Language model (.gguf, .litertlm, genai_config.json, .server), or name of the catalogue.")
 @renamed_option(
     "--unquantised", "source", former=["--source"], type=PATH,
     help="The 16-bit file that --model was quantised from: the gate compares the two.",
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "--lm-eval", "lm_eval", type=PATH, multiple=True,
     help="results_*.json of lm-evaluation-harness: its scores are shown as imported; repeatable.",
 )  # fmt: skip
-@click.option("--runtime", help="Generator: llama, genai, server. Default: by the file's name.")
+@click.option("--runtime", help="Generator: llama, litert-lm, genai, server. Default: by the file's name.")
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads of the generator.")
 @quiet_option
 @format_option('Print {"files": [{"file": ..., "quality": {...}}], "gate": {...} or null, "imported": [...]}.')

@@ -51,14 +51,14 @@ MODES: Mapping[str, Mode] = {
 FORMATS = {
     ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
-    ".gguf": "llama", ".server": "server",
+    ".gguf": "llama", ".litertlm": "litert-lm", ".server": "server", ".hef": "hailo", ".rknn": "rknn",
 }  # fmt: skip
 
 # The runtime of a factory, by its address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
 PYTHON = "python"
 
 # Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
-GENERATORS = frozenset({"genai", "llama", "server"})
+GENERATORS = frozenset({"genai", "litert-lm", "llama", "server"})
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128
 TURNS = 4
@@ -166,8 +166,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
     Default: a field such as video_id, speaker or title."""
     runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, python, llama, genai, server, served, replay, or a
-    plug-in's. Default: by the file's suffix."""
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, llama, litert-lm, genai, server,
+    served, replay, or a plug-in's. Default: by the file's suffix."""
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
     options: dict[str, str] | None = None  # Options of the runtime, such as kv_type=q8_0: see docs/reference/.

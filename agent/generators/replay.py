@@ -3,16 +3,13 @@ r"""Replay: plays the recorded moments of tokens back, for demonstrations, load 
 The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixtures/generators/replay.replay.json):
 
     {"format": "edgemeter-generation-replay", "schema": 1,
-     "queries": [{"first_ms": 80.0, "steps_ms": [5.1, 5.0], "step_tokens": 1}],   one per query, from the first again after the last
-     "prefill_ms_per_token": 0.2,                          optional, default 0: added to `first_ms` for every token of the prompt
-     "step_ms_per_token": 0.001,                           optional, default 0: at a depth added to each step for every token of it
-     "load_ms": 120.0, "vocabulary": 256,                  optional: time to load (default 0), number of tokens (default 256)
-     "context_tokens": 4096,                               optional: the context it was trained for (default 4,096)
-     "end_after_tokens": 40,                               optional: the model ends the text after so many, also where that is to be ignored
-     "cached_tokens": 0, "weights_mb": 90.0, "precision": "q8_0", "facts": {"n_gpu_layers": "0"},       optional
-     "own_ratio": 1.0}                                     optional: the engine's own timings, as a multiple of those played
+     "queries": [{"first_ms": 80.0, "steps_ms": [5.1, 5.0], "step_tokens": 1}],   in turn; all below is optional
+     "prefill_ms_per_token": 0.2, "step_ms_per_token": 0.001,   added to `first_ms`, at a depth to each step
+     "load_ms": 120.0, "vocabulary": 256, "context_tokens": 4096, "cached_tokens": 0, "weights_mb": 90.0, "precision": "q8_0",
+     "end_after_tokens": 40,                               end of text, also where that is to be ignored
+     "own_ratio": 1.0, "facts": {"n_gpu_layers": "0"}}     own timings as a multiple of those played
 
-`steps_ms` are the gaps between stamps; after the last the first is played again. A stamp is of `step_tokens` tokens (default 1).
+`steps_ms` are the gaps between stamps of `step_tokens` tokens, played in turn.
 Token i of an answer is (sum of the prompt + i) modulo the vocabulary: the same prompt gives the same tokens. Waiting is as in the runtime
 `replay`: `wait = "sleep"` never spins. Needs no library.
 """

@@ -21,8 +21,7 @@ hits. LM Studio, TensorRT-LLM, SGLang and RKLLM servers are `openai`.
 Scenarios poisson and concurrent: each user has a connection of its own, opened on arrival, or before the timed queries and kept open; no
 untimed prompt comes before a query, which would be load.
 Run here: llama-server (b11434, and that of xllamacpp 2026.10.11549), vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve 5.24
-and LiteRT-LM 0.18.1, which takes chats only, and knows `max_completion_tokens`, not `max_tokens`. Not run: Ollama and LM Studio, which are
-in no registry at hand, TensorRT-LLM, SGLang, RKLLM; OpenVINO GenAI and mistral.rs' wheel have no server.
+and LiteRT-LM 0.18.1, which takes chats only, and knows `max_completion_tokens`, not `max_tokens`. Not run: the others.
 """
 
 import json
@@ -53,7 +52,7 @@ from edgemeter.agent.generators import (
     Query,
     Stamp,
 )
-from edgemeter.agent.generators.adapter import check_tokens
+from edgemeter.agent.generators.adapter import ORDINARY_WORDS, check_tokens
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
 from edgemeter.agent.generators.server_dialects import Dialect, OpenAi, Part
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts
@@ -61,11 +60,6 @@ from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 
 _PINGS = 9
-# What synthetic prompts are drawn from: the tokens of ordinary words.
-_WORDS = (
-    "the board on the bench reads one value every second and writes it to a file while a small fan keeps the room cool; "
-    "we count them, add them up, divide by ten and look at what is left over before lunch"
-)
 _EVICTION = "Another text, which shares no beginning with any other."
 _OTHER = "Yet one text, which begins like none before it."
 _SHORT = Limits(4)
@@ -129,7 +123,7 @@ class ServerGenerator:
         self._vocabulary = facts.vocabulary or 1 << 31
         takes_tokens = facts.dialect.takes_tokens
         first = self._tokens("", special=True) or [] if takes_tokens else []
-        words = self._tokens(_WORDS, special=False) or [] if takes_tokens else []
+        words = self._tokens(ORDINARY_WORDS, special=False) or [] if takes_tokens else []
         # llama-server states this template of a model without one, whose vocabulary has no such token.
         if facts.chat_template and _CHATML in facts.chat_template and takes_tokens and len(self._tokens(_CHATML, special=False) or [0]) > 1:
             facts = replace(facts, chat_template=None)

@@ -1,6 +1,5 @@
 """The answer of a server to one query: its pieces stamped as they come, and counted as the server counts them."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import AnswerError, one_line
@@ -14,6 +13,7 @@ from edgemeter.agent.generators import (
     Limits,
     Stamp,
 )
+from edgemeter.agent.generators.adapter import shared_out
 from edgemeter.agent.generators.server_dialects import Part
 
 _KEPT = (
@@ -165,17 +165,6 @@ class TooLongError(AnswerError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="too many tokens")
-
-
-def shared_out(tokens: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return so many tokens shared out among pieces of these sizes, in proportion; the first and the last have one at least."""
-    total = sum(sizes)
-    if len(sizes) == 1 or not total:
-        return (*[0] * (len(sizes) - 1), tokens) if len(sizes) > 1 else (tokens,)
-    reached = [round(tokens * sum(sizes[: index + 1]) / total) for index in range(len(sizes))]
-    # Both ends are moments of tokens.
-    reached = [min(max(count, 1), max(tokens - 1, 1)) for count in reached[:-1]] + [tokens]
-    return tuple(count - before for before, count in zip([0, *reached], reached, strict=False))
 
 
 _ONE_PIECE = "the server answers in one piece: it, or a proxy before it, does not stream"

@@ -32,10 +32,11 @@ _ITEM = re.compile(r" *- +(?P<value>.*)")
 
 @dataclass(frozen=True, slots=True)
 class LibraryCandidate:
-    """One library that would do: the module to import, and the distributions that may have brought it, likeliest first."""
+    """One library that would do: the module to import, the distributions that may bring it, likeliest first, and what no extra does."""
 
     module: str
     distributions: tuple[str, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None
     if any(find_spec(candidate.module.partition(".")[0]) for candidate in candidates):
         return None
     modules = " or ".join(candidate.module for candidate in candidates)
-    return f"no usable {modules} is installed; to install it: {install_command(extra)}"
+    return f"no usable {modules} is installed; to install it: {install_command(extra)}{candidates[0].note}"
 
 
 def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
@@ -84,7 +85,7 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
     missing = _MISSING_LIBRARY.search(broken)
     package = _PACKAGES.get(missing[1], f"the package that holds {missing[1]}") if missing else None
     remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: {install_command(extra)}"
-    raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}")
+    raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}{candidates[0].note}")
 
 
 def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """OpenVINO: its own models (.xml, with .bin beside it) and ONNX models on Intel and Arm processors, Intel GPUs and NPUs.
 
 Library: `pip install 'edgemeter[openvino]'`.
-Backend: a device as OpenVINO names it, `cpu` (the default), `gpu`, `gpu.1`, `npu`. AUTO, MULTI and HETERO are not taken: with them the
-library chooses, and what ran is not known.
+Backend: a device as OpenVINO names it, `cpu` (the default), `gpu`, `gpu.1`, `npu`. AUTO, MULTI and HETERO are not taken:
+what ran would not be known.
 Setting: `precision` is what is computed with: `f32` (the default on a CPU), `f16`, `bf16`, or `auto`. Left to itself OpenVINO computes an
 fp32 model in bfloat16 or float16 where the processor can, and its predictions change; whatever it is, the record names it (`cpu,bf16`).
 Any property by its own name in capitals is passed on: `ENABLE_CPU_PINNING = "NO"`.

@@ -3,16 +3,14 @@ r"""Replay: plays recorded latencies back, for demonstrations, load tests and th
 The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixtures/runtimes/replay.replay.json):
 
     {"format": "edgemeter-replay", "schema": 1,
-     "latencies_ms": [8.1, 8.4, 8.2],                      one per call, from the first again after the last
-     "seed": 7,                                            optional: each round in another order, the same for the same seed
-     "load_ms": 120.0, "first_ms": 14.0,                   optional: time to load (default 0), latency of the first call
+     "latencies_ms": [8.1, 8.4, 8.2],                      of the calls, in turn
+     "seed": 7, "load_ms": 120.0, "first_ms": 14.0,        optional: each round in another order; load; first call
      "inputs": [{"name": "images", "shape": [1, 64, 64, 3], "dtype": "uint8", "scale": 0.0078125, "zero_point": 128}],
      "outputs": [{"name": "scores", "shape": [1, 3], "dtype": "float32", "values": [0.1, 0.7, 0.2]}],
      "metadata": {"labels.txt": "cat\ndog\nowl"}}          optional
 
 A null size in an input's shape is open. `values` are all elements in C order; without them an output is zeros.
-A call lasts its latency by the monotonic clock: it sleeps until 0.5 ms before the end and spins from there. Setting `wait = "sleep"`
-never spins: cheap for hundreds of simulated devices, later than recorded by the system's timer. Needs no library.
+A call sleeps until 0.5 ms before its end and spins from there; setting `wait = "sleep"` never spins. Needs no library.
 """
 
 import random

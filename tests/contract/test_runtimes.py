@@ -28,13 +28,18 @@ LIBRARIES = {
     "pytorch": ("torch",),
     "tensorrt": ("tensorrt",),
     "python": (),
+    "hailo": ("hailo_platform",),
+    "rknn": ("rknnlite",),
     "replay": (),
 }
 # Hardware that cannot be here, and what is put in its place.
-STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt}
+STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt, "hailo": stand_ins.hailo, "rknn": stand_ins.rknn}
+COMPILED = {"edgetpu", "tensorrt"}
 # Runtimes that may run the fixture of another.
 READS_TOO = {("openvino", "onnx")}
 X = np.array([[0, 1, 2, 3]], np.float32)
+# What is compiled for an NPU takes integers.
+PIXELS = {"hailo": X.astype(np.uint8).reshape(1, 1, 1, 4), "rknn": X.astype(np.uint8)}
 # What works for tens of milliseconds: a matrix is squared ten times, rows of sum 1 stay so. OpenVINO reads ONNX's.
 LARGE = {
     "litert": "tflite",
@@ -45,6 +50,7 @@ LARGE = {
     "pytorch": "torchscript",
     "python": "py",
 }
+LARGE |= {"hailo": "hef", "rknn": "rknn"}
 STOCHASTIC = np.random.default_rng(0).random((1, 384, 384), np.float32)
 STOCHASTIC /= STOCHASTIC.sum(axis=-1, keepdims=True)
 NEED_NO_LIBRARY = (
@@ -70,15 +76,17 @@ def options_for(name: str, path: Path) -> Options:
 def case_of(name: str) -> RuntimeCase:
     """Return what the contract is checked with: y = 2x + 1."""
     model = fixture_of(name)
-    large, inputs = FIXTURES / f"large.{LARGE.get(name)}", (STOCHASTIC,)
+    x = PIXELS.get(name, X)
+    y = 2 * x + 1 if name != "rknn" else 2 * X + 1
+    large, inputs = FIXTURES / f"large.{LARGE.get(name)}", (x if name in PIXELS else STOCHASTIC,)
     if not large.exists():
         large, inputs = FIXTURES / "large.replay.json" if name == "replay" else model, (X,)
     weights = model.with_suffix(".bin")
     return RuntimeCase(
         name,
         model=model,
-        inputs=(X,),
-        outputs=(2 * X + 1,),
+        inputs=(x,),
+        outputs=(y,),
         libraries=LIBRARIES[name],
         options=lambda path: options_for(name, path),
         beside=(weights,) if weights.exists() else (),
@@ -90,7 +98,7 @@ def case_of(name: str) -> RuntimeCase:
 
 def needs_of(name):
     """Return the marks of a runtime's tests."""
-    if name in STAND_INS:
+    if name in COMPILED:
         return [pytest.mark.needs("gcc")]
     return [pytest.mark.torch] if name in {"pytorch", "executorch"} else []
 
@@ -158,5 +166,5 @@ def test_a_model_of_another_runtime_is_refused(installed):
 
 def test_an_unknown_name_is_refused_with_those_known():
     """The error lists every runtime."""
-    with pytest.raises(ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, python, replay"):
+    with pytest.raises(ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, replay"):
         create("tensorrt-of-tomorrow")

@@ -19,7 +19,7 @@ else:
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 # What a message, a page or a call of `import_extra` names.
-NAMED = re.compile(r'edgemeter\[([a-z0-9,]+)\]|import_extra\("[\w.]+", "(\w+)"|require_extra\("(\w+)"')
+NAMED = re.compile(r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|require_extra\("(\w+)"')
 # In an environment with `litert` alone: a command, and the extra that its one line of error names.
 REFUSED = {
     "report": "report",
@@ -66,6 +66,8 @@ def test_an_extra_that_no_package_of_it_fits_names_what_does():
         ("genai", (3, 11), "armv7l", "a 64-bit system, and there "),
         ("llama", (3, 12), "armv7l", "a 64-bit system, and there "),
         ("genai", (3, 11), "aarch64", ""),
+        ("litert-lm", (3, 12), "armv7l", "a 64-bit system, and there "),
+        ("rknn", (3, 12), "aarch64", ""),
         ("tflite", (3, 10), "armv7l", ""),
         ("report", (3, 10), "armv7l", ""),
     ):

@@ -88,7 +88,13 @@ def test_the_source_distribution_builds_the_same_wheel(source, wheel, tmp_path):
 
 
 # Of what runs models on a board, the distribution that has to come as a wheel for it.
-ON_BOARDS = {"litert": "ai-edge-litert", "onnx": "onnxruntime", "llama": "xllamacpp", "genai": "onnxruntime-genai"}
+ON_BOARDS = {
+    "litert": "ai-edge-litert",
+    "onnx": "onnxruntime",
+    "llama": "xllamacpp",
+    "genai": "onnxruntime-genai",
+    "litert-lm": "litert-lm-api",
+}
 
 
 @pytest.mark.packaging
@@ -169,6 +175,10 @@ SMOKE = {
     "executorch": partial(imports, "executorch.extension.pybindings._C"),
     "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
     "genai": partial(generates, "edgemeter-notes_f16"),
+    "litert-lm": partial(imports, "litert_lm"),
+    # Their libraries are the vendor's own, or for boards only: what comes is what reads photographs.
+    "hailo": partial(says, "doctor", "hotcoco", status=1),
+    "rknn": partial(says, "doctor", "hotcoco", status=1),
     "jtop": partial(imports, "jtop"),
     "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
     "i2c": partial(says, "sensors --all", "ina_i2c: "),

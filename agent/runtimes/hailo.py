@@ -1,17 +1,12 @@
-"""Hailo: compiled models (.hef) on Hailo-8, 8L, 10H, by HailoRT's Python API. Not run on hardware; an example of a vendor's accelerator.
+"""Hailo: compiled models (.hef) on Hailo-8, 8L, 10H, by HailoRT's Python API. Not run on hardware.
 
-Library: `hailo_platform`, HailoRT 4.18 or newer (`apt install hailo-all` on Raspberry Pi OS, or Hailo's wheel), with its driver.
-Backend: `hailo` (the default: any device), or the id of a device as `hailortcli scan` prints it. Settings: none. Threads: HailoRT's own.
-Inputs and outputs are in the formats that the file was compiled for, mostly uint8, with scale and zero point; shapes are H, W, C behind a
-batch of 1. Boxes after HailoRT's own non-maximum suppression (by class) are float32 [1, classes, 5, boxes]: y_min, x_min, y_max, x_max,
-score; other kinds of it are refused.
-What is timed is `ConfiguredInferModel.run` on buffers that lie ready: transfer to the device, inference, transfer back, and what of the
-post-processing HailoRT does on the host. A process has one virtual device, which its models share: a second one is refused by HailoRT
-(HAILO_OUT_OF_PHYSICAL_DEVICES).
-To be seen on hardware: that `run` with one binding is not slower than a pipeline of one frame, that `VDevice.release` frees the device for
-the next process, and the dtype of outputs whose format is AUTO.
-Source: hailo-ai/hailort, hailort/libhailort/bindings/python/platform/hailo_platform/pyhailort/pyhailort.py (VDevice, InferModel,
-ConfiguredInferModel, HailoRT*Exception); hef_internal.hpp for the magic and the header, which is big-endian.
+Library: `pip install 'edgemeter[hailo]'`, and HailoRT 4.18 or newer, which is on no package index: `sudo apt install hailo-all` on
+Raspberry Pi OS (venv with `--system-site-packages`), or the .deb and wheel of Hailo's developer zone.
+Backend: `hailo` (the default: any device), or an id as `hailortcli scan` prints it. No settings.
+Inputs and outputs are in the formats of the file, mostly uint8 with scale and zero point; shapes are 1, H, W, C. Boxes after HailoRT's own
+suppression (by class only) are float32 [1, classes, 5, boxes]: y_min, x_min, y_max, x_max, score.
+What is timed is `ConfiguredInferModel.run` on buffers that lie ready, with transfers and HailoRT's post-processing.
+To be seen on hardware: that it is as fast as a pipeline of one frame; that `VDevice.release` frees the device.
 """
 
 import struct
@@ -22,32 +17,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgemeter.plugin import (
-    Array,
-    ConfigError,
-    Loaded,
-    MeasurementError,
-    Options,
-    TensorInfo,
-    UnavailableError,
-    check_inputs,
-    check_options,
-    model_head,
-    one_line,
-)
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
 
-_HEADER = struct.Struct(">III")
-_MAGIC = 0x01484546
-_ANY = "hailo"
-_TIMEOUT_MS = 10_000
-_BOX = 5
+_NOTE = "; HailoRT is on no index: sudo apt install hailo-all (Raspberry Pi OS; venv --system-site-packages), or Hailo's wheel"
+_CANDIDATES = (LibraryCandidate("hailo_platform", ("hailort",), _NOTE),)
+# Source: hailo-ai/hailort, hef_internal.hpp; big-endian: magic, version, bytes.
+_HEADER, _MAGIC = struct.Struct(">III"), 0x01484546
+_ANY, _TIMEOUT_MS, _BOX = "hailo", 10_000, 5
 _DTYPES = {"UINT8": "uint8", "UINT16": "uint16", "FLOAT32": "float32"}
-# These are about the file; what else HailoRT raises is about the device.
+# About the file; what else HailoRT raises is about the device.
 _ABOUT_THE_FILE = ("HailoRTInvalidHEFException", "HailoRTHEFNotCompatibleWithDevice", "HailoRTInvalidArgumentException")
 
 
 class Hailo:
-    """Runs one compiled model; the contract is `edgemeter.plugin.Runtime`."""
+    """Runs one compiled model; the contract is `edgemeter.agent.runtimes.Runtime`."""
 
     _device: ClassVar[Any] = None
     _device_id: ClassVar[str] = _ANY
@@ -64,11 +50,13 @@ class Hailo:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import HailoRT, open the device, and configure it for the model."""
         check_options("hailo", options)
-        _check_header(model)
-        started_ns = time.monotonic_ns()
-        platform = _imported()
-        import_ns = time.monotonic_ns() - started_ns
-        started_ns = time.monotonic_ns()
+        start = model_file.head(model)
+        if len(start) < _HEADER.size or _HEADER.unpack_from(start)[0] != _MAGIC:
+            raise ConfigError(f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give a .hef file")
+        if model.stat().st_size < (size := _HEADER.size + _HEADER.unpack_from(start)[2]):
+            raise ConfigError(f"{str(model)!r} is truncated: it needs {size} bytes; fetch it again")
+        library = load_library(_CANDIDATES, "hailo")
+        started_ns, platform = time.monotonic_ns(), library.module
         device = self._shared(platform, options.backend or _ANY)
         try:
             self._model = device.create_infer_model(str(model))
@@ -76,20 +64,14 @@ class Hailo:
             self._inputs = tuple(_info(stream) for stream in self._model.inputs)
             outputs = tuple(self._output(stream) for stream in self._model.outputs)
         except platform.HailoRTException as error:
-            reason = one_line(error)
             if type(error).__name__ in _ABOUT_THE_FILE:
-                raise ConfigError(
-                    f"HailoRT rejects {str(model)!r}: {reason}; compile it for this device and HailoRT, or fetch it again"
-                ) from error
-            raise UnavailableError(f"HailoRT cannot run {str(model)!r} here: {reason}; see `hailortcli fw-control identify`") from error
-        return Loaded(
-            package="hailort",
-            version=platform.__version__,
+                raise ConfigError(f"HailoRT rejects {str(model)!r}: {one_line(error)}; compile it for this device and HailoRT") from error
+            raise UnavailableError(f"HailoRT cannot run {str(model)!r} here: {one_line(error)}; see `hailortcli scan`") from error
+        return library.loaded(
             backend=_ANY,
             inputs=self._inputs,
             outputs=outputs,
             metadata={},
-            import_ns=import_ns,
             load_ns=time.monotonic_ns() - started_ns,
             facts={"devices": ", ".join(device.get_physical_devices_ids())},
             precision="int8",
@@ -98,8 +80,7 @@ class Hailo:
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to buffers of their own; return HailoRT's synchronous call on them."""
         check_inputs(inputs, self._inputs)
-        streams = zip(self._inputs, inputs, strict=True)
-        buffers_in = {info.name: np.ascontiguousarray(array[0]).copy() for info, array in streams}
+        buffers_in = {info.name: np.array(array[0], order="C") for info, array in zip(self._inputs, inputs, strict=True)}
         buffers_out = {stream.name: np.empty(stream.shape, _dtype(stream)) for stream in self._model.outputs}
         self._bindings = self._configured.create_bindings(input_buffers=buffers_in, output_buffers=buffers_out)
         self._has_run = False
@@ -121,11 +102,9 @@ class Hailo:
     def close(self) -> None:
         """Let the model go; the last one of the process releases the device."""
         self._bindings = self._configured = self._model = None
-        self._inputs = ()
-        self._has_run = False
-        users = Hailo._users
-        users.discard(id(self))
-        if not users and Hailo._device is not None:
+        self._inputs, self._has_run = (), False
+        Hailo._users.discard(id(self))
+        if not Hailo._users and Hailo._device is not None:
             Hailo._device.release()
             Hailo._device = None
 
@@ -135,12 +114,12 @@ class Hailo:
             try:
                 devices = [str(device) for device in platform.Device.scan()]
                 if not devices or backend not in {_ANY, *devices}:
-                    devices_text = f"it finds {', '.join(devices)}" if devices else "it finds none"
-                    raise UnavailableError(f"HailoRT has no device {backend!r}: {devices_text}; check the driver with `hailortcli scan`")
+                    ids = ", ".join(devices) or "none"
+                    raise UnavailableError(f"HailoRT has no device {backend!r}: it finds {ids}; check the driver with `hailortcli scan`")
                 Hailo._device = platform.VDevice() if backend == _ANY else platform.VDevice(device_ids=[backend])
             except platform.HailoRTException as error:
                 raise UnavailableError(
-                    f"HailoRT cannot open a device: {one_line(error)}; end what else uses it (`fuser /dev/hailo0`)"
+                    f"HailoRT cannot open a device: {one_line(error)}; end what uses it (`fuser /dev/hailo0`)"
                 ) from error
             Hailo._device_id = backend
         elif backend not in {_ANY, Hailo._device_id}:
@@ -152,39 +131,10 @@ class Hailo:
         if not stream.is_nms:
             return _info(stream)
         if stream.format.order.name != "HAILO_NMS_BY_CLASS":
-            raise ConfigError(
-                f"output {stream.name!r} is {stream.format.order.name}, which is not decoded here: compile it without, or by class"
-            )
+            raise ConfigError(f"output {stream.name!r} is {stream.format.order.name}, which is not decoded here: compile it by class")
         self._boxes |= {stream.name}
         shape = next(info.nms_shape for info in self._model.hef.get_output_vstream_infos() if info.name == stream.name)
         return TensorInfo(stream.name, (1, shape.number_of_classes, _BOX, shape.max_bboxes_per_class), "float32")
-
-
-def _imported() -> Any:
-    """Return the module `hailo_platform`, imported.
-
-    Raises:
-        UnavailableError: it is not installed, or does not fit its library.
-    """
-    try:
-        import hailo_platform  # noqa: PLC0415 - help and doctor construct runtimes without it
-    except (ImportError, OSError) as error:
-        raise UnavailableError(f"no usable hailo_platform: {one_line(error)}; on Raspberry Pi OS: sudo apt install hailo-all") from error
-    return hailo_platform
-
-
-def _check_header(model: Path) -> None:
-    """Return if the file is a HEF as long as its header says.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    start = model_head(model)
-    if len(start) < _HEADER.size or _HEADER.unpack_from(start)[0] != _MAGIC:
-        raise ConfigError(f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give a .hef file")
-    _, _, size = _HEADER.unpack_from(start)
-    if model.stat().st_size < _HEADER.size + size:
-        raise ConfigError(f"{str(model)!r} is truncated: it needs {_HEADER.size + size} bytes; fetch it again")
 
 
 def _info(stream: Any) -> TensorInfo:
