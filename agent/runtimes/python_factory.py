@@ -1,9 +1,9 @@
-"""Python: a model of any framework that a factory of yours returns: `FILE.py:make` or `package.module:make`.
+"""Python: a model of any framework that a factory returns: `FILE.py:make` or `package.module:make`.
 
 `make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a callable and its
 inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as `predict` and `inputs` of an object; or a `PythonModel`
 (`edgemeter.plugin`), which can state more. The callable takes a numpy array for each input; arrays and tensors that it
-returns (numpy, PyTorch, JAX, TensorFlow), nested or not, are waited for.
+returns (numpy, PyTorch, JAX, TensorFlow) are waited for.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
 `compile` what it took beyond later ones, unless the backend is called eager.
 Identity: the hash of the source, of files that `import_attribute` read and of the weights, not of other imports. Name: `name` of the texts,
