@@ -155,7 +155,7 @@ def _drift(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "resident memory grows by at most 16 MB during the timed part, where all inputs have one shape",
-    "a model that keeps what it computes fills the memory; healthy runs grew by 2.5 MB at most",
+    "a model that keeps what it computes fills the memory; healthy runs: 2.5 MB at most",
     "let the model release its results; without a graph for gradients (`torch.inference_mode()`)",
 )
 def _memory_grows(facts: RunFacts) -> str | None:

@@ -119,14 +119,14 @@ class FactoryLoops:
 
     def pair_ms(self) -> tuple[float, float]:
         """Return our median and the bare loop's, of blocks that take turns."""
-        ours, bare = [], []
+        runtime_ms, bare_ms = [], []
         for block in range(FACTORY_BLOCKS):
             if block % 2:
-                bare.append(self.bare_ms())
-            ours.append(self.ours_ms())
+                bare_ms.append(self.bare_ms())
+            runtime_ms.append(self.ours_ms())
             if not block % 2:
-                bare.append(self.bare_ms())
-        return statistics.median(ours), statistics.median(bare)
+                bare_ms.append(self.bare_ms())
+        return statistics.median(runtime_ms), statistics.median(bare_ms)
 
     def close(self) -> None:
         """Let the model go."""

@@ -169,7 +169,7 @@ def test_the_identity_is_of_source_and_weights(load, tmp_path):
     assert loaded.name == "a"
 
 
-def test_code_that_a_factory_is_told_to_import_is_part_of_the_identity(load, tmp_path):
+def test_code_that_an_option_has_a_factory_import_is_part_of_the_identity(load, tmp_path):
     """As is another's with the same weights; it finds the modules beside it."""
     source = (
         f"from edgemeter.agent.runtimes.python_factory import import_attribute\ndef make(module): return import_attribute(module), {INPUTS}"
@@ -324,6 +324,22 @@ def test_arrays_of_jax_are_read():
 
     arrays = arrays_of((jnp.ones(2, jnp.bfloat16), jnp.arange(2)))
     assert [(array.dtype.name, array.tolist()) for array in arrays] == [("float32", [1.0, 1.0]), ("int32", [0, 1])]
+
+
+@pytest.mark.needs(module="jax")
+def test_a_jitted_function_of_jax_is_run_until_its_result_is_there(load):
+    """JAX returns before it has computed; the call does not."""
+    source = (
+        "import jax, jax.numpy as jnp\n"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, y: jnp.tanh(y @ y), x))\n"
+        "def make(): return f, {'x': ('float32', (256, 256))}"
+    )
+    runtime, loaded = load(source)
+    x = np.full((256, 256), 0.01, np.float32)
+    for _ in range(3):
+        runtime.bind([x])()
+        assert runtime._last.is_ready()
+    assert loaded.package == "jax"
 
 
 @pytest.mark.torch
