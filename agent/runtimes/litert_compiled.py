@@ -20,9 +20,9 @@ _DTYPES = ("float32", "float16", "int32", "int8", "uint8", "bool")
 # The operator that stands in a file for what was compiled for an NPU beforehand.
 _DISPATCH = "DISPATCH_OP"
 # Only the log of the library has numbers. The GPU's delegate names each kind of operator that it leaves in a line.
-_ON_GPU = re.compile(r"(\d+) operations will run on the GPU, and the remaining (\d+) operations will run on the CPU")
+_ON_GPU = re.compile(r"(\d+|No) operations will run on the GPU, and (?:the remaining|all) (\d+) operations will run on the CPU")
 _ON_NPU = re.compile(r"Partitioned subgraph<\d+>, selected (\d+) ops, from a total of (\d+) ops")
-_LEFT = re.compile(r"Following operations are not supported by GPU delegate:\n((?:[A-Z].*\n)*)")
+_LEFT = re.compile(r"Following operations are not supported by GPU delegate:\n((?:(?!No operations)[A-Z].*\n)*)")
 _NO_GPU = re.compile(r"No adapters found|Failed to initialize WebGPU environment")
 _NO_VENDOR = re.compile(r"Could not load shared library \S+: (.+)|Failed to apply compiler plugins: (.+)")
 
@@ -134,7 +134,7 @@ def _facts(accelerator: str, log: str, file: TfliteFile, *, is_whole: bool) -> d
         return {}
     facts = {"gpu": "; ".join(vulkan.gpu_names())} if accelerator == "gpu" else {}
     if accelerator == "gpu":
-        pairs = [(int(match[1]), int(match[2])) for match in _ON_GPU.finditer(log)]
+        pairs = [(int(match[1].replace("No", "0")), int(match[2])) for match in _ON_GPU.finditer(log)]
     else:
         pairs = [(int(match[1]), int(match[2]) - int(match[1])) for match in _ON_NPU.finditer(log)]
     if is_whole and not pairs and accelerator == "gpu":

@@ -9,12 +9,21 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
-from edgemeter.agent.verdict import accuracy_rules, condition_rules, generation_rules, in_process_rules, precondition_rules, run_rules
+from edgemeter.agent.verdict import (
+    accelerator_rules,
+    accuracy_rules,
+    condition_rules,
+    generation_rules,
+    in_process_rules,
+    precondition_rules,
+    run_rules,
+)
 from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults
 from edgemeter.agent.verdict.run_rules import ENERGY_RULES
 
 RULES: tuple[Rule, ...] = (
     *run_rules.RULES,
+    *accelerator_rules.RULES,
     *generation_rules.RULES,
     *in_process_rules.RULES,
     *accuracy_rules.RULES,
