@@ -1,14 +1,14 @@
 """LiteRT: TensorFlow Lite models (.tflite) on the CPU, a GPU or an NPU, by ai-edge-litert or, where there is none, tflite-runtime (CPU).
 
 Library: `pip install 'edgemeter[litert]'`; on 32-bit ARM `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
-Backends of the Interpreter: `xnnpack` (the library's own default), `builtin` (the kernels without a delegate) or `reference` (plain loops
-that define what an operator means: some forty times slower than XNNPACK, there to compare outputs with). Without a choice the backend is
-named for what happened: tflite-runtime 2.14 gives XNNPACK no quantised model, ai-edge-litert 2.3 does.
-Backends of CompiledModel: `cpu-compiled`, `gpu` (WebGPU on Vulkan) or `npu` (with its vendor's package, ai-edge-litert-sdk-qualcomm and the
-like). A model that the accelerator does not take whole is refused; with `gpu,cpu` or `npu,cpu` it runs, and the operators on each count.
+Backends of the Interpreter: `xnnpack` (its own default), `builtin` (the kernels without a delegate) or `reference` (plain loops, some forty
+times slower, to compare outputs with). Without a choice the backend is named for what happened: tflite-runtime 2.14 gives XNNPACK no
+quantised model, ai-edge-litert 2.3 does.
+Backends of CompiledModel: `cpu-compiled`, `gpu` (WebGPU on Vulkan) or `npu` (with its vendor's package, e.g. ai-edge-litert-sdk-qualcomm).
+A model that the accelerator does not take whole is refused; with `gpu,cpu` or `npu,cpu` it runs, and the operators on each are counted.
 Setting: `precision = "f32"` keeps a GPU from computing in fp16, its default where it can.
 What is timed is `Interpreter.invoke` or `CompiledModel.run_by_index` itself; inputs and outputs are copied outside it. A GPU's run returns
-before it is done (0.1 of 75 ms): there reading the outputs is timed too.
+before it is done (0.1 of 75 ms), so reading its outputs is timed too.
 Tested with ai-edge-litert 2.3.0 (a GPU in software only, no NPU) and tflite-runtime 2.14.0.
 """
 

@@ -152,8 +152,8 @@ def _refusal(
 ) -> EdgemeterError | None:
     """Return why the model is not run: no accelerator, none of it there, or a part on the CPU that was not allowed."""
     if accelerator == "gpu" and error is not None and _NO_GPU.search(log):
-        shown = f"Vulkan shows {facts['gpu'] or 'no GPU'}"
-        return UnavailableError(f"LiteRT finds no GPU that it can use ({shown}): install the GPU's Vulkan driver, or choose xnnpack")
+        devices = f"Vulkan shows {facts['gpu'] or 'no GPU'}"
+        return UnavailableError(f"LiteRT finds no GPU that it can use ({devices}): install the GPU's Vulkan driver, or choose xnnpack")
     # The library counts a model as accelerated that no plug-in took.
     if accelerator == "npu" and int(facts.get("operators_on_npu", 0)) == 0 and not is_compiled:
         reasons = [match[1] or match[2] for match in _NO_VENDOR.finditer(log)]

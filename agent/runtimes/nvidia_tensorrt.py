@@ -1,9 +1,9 @@
 """TensorRT: serialised engines (.engine, .plan) on an NVIDIA GPU; for Jetson boards first of all.
 
 Library: `pip install 'edgemeter[tensorrt]'`; on a Jetson the `tensorrt` of JetPack, in an environment made with --system-site-packages.
-TensorRT 8.6 and newer, by the calls that 8.6, 10 and 11 share. Backend: `cuda`.
+TensorRT 8.6 and newer. Backend: `cuda`.
 An engine is built for one GPU model and one version of TensorRT. It is code as much as data, so that none is loaded whose sha256 was not
-named, by `--sha256`, the suite, or `sha256` on the card beside it; code for the host in it stays locked, as TensorRT has it by default.
+named, by `--sha256`, the suite, or `sha256` on the card beside it; code for the host in it stays locked.
 Engines as trtexec writes them, and Ultralytics', with metadata in front. Open sizes take their shape from what is bound.
 What is timed is `execute_async_v3` and the wait for its stream; inputs are on the device before, outputs come back after.
 Contract-tested with a stand-in for TensorRT and CUDA; not run on hardware here.

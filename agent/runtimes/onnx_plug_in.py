@@ -71,9 +71,9 @@ class PlugInChoice:
         library = _library_of(self.package) if self.package and not self.library else self.library
         providers = _register(self.provider, library, runtime_library)
         if self.provider not in providers:
-            others = f", but of {', '.join(sorted(providers))}" if providers else ""
+            remainder = f", but of {', '.join(sorted(providers))}" if providers else ""
             raise UnavailableError(
-                f"the provider library {library!r} finds no device of {self.provider} on this machine{others}: check the driver"
+                f"the provider library {library!r} finds no device of {self.provider} on this machine{remainder}: check the driver"
             )
         devices = [device for device in runtime_library.module.get_ep_devices() if device.ep_name == self.provider]
         kinds = sorted({_kind(device) for device in devices})
@@ -84,9 +84,9 @@ class PlugInChoice:
             )
         return [device for device in devices if self.device in {"", _kind(device)}]
 
-    def settings(self, threads: int, devices: list[Any], chosen: Mapping[str, str]) -> dict[str, str]:
+    def settings(self, threads: int, devices: list[Any], of_user: Mapping[str, str]) -> dict[str, str]:
         """Return the provider's settings: those of its package for this number of threads, then the user's."""
-        return {**(self.package.settings(threads, _kind(devices[0])) if self.package else {}), **chosen}
+        return {**(self.package.settings(threads, _kind(devices[0])) if self.package else {}), **of_user}
 
     def facts(self, devices: list[Any]) -> dict[str, str]:
         """Return what a record holds of the provider: its devices as it describes them."""

@@ -3,15 +3,15 @@
 Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino). Its
 telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
-`cpu` when none is given. A provider that is absent or drops out is an error: ONNX Runtime alone would go on, on the CPU, without a message.
+`cpu` when none is given. A provider that is absent or drops out is an error.
 Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
 `session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU. `graph_optimisation` is `none`,
-`basic`, `extended`, `layout` or `all` (the library's own default): what ONNX Runtime may fuse and rearrange when it loads the model.
+`basic`, `extended`, `layout` or `all` (the library's own default).
 A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`. Which operators went
 to which provider is recorded where the library reports it (1.24 and newer); a provider that takes none of them is an error.
-Plug-in providers, by the extra of that name: `openvino-ep` (x86-64), `ggml-ep`, `webgpu-ep`, `qnn-ep` (aarch64); `openvino-ep:npu` where
-there are several kinds of device. On a CPU `openvino-ep` computes in f32, as the runtime openvino. Any other plug-in is registered by
-`provider_library = "/path/lib.so"`; the backend is then its full name (onnxruntime 1.23 and newer).
+Plug-in providers, by the extra of that name: `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64); `openvino-ep:npu` where
+there are several kinds of device. `openvino-ep` computes in f32 on a CPU. Any other: `provider_library = "/path/lib.so"`, with its full
+name as backend.
 What is timed is `InferenceSession.run` on arrays that lie ready, as its users call it: it makes its own output arrays, and with an
 accelerator it copies to and from it.
 `encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.

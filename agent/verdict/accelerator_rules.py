@@ -11,8 +11,8 @@ RULES = Rules()
 
 @RULES.suspect(
     "an accelerator runs at least half of the model's operators",
-    "the figures are those of the CPU and of the copies to and from it; a count is no share of the time, which may be more",
-    "a model whose operators the accelerator has (the evidence names the others), or the CPU as backend",
+    "else the figures are mostly the CPU's; a share of the operators is no share of the time",
+    "a model whose operators the accelerator has, or the CPU as backend",
 )
 def _mostly_on_cpu(facts: RunFacts) -> str | None:
     share = _cpu_share(facts)
@@ -22,7 +22,7 @@ def _mostly_on_cpu(facts: RunFacts) -> str | None:
 @RULES.note(
     "an accelerator runs all operators of the model",
     "each operator on the CPU costs its time and two copies; compare such a run with one of the same split only",
-    "a model without those operators, e.g. without suppression inside",
+    "a model without those operators",
 )
 def _partly_on_cpu(facts: RunFacts) -> str | None:
     share = _cpu_share(facts)
@@ -36,9 +36,9 @@ def _partly_on_cpu(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "the GPU is one: no processor computes in its place (llvmpipe, lavapipe, SwiftShader)",
+    "no processor plays the GPU (llvmpipe, lavapipe, SwiftShader)",
     "the latency of a software renderer says nothing about a GPU",
-    "the driver of the GPU, or the CPU as backend",
+    "install the GPU's driver",
 )
 def _software_gpu(facts: RunFacts) -> str | None:
     name = facts.measured.runtime.facts.get("gpu", "")

@@ -87,7 +87,7 @@ def test_a_kind_of_device_that_the_provider_lacks_is_refused(runtime, models):
 
 
 @pytest.mark.needs(module="onnxruntime_ep_webgpu")
-def test_a_provider_without_a_device_says_so(runtime, models):
+def test_a_provider_without_a_device_is_refused(runtime, models):
     """There is no GPU node on a machine that runs tests."""
     if any("GPU" in str(device.device.type) for device in onnxruntime.get_ep_devices()):
         pytest.skip("this machine has a GPU")
@@ -103,7 +103,7 @@ def test_an_absent_package_is_named_with_the_line_that_installs_it(runtime, mode
             refused(models / "onnx.onnx", Options(backend="qnn-ep"))
 
 
-def test_several_kinds_of_device_must_be_told_apart(monkeypatch):
+def test_of_several_kinds_of_device_one_must_be_named(monkeypatch):
     """As OpenVINO reports a laptop with an NPU, and QNN a Snapdragon: what ran would not be known."""
     kinds = [
         SimpleNamespace(ep_name="QNNExecutionProvider", device=SimpleNamespace(type=SimpleNamespace(name=name))) for name in ("CPU", "NPU")
@@ -124,5 +124,5 @@ def test_the_table_fits_what_the_packages_give():
         module = sys.modules.get(package.module)
         if module is not None:
             assert Path(getattr(module, package.path_function)()).is_file(), name
-            stated = module.EP_NAME if hasattr(module, "EP_NAME") else module.get_ep_name()
-            assert stated == package.provider, name
+            provider = module.EP_NAME if hasattr(module, "EP_NAME") else module.get_ep_name()
+            assert provider == package.provider, name
