@@ -18,6 +18,17 @@ SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 GGML, OPENVINO = pytest.mark.needs(module="onnxruntime_ggml"), pytest.mark.needs(module="onnxruntime_ep_openvino")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unregistered():
+    """Let the libraries go: ONNX Runtime lists their providers as its own from their registration on."""
+    yield
+    for library, providers in onnx_plug_in._registered.items():
+        for package in onnx_plug_in.PACKAGES.values():
+            if package.provider in providers and Path(library).is_file():
+                onnxruntime.unregister_execution_provider_library(package.provider)
+    onnx_plug_in._registered.clear()
+
+
 @GGML
 def test_a_provider_that_takes_all_is_named_with_both_versions(runtime, models, x, capfd):
     """By the name of its package, without a path; it writes nothing beside the results."""
