@@ -13,7 +13,15 @@ from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, RuntimeInfo, Scheduling
 from edgemeter.agent.contract.record_figures import CoolDown, Load, WarmUp
 from edgemeter.agent.engine.scenarios import latency_statistics
-from edgemeter.agent.verdict import accelerator_rules, accuracy_rules, generation_rules, in_process_rules, judge, precondition_rules, run_rules
+from edgemeter.agent.verdict import (
+    accelerator_rules,
+    accuracy_rules,
+    generation_rules,
+    in_process_rules,
+    judge,
+    precondition_rules,
+    run_rules,
+)
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.collector.cli.rules import rules
 from tests.fixtures.measured_factory import measured, measured_of
