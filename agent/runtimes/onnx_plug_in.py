@@ -88,6 +88,13 @@ class PlugInChoice:
         """Return the provider's settings: those of its package for this number of threads, then the user's."""
         return {**(self.package.settings(threads, _kind(devices[0])) if self.package else {}), **of_user}
 
+    def add_to(self, session_options: Any, devices: list[Any], settings: dict[str, str], runtime_library: RuntimeLibrary) -> None:
+        """Choose the provider for the sessions of these options; raises UnavailableError if it refuses a device or a setting."""
+        try:
+            session_options.add_provider_for_devices(devices, settings)
+        except errors_of(runtime_library)[0] as error:
+            raise UnavailableError(f"{self.name} refuses its devices or settings {settings}: {reason_of(error)}; change them") from error
+
     def facts(self, devices: list[Any]) -> dict[str, str]:
         """Return what a record holds of the provider: its devices as it describes them."""
         words = (f"{_kind(device)} {device.ep_metadata.get('FULL_DEVICE_NAME') or device.device.vendor}" for device in devices)

@@ -86,7 +86,7 @@ class OnnxRuntime:
         choice: dict[str, Any] = {"providers": list(names), "provider_options": settings}
         if plug_in:
             # By its devices, for all sessions of these options; what it leaves stays on the CPU, as the record shows.
-            session_options.add_provider_for_devices(devices, plug_in.settings(options.threads, devices, settings[0]))
+            plug_in.add_to(session_options, devices, plug_in.settings(options.threads, devices, settings[0]), runtime_library)
             choice = {}
         session = _session(model, session_options, list(names), choice, runtime_library)
         if pair is not None:
