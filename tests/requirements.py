@@ -4,6 +4,7 @@ A program is looked up on PATH, which for root holds Debian's /usr/sbin, or wher
 A Python module is looked for and not imported. The markers `needs("gcc", ...)` and `needs(module="gguf")` name theirs themselves.
 """
 
+import ctypes.util
 import functools
 import importlib.util
 import os
@@ -52,6 +53,9 @@ EXTRAS = {
     "ai_edge_litert": "litert",
     "ai_edge_quantizer": "convert",
     "executorch": "executorch",
+    "onnxruntime_ep_openvino": "openvino-ep",
+    "onnxruntime_ep_webgpu": "webgpu-ep",
+    "onnxruntime_ggml": "ggml-ep",
     "gguf": "convert",
     "grpc": "grpc",
     "hotcoco": "vision",
@@ -161,6 +165,15 @@ def frameworks_python() -> Path | None:
     """Return the Python that `make frameworks` made, which has TensorFlow and Ultralytics: EDGEMETER_FRAMEWORKS."""
     address = os.environ.get("EDGEMETER_FRAMEWORKS")
     return Path(address) if address and Path(address).is_file() else None
+
+
+def software_gpu() -> Path | None:
+    """Return the file that names a Vulkan driver in software: EDGEMETER_VULKAN_ICD, or SwiftShader's of Debian's chromium.
+
+    Debian 12's lavapipe lacks what WebGPU needs.
+    """
+    address = Path(os.environ.get("EDGEMETER_VULKAN_ICD") or "/usr/lib/chromium/vk_swiftshader_icd.json")
+    return address if address.is_file() and ctypes.util.find_library("vulkan") else None
 
 
 def arm64_folder() -> Path | None:
@@ -280,6 +293,10 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),
     "mlserver": (Need("MLServer is not installed", "`make mlserver`, and set EDGEMETER_MLSERVER to its python", mlserver_python),),
+    "software_gpu": (
+        Need("no Vulkan driver in software is there", "apt-get install chromium libvulkan1, or set EDGEMETER_VULKAN_ICD", software_gpu),
+        _module("ai_edge_litert"),
+    ),
 }
 
 

@@ -34,6 +34,8 @@ _OF_DATA = ("classes.txt", "data.yaml", "data.yml", "labels", "labels.txt")
 # The runtimes that compute on the CPU unless a backend is named.
 _ON_CPU = {"litert", "onnx", "openvino", "ncnn", "executorch", "pytorch", "replay"}
 
+_KERNELS = {"builtin", "reference", "cpu-compiled"}
+
 
 def grant_for(case: Case) -> SandboxGrant:
     """Return what a run of this case may reach beside the system and its scratch folder.
@@ -59,7 +61,7 @@ def grant_for(case: Case) -> SandboxGrant:
 
 def is_on_cpu(case: Case) -> bool:
     """Return whether a run needs no device node: the library's own kernels, without a delegate or provider from a file."""
-    has_cpu = case.runtime == "litert" or case.backend in {None, "cpu", "xnnpack"}
+    has_cpu = case.backend in {None, "cpu", "xnnpack"} or (case.runtime == "litert" and case.backend in _KERNELS)
     is_plain = has_cpu and not any(".so" in value for value in case.options.values())
     return is_plain and case.runtime in _ON_CPU
 

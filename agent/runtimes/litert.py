@@ -1,11 +1,15 @@
-"""LiteRT: TensorFlow Lite models (.tflite) on the CPU, by ai-edge-litert or, where there is none, tflite-runtime.
+"""LiteRT: TensorFlow Lite models (.tflite) on the CPU, a GPU or an NPU, by ai-edge-litert or, where there is none, tflite-runtime (CPU).
 
 Library: `pip install 'edgemeter[litert]'`; on 32-bit ARM `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
-Backends: `xnnpack` (the library's own default), `builtin` (the kernels without a delegate) or `reference` (plain loops that define what an
-operator means: some forty times slower than XNNPACK, there to compare outputs with). Without a choice the backend is named for
-what happened: tflite-runtime 2.14 gives XNNPACK no quantised model, ai-edge-litert 2.3 does.
-What is timed is `Interpreter.invoke` itself; inputs and outputs are copied outside it.
-Tested with ai-edge-litert 2.3.0 and tflite-runtime 2.14.0.
+Backends of the Interpreter: `xnnpack` (its own default), `builtin` (the kernels without a delegate) or `reference` (plain loops, some forty
+times slower, to compare outputs with). Without a choice the backend is named for what happened: tflite-runtime 2.14 gives XNNPACK no
+quantised model, ai-edge-litert 2.3 does.
+Backends of CompiledModel: `cpu-compiled`, `gpu` (WebGPU on Vulkan) or `npu` (with its vendor's package, e.g. ai-edge-litert-sdk-qualcomm).
+A model that the accelerator does not take whole is refused; with `gpu,cpu` or `npu,cpu` it runs, and the operators on each are counted.
+Setting: `precision = "f32"` keeps a GPU from computing in fp16, its default where it can.
+What is timed is `Interpreter.invoke` or `CompiledModel.run_by_index` itself; inputs and outputs are copied outside it. A GPU's run returns
+before it is done (0.1 of 75 ms), so reading its outputs is timed too.
+Tested with ai-edge-litert 2.3.0 (a GPU in software only, no NPU) and tflite-runtime 2.14.0.
 """
 
 import re
@@ -17,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, tflite_file
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, litert_compiled, tflite_file
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, captured_stderr, check_inputs, check_options, load_library
 from edgemeter.agent.runtimes.tflite_file import TfliteFile
 
 CANDIDATES = (
@@ -38,19 +42,24 @@ class LiteRt:
 
     def __init__(self) -> None:
         self._interpreter: Any = None
+        self._compiled: litert_compiled.CompiledGraph | None = None
         self._inputs: tuple[TensorInfo, ...] = ()
         self._details: list[dict[str, Any]] | None = None
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model, allocate its tensors; see `Runtime.load`."""
-        check_options("litert", options, backends=_BACKENDS)
+        is_compiled = options.backend in litert_compiled.BACKENDS
+        settings = (litert_compiled.PRECISION,) if (options.backend or "").startswith("gpu") else ()
+        check_options("litert", options, backends=(*_BACKENDS, *litert_compiled.BACKENDS), extra=settings)
         file = tflite_file.read_tflite(model)
         if EDGE_TPU in file.custom_operators:
             raise ConfigError(
                 f"{str(model)!r} is compiled for the Edge TPU (custom op {EDGE_TPU}); run the CPU version of the model here, "
                 "or this one with the runtime edgetpu on a machine with a Coral"
             )
-        library = load_library(CANDIDATES, "litert")
+        library = load_library(CANDIDATES[:1] if is_compiled else CANDIDATES, "litert")
+        if is_compiled:
+            return self._load_compiled(model, options, file, library)
         started_ns = time.monotonic_ns()
         kind = getattr(library.module.OpResolverType, _KERNELS.get(options.backend or "", "AUTO"))
         try:
@@ -62,6 +71,28 @@ class LiteRt:
             ) from error
         load_ns = time.monotonic_ns() - started_ns
         return self._take(interpreter, file, library, _backend(interpreter, options, model, library), load_ns, {})
+
+    def _load_compiled(self, model: Path, options: Options, file: TfliteFile, library: RuntimeLibrary) -> Loaded:
+        """Compile the model for the accelerator; an interpreter, which runs nothing, has what the library does not tell of its tensors."""
+        kind = library.module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        interpreter = library.module.Interpreter(model_path=str(model), experimental_op_resolver_type=kind)
+        inputs, outputs = (
+            {int(details["index"]): _info(details, names) for details in ends}
+            for ends, names in ((interpreter.get_input_details(), file.inputs), (interpreter.get_output_details(), file.outputs))
+        )
+        del interpreter
+        started_ns = time.monotonic_ns()
+        self._compiled = litert_compiled.CompiledGraph(model, options, file, inputs, outputs)
+        self._inputs = tuple(inputs.values())
+        return library.loaded(
+            backend=options.backend,
+            inputs=self._inputs,
+            outputs=tuple(outputs.values()),
+            metadata=file.metadata,
+            load_ns=time.monotonic_ns() - started_ns,
+            facts=self._compiled.facts,
+            precision=file.precision,
+        )
 
     def _take(
         self, interpreter: Any, file: TfliteFile, library: RuntimeLibrary, backend: str, load_ns: int, facts: Mapping[str, str]
@@ -81,6 +112,8 @@ class LiteRt:
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into the interpreter; return its `invoke`."""
         check_inputs(inputs, self._inputs)
+        if self._compiled is not None:
+            return self._compiled.bind(inputs)
         # Asking anew for each query builds dictionaries: what they drive out of the caches shows with a small model (+0.2% at 0.2 ms).
         details = self._details or self._interpreter.get_input_details()
         resized = [(entry, array) for entry, array in zip(details, inputs, strict=True) if tuple(entry["shape"]) != array.shape]
@@ -99,6 +132,8 @@ class LiteRt:
 
     def outputs(self) -> list[Array]:
         """Return copies of the outputs, in the order of `get_output_details`."""
+        if self._compiled is not None:
+            return self._compiled.outputs()
         try:
             return [self._interpreter.get_tensor(details["index"]) for details in self._interpreter.get_output_details()]
         except ValueError as error:
@@ -107,6 +142,10 @@ class LiteRt:
     def close(self) -> None:
         """Let the interpreter go; its memory goes with it."""
         self._interpreter = self._details = None
+        if self._compiled is not None:
+            # It writes a line for each accelerator that it lets go.
+            with captured_stderr():
+                self._compiled = None
         self._inputs = ()
 
 

@@ -3,17 +3,18 @@
 Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino). Its
 telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
-`cpu` when none is given. A provider that is absent or drops out is an error: ONNX Runtime alone would go on, on the CPU, without a message.
+`cpu` when none is given. A provider that is absent or drops out is an error.
 Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
 `session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU. `graph_optimisation` is `none`,
-`basic`, `extended`, `layout` or `all` (the library's own default): what ONNX Runtime may fuse and rearrange when it loads the model.
+`basic`, `extended`, `layout` or `all` (the library's own default).
 A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`. Which operators went
 to which provider is recorded where the library reports it (1.24 and newer); a provider that takes none of them is an error.
-A vendor's plug-in provider (QNN, RKNN and others, a shared library of its own) is registered by `provider_library = "/path/lib.so"`; the
-backend is then the full name of the provider in it, on all of its devices (onnxruntime 1.23 and newer; no plug-in has been run with it).
+Plug-in providers, by the extra of that name: `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64); `openvino-ep:npu` where
+there are several kinds of device. `openvino-ep` computes in f32 on a CPU. Any other: `provider_library = "/path/lib.so"`, with its full
+name as backend.
 What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
 `encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
-Tested with onnxruntime 1.31.1 on the CPU.
+Tested with onnxruntime 1.31.1, onnxruntime-ep-openvino 1.8.1 and onnxruntime-ggml 0.2.0 on the CPU; qnn-ep and webgpu-ep on no hardware.
 """
 
 import re
@@ -23,10 +24,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file, onnx_seq2seq
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file, onnx_plug_in, onnx_seq2seq
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
+from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
 
 _CANDIDATES = (LibraryCandidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
 _SHORT = {name.lower(): f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt", "Xnnpack", "ACL", "OpenVINO", "QNN")}
@@ -38,16 +40,10 @@ _BUILDS = {
 _ERRORS_ONLY = 3
 _CONFIGURATION = ("session.", "ep.")
 _OPTIMISATION = "graph_optimisation"
-_LIBRARY = "provider_library"
 _OPTIMISATIONS = {"none": "ORT_DISABLE_ALL"} | {level: f"ORT_ENABLE_{level.upper()}" for level in ("basic", "extended", "layout", "all")}
-# Provider libraries that this process has registered, and the names of the providers in each.
-_registered: dict[str, frozenset[str]] = {}
 # ONNX element types that numpy calls otherwise.
 _DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 _TENSOR = re.compile(r"tensor\((\w+)\)")
-# What precedes the text of an error: its number, the file, then the place in the C++ source with the function's signature.
-_NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])")
-_OPSET = re.compile(r"Opset (\d+) is under development.*till opset (\d+)")
 
 
 class OnnxRuntime:
@@ -65,47 +61,60 @@ class OnnxRuntime:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and make a session of the model; see `Runtime.load`."""
         configuration = {key: value for key, value in options.extra.items() if key.startswith(_CONFIGURATION)}
-        requested = _asked(options.backend or "cpu")
-        of_providers = {key: value for key, value in options.extra.items() if _SHORT.get(key.partition(".")[0]) in requested}
-        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION, _LIBRARY))
+        plug_in = onnx_plug_in.choose(options.backend or "cpu", options.extra)
+        names = {plug_in.provider: plug_in.name} if plug_in else {name: _short(name) for name in _asked(options.backend or "cpu")}
+        of_providers = {key: value for key, value in options.extra.items() if key.partition(".")[0] in names.values()}
+        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION, onnx_plug_in.LIBRARY))
         level = _OPTIMISATIONS[chosen_setting("onnx", options, _OPTIMISATION, _OPTIMISATIONS) or "all"]
         model_file.head(model)
         pair = onnx_seq2seq.decoder_of(model)
         runtime_library = load_library(_CANDIDATES, "onnx")
-        devices = _plugged_in(options.extra[_LIBRARY], runtime_library) if _LIBRARY in options.extra else []
-        providers = _present(requested, options.backend or "cpu", runtime_library, [device.ep_name for device in devices])
+        devices = plug_in.devices(runtime_library) if plug_in else []
+        if plug_in is None:
+            _check_present(list(names), options.backend or "cpu", runtime_library)
+        settings = [
+            {key.partition(".")[2]: value for key, value in of_providers.items() if key.startswith(f"{name}.")} for name in names.values()
+        ]
         started_ns = time.monotonic_ns()
         session_options = _session_options(options.threads, configuration, level, runtime_library)
-        if providers != [_SHORT["cpu"]]:
+        if list(names) != [_SHORT["cpu"]]:
             session_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if self._profile_prefix is not None:
             session_options.enable_profiling = True
             session_options.profile_file_prefix = self._profile_prefix
-        session = _session(model, session_options, providers, of_providers, runtime_library, devices)
+        choice: dict[str, Any] = {"providers": list(names), "provider_options": settings}
+        if plug_in:
+            # By its devices, for all sessions of these options; what it leaves stays on the CPU, as the record shows.
+            plug_in.add_to(session_options, devices, plug_in.settings(options.threads, devices, settings[0]), runtime_library)
+            choice = {}
+        session = _session(model, session_options, list(names), choice, runtime_library)
         if pair is not None:
-            decoder = _session(pair[0], session_options, providers, of_providers, runtime_library, devices)
-            names = tuple(entry.name for entry in decoder.get_inputs())
-            self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, names, pair[1])
+            decoder = _session(pair[0], session_options, list(names), choice, runtime_library)
+            inputs_of_decoder = tuple(entry.name for entry in decoder.get_inputs())
+            self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, inputs_of_decoder, pair[1])
         load_ns = time.monotonic_ns() - started_ns
         self._session = session
         inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
         self._inputs = onnx_file.with_quantisation(inputs, model)
         self._outputs = (onnx_seq2seq.TOKENS,) if pair else onnx_file.with_quantisation(outputs, model)
+        facts = _taken(session, names, model)
+        if plug_in:
+            runtime_library, facts = plug_in.with_version(runtime_library, devices), facts | plug_in.facts(devices)
         return runtime_library.loaded(
-            backend=",".join(_short(provider) for provider in providers),
+            backend=plug_in.backend if plug_in else ",".join(names.values()),
             inputs=self._inputs,
             outputs=self._outputs,
             metadata=dict(session.get_modelmeta().custom_metadata_map) | (onnx_seq2seq.tokenizer_texts(model) if pair else {}),
             load_ns=load_ns,
-            facts=_taken(session, providers, model),
+            facts=facts,
             precision=onnx_file.precision(model),
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if this build lacks a provider; those of a plug-in are not looked for. See `Checks.check`."""
+        """Raise if this build lacks a provider, or the package of a plug-in is absent. See `Checks.check`."""
         model_file.head(model)
-        if _LIBRARY not in options.extra:
-            _present(_asked(options.backend or "cpu"), options.backend or "cpu", load_library(_CANDIDATES, "onnx"), [])
+        if onnx_plug_in.choose(options.backend or "cpu", options.extra) is None:
+            _check_present(_asked(options.backend or "cpu"), options.backend or "cpu", load_library(_CANDIDATES, "onnx"))
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
@@ -142,30 +151,8 @@ def _asked(backend: str) -> list[str]:
     return [_SHORT.get(part.lower(), part) for part in (part.strip() for part in backend.split(",")) if part]
 
 
-def _plugged_in(library: str, runtime_library: RuntimeLibrary) -> list[Any]:
-    """Return the devices (OrtEpDevice) of a plug-in provider's library, which is registered once in a process."""
-    if not hasattr(runtime_library.module, "register_execution_provider_library"):
-        raise UnavailableError(
-            f"{runtime_library.package} {runtime_library.version} takes no plug-in providers: pip install 'onnxruntime>=1.23'"
-        )
-    failures, _ = _errors(runtime_library.module.capi.onnxruntime_pybind11_state)
-    if library not in _registered:
-        before = {device.ep_name for device in runtime_library.module.get_ep_devices()}
-        try:
-            runtime_library.module.register_execution_provider_library(library, library)
-        except failures as error:
-            raise UnavailableError(
-                f"ONNX Runtime cannot register the provider library {library!r}: {_reason(error)}; give the .so of a plug-in provider"
-            ) from error
-        _registered[library] = frozenset(device.ep_name for device in runtime_library.module.get_ep_devices()) - before
-    devices = [device for device in runtime_library.module.get_ep_devices() if device.ep_name in _registered[library]]
-    if not devices:
-        raise UnavailableError(f"the provider library {library!r} finds none of its devices on this machine: check the driver")
-    return devices
-
-
-def _present(requested: list[str], backend: str, runtime_library: RuntimeLibrary, plugged_in: Sequence[str]) -> list[str]:
-    available = [*runtime_library.module.get_available_providers(), *dict.fromkeys(plugged_in)]
+def _check_present(requested: list[str], backend: str, runtime_library: RuntimeLibrary) -> None:
+    available = runtime_library.module.get_available_providers()
     absent = [provider for provider in requested if provider not in available]
     if absent or not requested:
         packages = " or ".join(dict.fromkeys(_BUILDS[provider] for provider in absent if provider in _BUILDS)) or "a build that brings it"
@@ -175,7 +162,6 @@ def _present(requested: list[str], backend: str, runtime_library: RuntimeLibrary
             f"{runtime_library.package} {runtime_library.version} has no provider {', '.join(absent) or repr(backend)}: "
             f"choose --backend {choices}, or install {packages} in place of {runtime_library.package}"
         )
-    return requested
 
 
 def _session_options(threads: int, configuration: dict[str, str], level: str, runtime_library: RuntimeLibrary) -> Any:
@@ -193,34 +179,18 @@ def _session_options(threads: int, configuration: dict[str, str], level: str, ru
     return session_options
 
 
-def _session(
-    model: Path,
-    session_options: Any,
-    providers: list[str],
-    settings: Mapping[str, str],
-    runtime_library: RuntimeLibrary,
-    devices: Sequence[Any],
-) -> Any:
-    """Return a session that runs on all of `providers`, each with its settings, and never falls back to others."""
-    provider_options = [
-        {key.partition(".")[2]: value for key, value in settings.items() if _SHORT[key.partition(".")[0]] == name} for name in providers
-    ]
-    failures, absences = _errors(runtime_library.module.capi.onnxruntime_pybind11_state)
-    choice: dict[str, Any] = {"providers": providers, "provider_options": provider_options}
-    plugged_in = [device for device in devices if device.ep_name in providers]
+def _session(model: Path, session_options: Any, providers: list[str], choice: Mapping[str, Any], runtime_library: RuntimeLibrary) -> Any:
+    """Return a session that runs on all of `providers` and never falls back to others."""
+    failures, absences = errors_of(runtime_library)
     try:
-        if plugged_in:
-            # A plug-in is chosen by its devices; what is not on them stays on the CPU, as the record shows.
-            session_options.add_provider_for_devices(plugged_in, provider_options[providers.index(plugged_in[0].ep_name)])
-            choice = {}
         session = runtime_library.module.InferenceSession(str(model), session_options, enable_fallback=0, **choice)
     except absences as error:
         raise UnavailableError(
-            f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason(error)}; choose another backend or install what it needs"
+            f"ONNX Runtime cannot use {', '.join(providers)} here: {reason_of(error)}; choose another backend or install what it needs"
         ) from error
     except failures as error:
         raise ConfigError(
-            f"{runtime_library.package} {runtime_library.version} cannot run {str(model)!r}: {_reason(error)}; "
+            f"{runtime_library.package} {runtime_library.version} cannot run {str(model)!r}: {reason_of(error)}; "
             "fetch the model again, or export it for this version (opset, IR, external data beside it)"
         ) from error
     session.disable_fallback()
@@ -232,37 +202,22 @@ def _session(
     return session
 
 
-def _taken(session: Any, providers: list[str], model: Path) -> dict[str, str]:
+def _taken(session: Any, names: Mapping[str, str], model: Path) -> dict[str, str]:
     """Return how many operators each provider took and which stayed on the CPU; nothing on the CPU alone, or without a report."""
-    if providers == [_SHORT["cpu"]] or not hasattr(session, "get_provider_graph_assignment_info"):
+    if list(names) == [_SHORT["cpu"]] or not hasattr(session, "get_provider_graph_assignment_info"):
         return {}
-    operators: dict[str, Counter[str]] = {name: Counter() for name in providers}
+    operators: dict[str, Counter[str]] = {name: Counter() for name in names}
     for part in session.get_provider_graph_assignment_info():
         operators.setdefault(part.ep_name, Counter()).update(node.op_type for node in part.get_nodes())
     idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
     if idle:
         raise UnavailableError(
             f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose "
-            f"{' or '.join(_short(name) for name, kinds in operators.items() if kinds) or 'cpu'}"
+            f"{' or '.join(names.get(name, _short(name)) for name, kinds in operators.items() if kinds) or 'cpu'}"
         )
-    facts = {f"operators_on_{_short(name)}": str(kinds.total()) for name, kinds in operators.items() if kinds}
+    facts = {f"operators_on_{names.get(name, _short(name))}": str(kinds.total()) for name, kinds in operators.items() if kinds}
     on_cpu = operators.get(_SHORT["cpu"])
     return facts | ({"left_to_cpu": ", ".join(f"{kind} {count}" for kind, count in sorted(on_cpu.items()))} if on_cpu else {})
-
-
-def _errors(state: Any) -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
-    """Return the library's errors about a model, and those about a provider; its own classes have no common one below Exception."""
-    kinds = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
-    absences = tuple(kind for kind in kinds if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"})
-    return (*kinds, RuntimeError, ValueError), absences
-
-
-def _reason(error: Exception) -> str:
-    words = _NOISE.sub("", " ".join(str(error).split())).strip().rstrip(".") or type(error).__name__
-    if words == "Protobuf parsing failed":
-        return "it is not an ONNX model, or a truncated one"
-    opset = _OPSET.search(words)
-    return one_line(words if opset is None else f"it needs opset {opset[1]}, this version knows up to {opset[2]}")
 
 
 def _short(provider: str) -> str:

@@ -77,8 +77,7 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
 
 @RULES.suspect(
     "processes other than the measured one and the agent used at most 10% of the cores while queries were timed",
-    "one busy core of four is 25%; a timed part that is too short for clock ticks (0.5 s of one core) is checked together with "
-    "warm-up and loading",
+    "a timed part that is too short for clock ticks (0.5 s of one core) is checked together with warm-up and loading",
     "end what the reason names, then measure again",
 )
 def _busy_machine(facts: RunFacts) -> str | None:

@@ -10,6 +10,7 @@ from edgemeter.agent.contract.record_conditions import Condition, Environment, O
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.verdict import (
+    accelerator_rules,
     accuracy_rules,
     answer_rules,
     condition_rules,
@@ -23,6 +24,7 @@ from edgemeter.agent.verdict.run_rules import ENERGY_RULES
 
 RULES: tuple[Rule, ...] = (
     *run_rules.RULES,
+    *accelerator_rules.RULES,
     *generation_rules.RULES,
     *answer_rules.RULES,
     *in_process_rules.RULES,

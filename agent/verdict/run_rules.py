@@ -137,7 +137,7 @@ def _recompiled(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "the medians of the three thirds, less waits in line, lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
-    "5% is about twice the smallest difference that matters; chance can move the median of a few queries by as much",
+    "5% is about twice the smallest difference that matters",
     "measure longer (`--mode normal`) with a fixed governor and steady cooling",
 )
 def _drift(facts: RunFacts) -> str | None:
@@ -207,7 +207,7 @@ def _wide_bounds(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "its threads waited for a free core in at most 3% of the timed part (not checked with more threads than cores)",
-    "the kernel counts this in ns, so that it shows even in 64 queries of 0.2 ms; idle machines stay below 0.1%",
+    "the kernel counts this in ns; idle machines stay below 0.1%",
     "fewer `--threads` than cores, and nothing else at work",
 )
 def _waited_for_core(facts: RunFacts) -> str | None:
@@ -270,7 +270,7 @@ def _u_w(energy: Energy) -> float:
 
 @ENERGY_RULES.suspect(
     "no power sensor repeats one value while the machine idles and in all its readings under load",
-    "a driver or plug that hangs repeats its last value, and a coarse step may hide the load: the energy is then not the load's",
+    "a driver or plug that hangs repeats its last value, and a coarse step may hide the load",
     "plug the sensor in again; `edgemeter sensors check`",
 )
 def _frozen_sensor(facts: RunFacts) -> str | None:
@@ -286,7 +286,7 @@ def _frozen_sensor(facts: RunFacts) -> str | None:
 
 @ENERGY_RULES.suspect(
     "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
-    "otherwise a series of energies at the wall would go on with those of a module, which leave out a part of the board",
+    "a series of energies at the wall must not go on with a module's, which leave out a part of the board",
     "reconnect it; `edgemeter sensors` shows whether it is back",
 )
 def _lost_sensor(facts: RunFacts) -> str | None:

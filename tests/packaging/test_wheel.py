@@ -159,6 +159,7 @@ def generates(model: str, program: Path, home: Path) -> None:
     assert record["generation"]["decode_tokens_per_s"] > 0
 
 
+IS_X86 = platform.machine() == "x86_64"
 SMOKE = {
     "": partial(says, "doctor", "no model can run", status=1),
     "vision": partial(says, "doctor", "hotcoco", status=1),
@@ -171,6 +172,10 @@ SMOKE = {
     "torch": partial(measures, ".torchscript"),
     "operators": partial(imports, "onnx.shape_inference"),
     "openvino": partial(imports, "openvino"),
+    "openvino-ep": partial(imports, "onnxruntime_ep_openvino" if IS_X86 else "onnxruntime"),
+    "ggml-ep": partial(imports, "onnxruntime_ggml" if IS_X86 else "onnxruntime"),
+    "webgpu-ep": partial(imports, "onnxruntime_ep_webgpu"),
+    "qnn-ep": partial(imports, "onnxruntime" if IS_X86 else "onnxruntime_qnn"),
     "ncnn": partial(imports, "ncnn"),
     "executorch": partial(imports, "executorch.extension.pybindings._C"),
     "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
@@ -189,7 +194,7 @@ SMOKE = {
     "postgres": partial(imports, "psycopg"),
     "report": partial(says, "report --help", "Example"),
     "collector": partial(says, "collector up --help", "--influx"),
-    "bench": partial(imports, "mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
+    "bench": partial(imports, "mlperf_loadgen" if IS_X86 else "numpy"),
     # The whole way is gone by `make demo`, for which this extra alone is installed.
     "demo": partial(says, "demo --help", "Example"),
     "parquet": partial(imports, "pyarrow"),

@@ -197,9 +197,9 @@ def test_a_plug_in_is_chosen_by_its_devices_and_named_by_its_provider(runtime, m
     reports = iter([[], [device], [device]])
     monkeypatch.setattr(onnxruntime, "register_execution_provider_library", lambda name, path: registered.append((name, path)))
     monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: next(reports))
-    monkeypatch.setattr("edgemeter.agent.runtimes.onnx_runtime._registered", {})
+    monkeypatch.setattr("edgemeter.agent.runtimes.onnx_plug_in._registered", {})
     loaded = runtime.load(models / "onnx.onnx", Options(backend=device.ep_name, extra={"provider_library": "/opt/libplug.so"}))
-    assert registered == [("/opt/libplug.so", "/opt/libplug.so")]
+    assert registered == [(device.ep_name, "/opt/libplug.so")]
     assert loaded.backend == "cpu"
     runtime.bind([np.array([[0, 1, 2, 3]], np.float32)])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])

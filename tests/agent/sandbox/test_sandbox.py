@@ -121,9 +121,12 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
 def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
     """Neither by its runtime or backend nor by a library that an option names; a plug-in's runtime may."""
     settings = {
-        False: [{"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"}, {"model": "m.param"}],
+        False: [{"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"}, {"model": "m.param"},
+                {"model": "m.tflite", "backend": "cpu-compiled"}],
         True: [
-            {"model": "m.onnx", "backend": "cuda"}, {"model": "m.onnx", "options": {"library": "libnpu.so.1"}},
+            {"model": "m.onnx", "backend": "cuda"}, {"model": "m.onnx", "backend": "openvino-ep:npu"},
+            {"model": "m.tflite", "backend": "gpu,cpu"},
+            {"model": "m.onnx", "options": {"library": "libnpu.so.1"}},
             {"model": "m.tflite", "runtime": "edgetpu"}, {"model": "m.bin", "runtime": "intruder"},
         ],
     }  # fmt: skip

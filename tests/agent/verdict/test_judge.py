@@ -13,7 +13,16 @@ from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, RuntimeInfo, Scheduling
 from edgemeter.agent.contract.record_figures import CoolDown, Load, Memory, WarmUp
 from edgemeter.agent.engine.scenarios import latency_statistics
-from edgemeter.agent.verdict import accuracy_rules, answer_rules, generation_rules, in_process_rules, judge, precondition_rules, run_rules
+from edgemeter.agent.verdict import (
+    accelerator_rules,
+    accuracy_rules,
+    answer_rules,
+    generation_rules,
+    in_process_rules,
+    judge,
+    precondition_rules,
+    run_rules,
+)
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.collector.cli.rules import rules
 from tests.fixtures.measured_factory import measured, measured_of
@@ -145,7 +154,7 @@ def test_every_rule_states_what_to_do():
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
     in_cases = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start", "portable-kernels", "answers-part"}
-    files = (accuracy_rules, precondition_rules, generation_rules, answer_rules, in_process_rules)
+    files = (accelerator_rules, accuracy_rules, precondition_rules, generation_rules, answer_rules, in_process_rules)
     elsewhere = {rule.name for rules in (*(file.RULES for file in files), run_rules.ENERGY_RULES) for rule in rules}
     assert {rule.name for rule in verdict.RULES} - elsewhere == in_cases
 

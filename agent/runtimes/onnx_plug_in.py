@@ -1,0 +1,154 @@
+"""Plug-in execution providers of ONNX Runtime: by the name of the package that brings one, or by the path of its library."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.base.plugins import install_command
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.runtimes.adapter import RuntimeLibrary
+from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
+
+LIBRARY = "provider_library"
+_DEVICES = ("cpu", "gpu", "npu")
+
+
+def _openvino(threads: int, device: str) -> dict[str, str]:
+    """Return the settings of a CPU device: left to itself OpenVINO takes all cores, and computes in bfloat16 where the processor can."""
+    if device != "cpu":
+        return {}
+    return {"load_config": json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": str(threads)}})}
+
+
+@dataclass(frozen=True, slots=True)
+class PlugInPackage:
+    """A package that brings a provider; `settings` are the provider's own for a number of threads on a kind of device."""
+
+    module: str
+    provider: str
+    path_function: str = "get_library_path"
+    settings: Callable[[int, str], Mapping[str, str]] = lambda _threads, _device: {}
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+PACKAGES = {
+    "openvino-ep": PlugInPackage("onnxruntime_ep_openvino", "OpenVINOExecutionProvider", settings=_openvino),
+    "ggml-ep": PlugInPackage(
+        "onnxruntime_ggml", "ggml", "library_path",
+        settings=lambda threads, _device: {"threads": str(threads)},
+        # Else it writes a line for each step to standard output.
+        variables={"ORT_GGML_LOG": "error"},
+    ),
+    "qnn-ep": PlugInPackage("onnxruntime_qnn", "QNNExecutionProvider"),
+    "webgpu-ep": PlugInPackage("onnxruntime_ep_webgpu", "WebGpuExecutionProvider"),
+}  # fmt: skip
+# Provider libraries that this process has registered, and the names of the providers in each.
+_registered: dict[str, frozenset[str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PlugInChoice:
+    """The plug-in that a backend names: `openvino-ep`, or with its kind of device `openvino-ep:npu`."""
+
+    backend: str
+    name: str
+    provider: str
+    device: str
+    library: str
+    package: PlugInPackage | None
+
+    def devices(self, runtime_library: RuntimeLibrary) -> list[Any]:
+        """Return the devices (OrtEpDevice) on which the provider is to run, all of one kind."""
+        if not hasattr(runtime_library.module, "register_execution_provider_library"):
+            raise UnavailableError(
+                f"{runtime_library.package} {runtime_library.version} takes no plug-in providers: pip install 'onnxruntime>=1.23'"
+            )
+        library = _library_of(self.package) if self.package and not self.library else self.library
+        providers = _register(self.provider, library, runtime_library)
+        if self.provider not in providers:
+            remainder = f", but of {', '.join(sorted(providers))}" if providers else ""
+            raise UnavailableError(
+                f"the provider library {library!r} finds no device of {self.provider} on this machine{remainder}: check the driver"
+            )
+        devices = [device for device in runtime_library.module.get_ep_devices() if device.ep_name == self.provider]
+        kinds = sorted({_kind(device) for device in devices})
+        if self.device not in kinds and (self.device or len(kinds) > 1):
+            raise UnavailableError(
+                f"{self.name} finds {', '.join(kinds)} here{f', no {self.device}' if self.device else ''}: choose "
+                f"{' or '.join(f'--backend {self.name}:{kind}' for kind in kinds)}"
+            )
+        return [device for device in devices if self.device in {"", _kind(device)}]
+
+    def settings(self, threads: int, devices: list[Any], of_user: Mapping[str, str]) -> dict[str, str]:
+        """Return the provider's settings: those of its package for this number of threads, then the user's."""
+        return {**(self.package.settings(threads, _kind(devices[0])) if self.package else {}), **of_user}
+
+    def add_to(self, session_options: Any, devices: list[Any], settings: dict[str, str], runtime_library: RuntimeLibrary) -> None:
+        """Choose the provider for the sessions of these options; raises UnavailableError if it refuses a device or a setting."""
+        try:
+            session_options.add_provider_for_devices(devices, settings)
+        except errors_of(runtime_library)[0] as error:
+            raise UnavailableError(f"{self.name} refuses its devices or settings {settings}: {reason_of(error)}; change them") from error
+
+    def facts(self, devices: list[Any]) -> dict[str, str]:
+        """Return what a record holds of the provider: its devices as it describes them."""
+        words = (f"{_kind(device)} {device.ep_metadata.get('FULL_DEVICE_NAME') or device.device.vendor}" for device in devices)
+        return {"provider_devices": "; ".join(dict.fromkeys(words))}
+
+    def with_version(self, runtime_library: RuntimeLibrary, devices: list[Any]) -> RuntimeLibrary:
+        """Return the library with both versions, `1.31.1+1.8.1`: the release of either may change a figure."""
+        version = str(devices[0].ep_metadata.get("version", "")).partition("+")[0]
+        return replace(runtime_library, version=f"{runtime_library.version}+{version}") if version else runtime_library
+
+
+def choose(backend: str, settings: Mapping[str, str]) -> PlugInChoice | None:
+    """Return the plug-in that a backend names, None where it names a provider of ONNX Runtime's own build.
+
+    Raises:
+        ConfigError: the kind of device is none.
+        UnavailableError: the package that brings it is not installed.
+    """
+    name, _, device = backend.removesuffix(",cpu").partition(":")
+    package, library = PACKAGES.get(name), settings.get(LIBRARY, "")
+    if package is None and not library:
+        return None
+    if device and device not in _DEVICES:
+        raise ConfigError(f"backend {backend!r} has no device {device!r}: {near(device, _DEVICES)}")
+    if package and not library and find_spec(package.module) is None:
+        raise UnavailableError(f"no {package.module} is installed, which brings {name}; to install it: {install_command(name)}")
+    provider = package.provider if package else name
+    label = name if package else name.removesuffix("ExecutionProvider").lower()
+    return PlugInChoice(f"{label}:{device}" if device else label, label, provider, device, library, package)
+
+
+def _library_of(package: PlugInPackage) -> str:
+    for variable, value in package.variables.items():
+        os.environ.setdefault(variable, value)
+    try:
+        return str(getattr(import_module(package.module), package.path_function)())
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise UnavailableError(f"{package.module} is here but gives no provider library: {one_line(error)}; install it again") from error
+
+
+def _register(provider: str, library: str, runtime_library: RuntimeLibrary) -> frozenset[str]:
+    """Register a provider library, once in a process; return the names of the providers that it finds devices of."""
+    if library not in _registered:
+        before = {device.ep_name for device in runtime_library.module.get_ep_devices()}
+        try:
+            # Some name their provider as they are registered.
+            runtime_library.module.register_execution_provider_library(provider, library)
+        except errors_of(runtime_library)[0] as error:
+            raise UnavailableError(
+                f"ONNX Runtime cannot register the provider library {library!r}: {reason_of(error)}; give the .so of a plug-in provider"
+            ) from error
+        _registered[library] = frozenset(device.ep_name for device in runtime_library.module.get_ep_devices()) - before
+    return _registered[library]
+
+
+def _kind(device: Any) -> str:
+    return str(device.device.type.name).lower()

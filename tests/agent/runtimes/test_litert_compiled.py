@@ -1,0 +1,182 @@
+"""Facts about LiteRT's CompiledModel: the same outputs as the interpreter's, and nothing on the CPU that was asked for on a GPU or NPU."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Options, dequantise
+from edgemeter.agent.runtimes.litert import LiteRt
+from tests.requirements import software_gpu
+
+pytestmark = pytest.mark.needs(module="ai_edge_litert")
+RUNTIME = LiteRt
+SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
+FIXTURES = ["litert", "litert_int8", "litert_int32", "litert_open", "litert_signed"]
+REAL = ["coco_ssd_mobilenet_v1_1.0_quant_2018_06_29", "mobilenet_v1_0.25_128_quant", "efficientdet_lite0_int8_metadata"]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Make Vulkan show the software GPU alone."""
+    monkeypatch.setenv("VK_ICD_FILENAMES", str(software_gpu()))
+
+
+def outputs_of(opened, model, values=None, **options):
+    """Return what was loaded, and the real values of the outputs for these inputs, or for noise."""
+    runtime, loaded = opened("litert", model, **options)
+    noise = np.random.default_rng(0)
+    values = values or [
+        noise.random([size or 1 for size in info.shape]).astype(info.dtype)
+        if info.dtype == "float32"
+        else noise.integers(-100 if info.dtype == "int8" else 0, 100, [size or 1 for size in info.shape]).astype(info.dtype)
+        for info in loaded.inputs
+    ]
+    runtime.bind(values)()
+    return loaded, values, [dequantise(array, info) for array, info in zip(runtime.outputs(), loaded.outputs, strict=True)]
+
+
+@pytest.mark.parametrize("name", [*FIXTURES, "edgemeter-shapes_fp32", "edgemeter-shapes_int8"])
+def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, models, name):
+    """In its order, with its names, dtypes and quantisation; the backend is in the record."""
+    model = (models if name in FIXTURES else SHIPPED) / f"{name}.tflite"
+    loaded, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
+    plain, _, expected = outputs_of(opened, model, values)
+    assert (loaded.backend, loaded.facts, loaded.precision) == ("cpu-compiled", {}, plain.precision)
+    assert (loaded.inputs, loaded.outputs) == (plain.inputs, plain.outputs)
+    for output, reference in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(output, reference)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("name", REAL)
+def test_on_the_cpu_others_models_give_the_same(opened, realdata, name):
+    """Detectors with suppression inside, and a classifier."""
+    model = realdata / "models" / f"{name}.tflite"
+    _, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
+    for output, reference in zip(outputs, outputs_of(opened, model, values)[2], strict=True):
+        np.testing.assert_array_equal(output, reference)
+
+
+def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):
+    """The buffers follow, and come back to the first shape."""
+    runtime.load(models / "litert_open.tflite", Options(backend="cpu-compiled"))
+    for rows in (3, 1):
+        runtime.bind([np.full((rows, 4), 2, np.float32)])()
+        np.testing.assert_array_equal(runtime.outputs()[0], np.full((rows, 4), 5, np.float32))
+
+
+def test_an_npu_that_nobody_brings_is_no_cpu(runtime, models):
+    """Whether the CPU is allowed or not: the library would run all of it there, and counts it as accelerated in some releases."""
+    for backend in ("npu", "npu,cpu"):
+        with pytest.raises(UnavailableError, match=r"no NPU takes any of .*: install the package of its vendor") as refusal:
+            runtime.load(models / "litert.tflite", Options(backend=backend))
+        assert "\n" not in str(refusal.value)
+
+
+def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
+    """Not run on the CPU, even where that was allowed; in a process of its own, for the library looks for a GPU once."""
+    code = (
+        "import sys; from pathlib import Path; from edgemeter.agent.runtimes import Options, litert\n"
+        "litert.LiteRt().load(Path(sys.argv[1]), Options(backend=sys.argv[2]))"
+    )
+    for backend in ("gpu", "gpu,cpu"):
+        command = [sys.executable, "-c", code, models / "litert.tflite", backend]
+        environment = {**os.environ, "VK_ICD_FILENAMES": "/nowhere.json"}
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert completed.returncode == 1
+        assert "UnavailableError: LiteRT finds no GPU that it can use (Vulkan shows no GPU): install the GPU's" in completed.stderr
+
+
+def test_settings_of_a_gpu_are_the_gpus(runtime, models):
+    """They would have no effect elsewhere."""
+    with pytest.raises(ConfigError, match="has no setting 'precision'"):
+        runtime.load(models / "litert.tflite", Options(backend="cpu-compiled", extra={"precision": "f32"}))
+
+
+@pytest.mark.software_gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", [*FIXTURES, "edgemeter-shapes_fp32", "edgemeter-shapes_int8"])
+def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened, models, name):
+    """On a software GPU: to rounding, and in 8 bits to what its arithmetic in floats changes; all operators are counted."""
+    model = (models if name in FIXTURES else SHIPPED) / f"{name}.tflite"
+    loaded, values, outputs = outputs_of(opened, model, backend="gpu", extra={"precision": "f32"})
+    _, _, expected = outputs_of(opened, model, values)
+    assert int(loaded.facts["operators_on_gpu"]) >= 2
+    assert "operators_on_cpu" not in loaded.facts
+    assert "(software)" in loaded.facts["gpu"]
+    for output, reference in zip(outputs, expected, strict=True):
+        if name == "edgemeter-shapes_int8":
+            assert np.corrcoef(output.ravel(), reference.ravel())[0, 1] > 0.98
+        else:
+            np.testing.assert_allclose(output, reference, atol=1e-4 * np.abs(reference).max())
+
+
+@pytest.mark.software_gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_model_that_a_gpu_takes_in_part_is_refused_or_counted(opened, models, x):
+    """Without the CPU as second choice it is not run; with it the record has the numbers and the operator."""
+    with pytest.raises(ConfigError, match=r"1 of 3 operators of .* would run on the CPU \(RELU_0_TO_1\): choose --backend gpu,cpu"):
+        opened("litert", models / "litert_partly_gpu.tflite", backend="gpu")
+    loaded, _, outputs = outputs_of(opened, models / "litert_partly_gpu.tflite", [x / 4 - 0.5], backend="gpu,cpu")
+    assert loaded.backend == "gpu,cpu"
+    counts = {name: loaded.facts[name] for name in ("operators_on_gpu", "operators_on_cpu", "left_to_cpu")}
+    assert counts == {"operators_on_gpu": "2", "operators_on_cpu": "1", "left_to_cpu": "RELU_0_TO_1"}
+    np.testing.assert_array_equal(outputs[0], [[0, 0.5, 1, 1]])
+
+
+@pytest.mark.software_gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_model_that_a_gpu_does_not_take_at_all_is_an_error(runtime, models):
+    """Even where the CPU was allowed: nothing would be measured of the GPU."""
+    for backend in ("gpu", "gpu,cpu"):
+        with pytest.raises(UnavailableError, match="the gpu takes no operator of"):
+            runtime.load(models / "litert_beyond_gpu.tflite", Options(backend=backend))
+
+
+@pytest.mark.software_gpu
+@pytest.mark.usefixtures("gpu")
+def test_the_timed_call_waits_for_the_gpu(runtime):
+    """The library's run returns before the GPU is done; ours returns with the outputs, which are then there at once."""
+    loaded = runtime.load(SHIPPED / "edgemeter-shapes_fp32.tflite", Options(backend="gpu"))
+    with pytest.raises(MeasurementError, match="run a query first"):
+        runtime.outputs()
+    call = runtime.bind([np.zeros(loaded.inputs[0].shape, np.float32)])
+    call()
+    graph = runtime._compiled
+
+    def seconds(function) -> float:
+        started = time.perf_counter()
+        function()
+        return time.perf_counter() - started
+
+    def bare() -> None:
+        graph._model.run_by_index(0, graph._in, graph._out)
+
+    returns, waits = zip(*[(seconds(bare), seconds(graph._read)) for _ in range(5)], strict=True)
+    assert sorted(returns)[2] < sorted(waits)[2] / 5
+    call()
+    assert seconds(graph._read) < sorted(waits)[2] / 5
+
+
+@pytest.mark.software_gpu
+@pytest.mark.realdata
+@pytest.mark.slow
+@pytest.mark.usefixtures("gpu")
+def test_a_detector_with_suppression_inside_finds_the_same_on_a_gpu(opened, realdata):
+    """On a software GPU: its last operator stays on the CPU, and on a photograph the best box is the same."""
+    image_module = pytest.importorskip("PIL.Image")
+    model = realdata / "models" / f"{REAL[0]}.tflite"
+    photograph = min((realdata / "images").rglob("*.jpg"))
+    pixels = np.asarray(image_module.open(photograph).convert("RGB").resize((300, 300)), np.uint8)[None]
+    loaded, _, (boxes, classes, scores, _) = outputs_of(opened, model, [pixels], backend="gpu,cpu")
+    assert (loaded.facts["operators_on_gpu"], loaded.facts["left_to_cpu"]) == ("63", "TFLite_Detection_PostProcess")
+    _, _, (expected_boxes, expected_classes, expected_scores, _) = outputs_of(opened, model, [pixels])
+    assert classes[0, 0] == expected_classes[0, 0]
+    np.testing.assert_allclose(scores[0, 0], expected_scores[0, 0], atol=0.03)
+    np.testing.assert_allclose(boxes[0, 0], expected_boxes[0, 0], atol=0.03)

@@ -1,0 +1,139 @@
+"""Facts about ONNX Runtime's plug-in providers, on real ones: what each takes is counted, and nothing runs under another's name."""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.runtimes import Options, onnx_plug_in
+from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
+
+RUNTIME = OnnxRuntime
+SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
+GGML, OPENVINO = pytest.mark.needs(module="onnxruntime_ggml"), pytest.mark.needs(module="onnxruntime_ep_openvino")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unregistered():
+    """Let the libraries go: ONNX Runtime lists their providers as its own from their registration on."""
+    yield
+    for library, providers in onnx_plug_in._registered.items():
+        for package in onnx_plug_in.PACKAGES.values():
+            if package.provider in providers and Path(library).is_file():
+                onnxruntime.unregister_execution_provider_library(package.provider)
+    onnx_plug_in._registered.clear()
+
+
+@GGML
+def test_a_provider_that_takes_all_is_named_with_both_versions(runtime, models, x, capfd):
+    """By the name of its package, without a path; it writes nothing beside the results."""
+    loaded = runtime.load(models / "onnx.onnx", Options(backend="ggml-ep"))
+    assert loaded.backend == "ggml-ep"
+    assert loaded.version == f"{version('onnxruntime')}+{version('onnxruntime-ggml')}"
+    assert loaded.facts["operators_on_ggml-ep"] == "2"
+    assert "left_to_cpu" not in loaded.facts
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+    assert capfd.readouterr().out == ""
+
+
+@GGML
+def test_a_provider_that_takes_a_part_states_which_operators_are_elsewhere(opened, models):
+    """The model has two operators that ggml lacks; outputs are those of the CPU."""
+    plugged, loaded = opened("onnx", models / "onnx_uint8.onnx", backend="ggml-ep", extra={"ggml-ep.partial": "1"})
+    assert (loaded.facts["operators_on_ggml-ep"], loaded.facts["operators_on_cpu"]) == ("2", "2")
+    assert loaded.facts["left_to_cpu"] == "DequantizeLinear 1, QuantizeLinear 1"
+    plain, _ = opened("onnx", models / "onnx_uint8.onnx")
+    values = [np.array([[0, 1, 2, 3]], np.uint8)]
+    for runtime in (plugged, plain):
+        runtime.bind(values)()
+    np.testing.assert_array_equal(plugged.outputs()[0], plain.outputs()[0])
+
+
+@GGML
+def test_a_provider_that_takes_nothing_is_an_error(runtime, models):
+    """Left to itself ggml takes a model whole or not at all, and the CPU would run it under its name."""
+    with pytest.raises(UnavailableError, match=r"ggml takes no operator of .*onnx_uint8.*: choose cpu"):
+        runtime.load(models / "onnx_uint8.onnx", Options(backend="ggml-ep"))
+    with pytest.raises(ConfigError, match="fallback to CPU EP has been explicitly disabled"):
+        runtime.load(
+            models / "onnx_uint8.onnx",
+            Options(backend="ggml-ep", extra={"ggml-ep.partial": "1", "session.disable_cpu_ep_fallback": "1"}),
+        )
+
+
+@OPENVINO
+@pytest.mark.parametrize("name", ["edgemeter-shapes_fp32.onnx", "edgemeter-shapes_int8.onnx"])
+def test_a_detector_on_openvino_gives_what_the_cpu_gives(opened, name):
+    """In f32, and in as many threads as asked for; the fused operators are counted as the model's own."""
+    plugged, loaded = opened("onnx", SHIPPED / name, backend="openvino-ep", extra={"graph_optimisation": "none"})
+    onnx = pytest.importorskip("onnx")
+    count, of_file = int(loaded.facts["operators_on_openvino-ep"]), len(onnx.load(SHIPPED / name).graph.node)
+    # ONNX Runtime gives each consumer of a quantised tensor a DequantizeLinear of its own before it shares out a model.
+    assert count == of_file if "fp32" in name else of_file <= count < 1.1 * of_file
+    assert loaded.facts["provider_devices"].startswith("cpu ")
+    plain, info = opened("onnx", SHIPPED / name)
+    values = np.random.default_rng(0).random(info.inputs[0].shape).astype(info.inputs[0].dtype)
+    for runtime in (plugged, plain):
+        runtime.bind([values])()
+    for output, expected in zip(plugged.outputs(), plain.outputs(), strict=True):
+        if "fp32" in name:
+            np.testing.assert_allclose(output, expected, atol=1e-4 * np.abs(expected).max())
+        else:
+            assert np.corrcoef(output.ravel(), expected.ravel())[0, 1] > 0.98
+
+
+@OPENVINO
+def test_a_kind_of_device_that_the_provider_lacks_is_refused(runtime, models):
+    """It would run on the CPU instead."""
+    with pytest.raises(UnavailableError, match=r"openvino-ep finds cpu here, no npu: choose --backend openvino-ep:cpu"):
+        runtime.load(models / "onnx.onnx", Options(backend="openvino-ep:npu"))
+    with pytest.raises(ConfigError, match=r"has no device 'tpu'"):
+        runtime.load(models / "onnx.onnx", Options(backend="openvino-ep:tpu"))
+
+
+@pytest.mark.needs(module="onnxruntime_ep_webgpu")
+def test_a_provider_without_a_device_is_refused(runtime, models):
+    """There is no GPU node on a machine that runs tests."""
+    if any("GPU" in str(device.device.type) for device in onnxruntime.get_ep_devices()):
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(UnavailableError, match="finds no device of WebGpuExecutionProvider on this machine"):
+        runtime.load(models / "onnx.onnx", Options(backend="webgpu-ep"))
+
+
+def test_an_absent_package_is_named_with_the_line_that_installs_it(runtime, models, monkeypatch):
+    """Before a model is loaded, by `check` too."""
+    monkeypatch.setitem(onnx_plug_in.PACKAGES, "qnn-ep", onnx_plug_in.PlugInPackage("nobody_has_this", "QNNExecutionProvider"))
+    for refused in (runtime.load, runtime.check):
+        with pytest.raises(UnavailableError, match="no nobody_has_this is installed, which brings qnn-ep"):
+            refused(models / "onnx.onnx", Options(backend="qnn-ep"))
+
+
+def test_of_several_kinds_of_device_one_must_be_named(monkeypatch):
+    """As OpenVINO reports a laptop with an NPU, and QNN a Snapdragon: what ran would not be known."""
+    kinds = [
+        SimpleNamespace(ep_name="QNNExecutionProvider", device=SimpleNamespace(type=SimpleNamespace(name=name))) for name in ("CPU", "NPU")
+    ]
+    library = SimpleNamespace(
+        package="onnxruntime", version="1", module=SimpleNamespace(register_execution_provider_library=0, get_ep_devices=lambda: kinds)
+    )
+    monkeypatch.setitem(onnx_plug_in._registered, "/opt/lib.so", frozenset({"QNNExecutionProvider"}))
+    settings = {"provider_library": "/opt/lib.so"}
+    with pytest.raises(UnavailableError, match="qnn finds cpu, npu here: choose --backend qnn:cpu or --backend qnn:npu"):
+        onnx_plug_in.choose("QNNExecutionProvider", settings).devices(library)
+    assert onnx_plug_in.choose("QNNExecutionProvider:npu", settings).devices(library) == kinds[1:]
+
+
+def test_the_table_fits_what_the_packages_give():
+    """Those that are installed here: the function that names the library, and the name of the provider."""
+    for name, package in onnx_plug_in.PACKAGES.items():
+        module = sys.modules.get(package.module)
+        if module is not None:
+            assert Path(getattr(module, package.path_function)()).is_file(), name
+            provider = module.EP_NAME if hasattr(module, "EP_NAME") else module.get_ep_name()
+            assert provider == package.provider, name
