@@ -166,5 +166,7 @@ def test_a_model_of_another_runtime_is_refused(installed):
 
 def test_an_unknown_name_is_refused_with_those_known():
     """The error lists every runtime."""
-    with pytest.raises(ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, replay"):
+    with pytest.raises(
+        ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, replay"
+    ):
         create("tensorrt-of-tomorrow")
