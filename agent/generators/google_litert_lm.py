@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
 from edgemeter.agent.generators.adapter import ORDINARY_WORDS, check_tokens, shared_out
@@ -130,7 +130,7 @@ class LiteRtLm:
         except RuntimeError as error:
             raise MeasurementError(f"LiteRT-LM failed on a prompt of {len(text)} characters: {one_line(error)}") from error
         if not pieces:
-            raise generators.AnswerError("LiteRT-LM ended its answer without a text: give another prompt", kind=EMPTY_ANSWER)
+            raise AnswerError("LiteRT-LM ended its answer without a text: give another prompt", kind=EMPTY_ANSWER)
         counted, prompt_tokens = info.last_decode_token_count, info.last_prefill_token_count
         ended: generators.Ended = "stop" if is_stopped else "end_of_text" if counted < limits.output_tokens else "length"
         # The token that ends a text shows none.
