@@ -84,7 +84,7 @@ def test_a_run_on_mlserver_is_a_record(mlserver, tmp_path, transport, load):
     """In its sandbox: single stream, users, arrivals; the case has the server's model in its key, and the runtime is `served`."""
     url = mlserver.grpc_url if transport == "grpc" else mlserver.url
     path = server_file(tmp_path, url, f'transport = "{transport}"\nmodel = "double"')
-    run = contract_record.decode(edgemeter("run", path, "--mode", "rapid", "--repeats", "1", "--json", *load).splitlines()[0])
+    run = contract_record.decode(edgemeter("run", path, "--mode", "rapid", "--repeats", "1", "--json", *load).stdout.splitlines()[0])
     assert (run.runtime.name, run.runtime.backend, run.runtime.package) == ("served", f"oip,{transport}", "mlserver")
     assert (run.served.model, run.served.model_version, run.served.failed_queries) == ("double", "v1", 0)
     assert run.output_check.differing == 0
