@@ -177,7 +177,11 @@ class ServedModel:
         """Decode the last answer; see `Runtime.outputs`."""
         if self._last is None:
             raise ConfigError("no query was sent: bind inputs and call first")
-        return self._decode(self._last)
+        outputs = self._decode(self._last)
+        for key in [key for key, reply in self._undecoded.items() if reply is self._last]:
+            del self._undecoded[key]
+            self._decoded.add(key)
+        return outputs
 
     def _decode_first(self) -> None:
         """Decode the first answer to each request, which shows whether the server answers as it declares."""
