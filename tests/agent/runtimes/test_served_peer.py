@@ -64,9 +64,11 @@ def test_binary_tensors_that_mlserver_refuses_are_one_line(mlserver, tmp_path):
     """HTTP 422 or 500, by what its JSON reader makes of the bytes."""
     with closing(create("served")) as runtime:
         runtime.load(server_file(tmp_path, mlserver.url, 'transport = "binary"'), Options())
-        with pytest.raises(AnswerError, match=r"answers (422|500).*(check transport of the server's file|read the server's log)") as caught:
+        with pytest.raises(
+            AnswerError, match=r"answers (422|500).*(check transport of the server's file|read the server's log)"
+        ) as failure:
             runtime.bind([X + np.float32(0.3)])()
-        assert caught.value.kind in ("http 422", "http 500")
+        assert failure.value.kind in ("http 422", "http 500")
 
 
 @pytest.mark.needs(module="grpc")
