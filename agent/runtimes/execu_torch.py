@@ -1,9 +1,9 @@
 """ExecuTorch: programs (.pte) that PyTorch exported for devices, on the CPU by XNNPACK, or on what they were lowered to.
 
 Library: `pip install 'edgemeter[executorch]'`. A bundle for boards cannot hold this extra.
-Backend: fixed when the model was exported. `xnnpack` where a partitioner delegated to it, else `portable`, slow kernels of reference quality.
-So `operators_on_xnnpack` and `left_to_portable` are recorded,
-`models show` prints them, and `edgemeter models convert --to executorch-fp32` delegates what XNNPACK knows.
+Backend: fixed when the model was exported. `xnnpack` where a partitioner delegated to it, else `portable`, slow kernels of reference.
+So `operators_on_xnnpack` and `left_to_portable` are recorded, `models show` prints them, and `edgemeter models convert --to
+executorch-fp32` delegates what XNNPACK knows.
 Setting: `method` is the method of the program that runs. Default: forward.
 What is timed is `execute` of a loaded method, and before it `set_inputs` where the program plans its inputs' memory.
 `get_outputs` comes after. A shape that was exported as open is run at its upper bound. Weights beside the program (.ptd) are not supported.

@@ -21,7 +21,7 @@ Run here: MLServer 1.7.1 (JSON, gRPC). By contract: binary tensors and statistic
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,11 @@ from edgemeter.agent.runtimes.served_protocols import ServedFile, ServedProtocol
 from edgemeter.agent.runtimes.served_tensors import Payload, Reply, ServedDescription, ServerStatistics
 
 _PINGS = 9
-_PROTOCOLS = {"oip": OpenInference, "tf-serving": TensorFlowServing, "custom": Custom}
+_PROTOCOLS: Mapping[str, Callable[[ServerLink, ServedFile], ServedProtocol]] = {
+    "oip": OpenInference,
+    "tf-serving": TensorFlowServing,
+    "custom": Custom,
+}
 # Requests that are kept ready, in all; what exceeds it is made for each query.
 _READY_BYTES = 256_000_000
 # First answers that wait to be decoded, at most.
