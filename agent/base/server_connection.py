@@ -120,7 +120,7 @@ class ServerConnection:
         raise AssertionError
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
-        """Return the whole answer to POST `path` with `content`, and its headers.
+        """Return the whole answer to POST `path` with `content`, and its headers by their names in lower case.
 
         Raises:
             AnswerError: the server does not answer, refuses the request, or answers more than `LARGEST_TENSORS_BYTES`.
@@ -159,7 +159,7 @@ class ServerConnection:
                 kind=f"http {response.status}",
                 retry_after_s=_seconds(response.headers.get("Retry-After")),
             )
-        return body, response.headers
+        return body, {name.lower(): value for name, value in response.getheaders()}
 
     def stream(self, path: str, content: bytes) -> Iterator[bytes]:
         """Yield the lines of the answer to POST `path` with the JSON `content`, without line ends and empty ones; `[DONE]` is the last.

@@ -21,7 +21,7 @@ hits. LM Studio, TensorRT-LLM, SGLang and RKLLM servers are `openai`.
 Scenarios poisson and concurrent: each user has a connection of its own, opened on arrival, or before the timed queries and kept open; no
 untimed prompt comes before a query, which would be load.
 Run here: llama-server (b11434, and that of xllamacpp 2026.10.11549), vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve 5.24
-and LiteRT-LM 0.18.1, which takes chats only, and knows `max_completion_tokens`, not `max_tokens`. Not run: the others.
+and LiteRT-LM 0.18.1 (chats only). Not run: Ollama, LM Studio, TensorRT-LLM, SGLang, RKLLM.
 """
 
 import json

@@ -1,30 +1,27 @@
-"""Served: any model behind a server: Triton, OpenVINO Model Server, KServe, MLServer, TorchServe, TensorFlow Serving, or one of your own.
+"""Served: any model behind a server: Triton, OpenVINO Model Server, KServe, MLServer, TorchServe, TensorFlow Serving, or another.
 
-The model is a TOML file, by custom named `NAME.server` (samples: tests/fixtures/runtimes/served*.server); a card stands beside it:
+The model is a TOML file `NAME.server` (samples: tests/fixtures/runtimes/served*.server); a card may stand beside it:
 
-    url = "http://127.0.0.1:8000"      with transport grpc that of the gRPC port
-    protocol = "oip"                   oip (Open Inference Protocol, v2), tf-serving (REST) or custom; without: a language model's server
-    transport = "auto"                 oip: json, binary (Triton's tensors), grpc; auto: binary where the server states that it speaks it
+    url = "http://127.0.0.1:8000"      of gRPC its port
+    protocol = "oip"                   oip (Open Inference Protocol, v2), tf-serving (REST) or custom
+    transport = "auto"                 oip: json, binary (Triton's tensors), grpc; auto: binary where the server states it
     model = "yolo"                     oip: default: the only one
     version = "3"                      optional
     signature = "serving_default"      tf-serving
-    api_key_file, ca_file, headers, timeout_s = 600    optional, as for a language model's server
-    path = "/predict"                  custom: where `body` is posted
+    api_key_file, ca_file, headers, timeout_s    optional, as of the generator `server`
+    path = "/predict"                  custom
     body = { image = "{images}" }      custom: "{NAME}" is an input as lists, "{NAME:base64}" its bytes; "{NAME:bytes}" alone
-    [[inputs]]                         custom: name, dtype, shape; of outputs also
-    name = "images"                    pointer (JSON pointer) and encoding (list, base64, or bytes: the whole answer)
+    [[inputs]]                         custom: name, dtype, shape; of outputs also pointer (JSON) and encoding (list, base64, bytes)
 
-What is timed: from the ready request on an open connection to the last byte of the answer. `encode` and `decode` are timed apart, between
-queries. Triton states its queue and compute times, by which `served` tells client and network from server; a run that its response cache
-answers ends. FP16 and BF16 need bytes (BF16 becomes float32); texts (BYTES) are refused.
-Needs no library; transport grpc needs the extra `grpc`. Our own HTTP, since tritonclient with both transports brings 22 packages and 90 MB.
-Run here: MLServer 1.7.1 (JSON, gRPC; it refuses binary tensors). By contract, checked with tritonclient 2.73: binary tensors, statistics.
-By contract: TensorFlow Serving. Not run: Triton, OpenVINO Model Server, KServe, TorchServe.
+Timed: from the ready request on an open connection to the last byte of the answer; `encode` and `decode` apart. Triton states its
+queue and compute times (`served`); a run that its response cache answers ends. FP16 and BF16 (as float32) need bytes; BYTES are refused.
+Needs no library (tritonclient would bring 90 MB); grpc the extra `grpc`.
+Run here: MLServer 1.7.1 (JSON, gRPC). By contract: binary tensors and statistics, checked with tritonclient 2.73; TensorFlow Serving.
 """
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -45,7 +42,11 @@ from edgemeter.agent.runtimes.served_protocols import ServedFile, ServedProtocol
 from edgemeter.agent.runtimes.served_tensors import Payload, Reply, ServedDescription, ServerStatistics
 
 _PINGS = 9
-_PROTOCOLS = {"oip": OpenInference, "tf-serving": TensorFlowServing, "custom": Custom}
+_PROTOCOLS: Mapping[str, Callable[[ServerLink, ServedFile], ServedProtocol]] = {
+    "oip": OpenInference,
+    "tf-serving": TensorFlowServing,
+    "custom": Custom,
+}
 # Requests that are kept ready, in all; what exceeds it is made for each query.
 _READY_BYTES = 256_000_000
 # First answers that wait to be decoded, at most.
@@ -177,7 +178,11 @@ class ServedModel:
         """Decode the last answer; see `Runtime.outputs`."""
         if self._last is None:
             raise ConfigError("no query was sent: bind inputs and call first")
-        return self._decode(self._last)
+        outputs = self._decode(self._last)
+        for key in [key for key, reply in self._undecoded.items() if reply is self._last]:
+            del self._undecoded[key]
+            self._decoded.add(key)
+        return outputs
 
     def _decode_first(self) -> None:
         """Decode the first answer to each request, which shows whether the server answers as it declares."""

@@ -168,7 +168,7 @@ class OpenInference:
 
     def outputs(self, reply: Reply) -> list[Array]:
         """See `ServedProtocol.outputs`."""
-        size_text = reply.headers.get(_HEAD_BYTES, "")
+        size_text = reply.headers.get(_HEAD_BYTES.lower(), "")
         head_bytes = int(size_text) if size_text.isdecimal() else len(reply.content)
         answer = json_document(reply.content[:head_bytes], _OipAnswer)
         self.model_version = answer.model_version or None

@@ -57,7 +57,7 @@ def _compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> 
         assert '"is_right": true' in peer.stdout.readline()
         runtime.load(file, Options())
 
-        def ours(*, is_bare: bool = False) -> float:
+        def our_ms(*, is_bare: bool = False) -> float:
             took = []
             for _ in range(QUERIES):
                 # A copy each, as a request that was made before is not made again.
@@ -71,7 +71,7 @@ def _compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> 
                 assert outputs[0].shape == shape
             return statistics.median(took) * 1e3
 
-        def theirs() -> float:
+        def peer_ms() -> float:
             assert peer.stdin is not None
             assert peer.stdout is not None
             peer.stdin.write(f"{QUERIES}\n")
@@ -79,8 +79,8 @@ def _compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> 
             return float(peer.stdout.readline())
 
         name = f"{'x'.join(map(str, shape))} float32 by {form}"
-        yield at_most(name, "ms", "tritonclient", interleaved(ours, theirs, PAIRS), LIMIT)
-        yield unjudged(f"{name}, the bare call", "ms", "tritonclient", interleaved(lambda: ours(is_bare=True), theirs, PAIRS))
+        yield at_most(name, "ms", "tritonclient", interleaved(our_ms, peer_ms, PAIRS), LIMIT)
+        yield unjudged(f"{name}, the bare call", "ms", "tritonclient", interleaved(lambda: our_ms(is_bare=True), peer_ms, PAIRS))
         peer.kill()
 
 

@@ -43,7 +43,7 @@ def server_file(folder, url, keys='protocol = "oip"'):
     return path
 
 
-def asked(runtime, *inputs):
+def outputs_for(runtime, *inputs):
     """Return the outputs for these inputs."""
     runtime.bind(list(inputs))()
     return runtime.outputs()
@@ -60,8 +60,8 @@ def test_a_served_model_is_described_and_run(served, keys, form):
     assert loaded.backend == form
     assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (None, 4), "float32")]
     assert loaded.facts["server_machine"] == "this"
-    np.testing.assert_array_equal(asked(runtime, X)[0], Y)
-    np.testing.assert_array_equal(asked(runtime, np.repeat(X, 3, axis=0))[0], Y * 3)
+    np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
+    np.testing.assert_array_equal(outputs_for(runtime, np.repeat(X, 3, axis=0))[0], Y * 3)
 
 
 def test_binary_tensors_are_chosen_where_the_server_states_them(served):
@@ -69,7 +69,7 @@ def test_binary_tensors_are_chosen_where_the_server_states_them(served):
     _, loaded, _ = served(extensions=())
     assert loaded.backend == "oip,json"
     runtime, _, script = served(keys='protocol = "oip"\nversion = "3"\nmodel = "double"')
-    asked(runtime, X)
+    outputs_for(runtime, X)
     assert script.requests[-1][0] == "/v2/models/double/versions/3/infer"
 
 
@@ -93,7 +93,7 @@ def test_every_datatype_comes_back_as_it_was_sent(served, datatype, transport):
     limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype) if dtype.kind == "f" else None
     low, high = (limits.min, limits.max) if limits else (False, True)
     array = np.array([[low, high, 0], [1, 0, 1]], dtype)
-    (output,) = asked(runtime, array)
+    (output,) = outputs_for(runtime, array)
     assert output.dtype == dtype
     np.testing.assert_array_equal(output, array)
 
@@ -125,7 +125,7 @@ def test_several_inputs_and_outputs_go_by_name(served):
     )
     for keys in ('protocol = "oip"', 'protocol = "oip"\ntransport = "json"', TF):
         runtime, _, _ = served(script, keys)
-        total, b = asked(runtime, np.array([[1, 2]], np.float32), np.array([5], np.int32))
+        total, b = outputs_for(runtime, np.array([[1, 2]], np.float32), np.array([5], np.int32))
         np.testing.assert_array_equal(total, [[6, 7]])
         np.testing.assert_array_equal(b, [5])
 
@@ -133,7 +133,7 @@ def test_several_inputs_and_outputs_go_by_name(served):
 def test_the_servers_own_times_are_those_of_the_timed_window(served):
     """Queue and compute per request as planted; what is left is the client's and the network's, and requests before do not count."""
     runtime, _, _ = served(queue_s=0.004, compute_s=0.010)
-    asked(runtime, X)
+    outputs_for(runtime, X)
     with runtime.window():
         took = []
         for _ in range(10):
@@ -158,7 +158,7 @@ def test_requests_of_others_are_counted(served):
     """By the server's count; then no remainder is stated, which would mix both."""
     runtime, _, script = served()
     with runtime.window():
-        asked(runtime, X)
+        outputs_for(runtime, X)
         script.count("success", 0, 2)
     part = runtime.served()
     assert (part.requests_of_others, part.remainder_ms) == (2, None)
@@ -177,12 +177,12 @@ def test_a_response_cache_ends_the_run(served):
         timed()
 
 
-def test_a_server_without_statistics_says_why(served):
+def test_a_server_without_statistics_is_a_reason(served):
     """The reason stands in the record."""
     runtime, _, script = served()
     script.instead = lambda _, path: (404, {}, b"{}") if path.endswith("/stats") else None
     with runtime.window():
-        asked(runtime, X)
+        outputs_for(runtime, X)
     assert runtime.served().server_reason == "the server states no statistics of its own (status 404)."
 
 
@@ -213,24 +213,22 @@ def test_the_custom_template_fills_lists_base64_and_bytes(tmp_path, models):
         sample = (models / "served_custom.server").read_text()
         path.write_text(sample.replace("http://127.0.0.1:5000", server.url))
         runtime.load(path, Options())
-        np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+        np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
         assert server.kept[-1][3] == {"input": X.tolist(), "options": {"top": 1}}
         path.write_text(path.read_text().replace("/result/0/y", "/result/1/y"))
         runtime.close()
         runtime.load(path, Options())
         with pytest.raises(AnswerError, match="output 'y' of the served model is not at '/result/1/y'"):
-            asked(runtime, X)
+            outputs_for(runtime, X)
 
 
 @pytest.mark.parametrize("encoding", ["base64", "bytes"])
 def test_custom_tensors_may_be_base64_or_bytes(tmp_path, encoding):
     """Of the array's elements, little-endian."""
-    seen = []
 
-    def instead(method, _):
+    def instead(*_):
         content = (2 * X + 1).tobytes()
         text = json.dumps({"y": base64.b64encode(content).decode()}).encode()
-        seen.append(method)
         return 200, {}, content if encoding == "bytes" else text
 
     pointer = 'pointer = "/y"\n' if encoding == "base64" else ""
@@ -241,7 +239,7 @@ def test_custom_tensors_may_be_base64_or_bytes(tmp_path, encoding):
     )
     with oip_server(ServedModelScript(instead=instead)) as url, closing(create("served")) as runtime:
         runtime.load(server_file(tmp_path, url, keys), Options())
-        np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+        np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
 
 
 def reply(content, status=200, **headers):
@@ -272,10 +270,10 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served, answer, message):
     """Where outputs are read; the next query of a run that reads none ends the run too."""
     runtime, _, script = served()
     script.instead = reply(answer)
-    with pytest.raises(AnswerError, match=message) as caught:
-        asked(runtime, X)
-    assert caught.value.kind == "no answer"
-    assert "\n" not in str(caught.value)
+    with pytest.raises(AnswerError, match=message) as failure:
+        outputs_for(runtime, X)
+    assert failure.value.kind == "no answer"
+    assert "\n" not in str(failure.value)
     with pytest.raises(MeasurementError, match=message):
         runtime.bind([X])
 
@@ -285,7 +283,7 @@ def test_what_is_no_number_is_nan(served, value):
     """JSON has no NaN: some servers write it nevertheless, others null; the verdict names outputs that are not finite."""
     runtime, _, script = served()
     script.instead = reply(json.dumps(output(data=[0, 3, 5, 7])).encode().replace(b"[0,", b"[" + value + b","))
-    np.testing.assert_array_equal(asked(runtime, X)[0], [[math.nan, 3, 5, 7]])
+    np.testing.assert_array_equal(outputs_for(runtime, X)[0], [[math.nan, 3, 5, 7]])
 
 
 def test_nan_is_not_sent_as_json(served):
@@ -310,21 +308,21 @@ def test_a_refused_query_names_its_status_and_what_to_do(served, status, headers
     """As one failed query: the connection is of use for the next."""
     runtime, _, script = served()
     script.instead = lambda _, path: (status, headers, b'{"error": "busy"}') if path.endswith("/infer") else None
-    with pytest.raises(AnswerError, match=message) as caught:
+    with pytest.raises(AnswerError, match=message) as failure:
         runtime.bind([X])()
-    assert (caught.value.kind, caught.value.retry_after_s) == (kind, wait_s)
+    assert (failure.value.kind, failure.value.retry_after_s) == (kind, wait_s)
     script.instead = lambda *_: None
-    np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+    np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
 
 
 def test_a_slow_server_is_given_up_after_timeout_s(served):
     """The next query has a connection of its own, not the late answer."""
     runtime, _, script = served(keys='protocol = "oip"\ntimeout_s = 0.2', compute_s=0.6)
-    with pytest.raises(AnswerError, match=r"took longer than timeout_s = 0\.2") as caught:
+    with pytest.raises(AnswerError, match=r"took longer than timeout_s = 0\.2") as failure:
         runtime.bind([X])()
-    assert caught.value.kind == "timeout"
+    assert failure.value.kind == "timeout"
     script.compute_s = 0.0
-    np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+    np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
 
 
 def test_a_server_that_is_gone_is_named(tmp_path):
@@ -342,9 +340,9 @@ def test_a_server_that_breaks_off_is_a_failed_query(tmp_path):
     with oip_server(script) as url, closing(create("served")) as runtime:
         runtime.load(server_file(tmp_path, url), Options())
         script.instead = lambda _, path: (200, {"Content-Length": "999", "Connection": "close"}, b"{") if path.endswith("/infer") else None
-        with pytest.raises(AnswerError, match=r"no answer from .*IncompleteRead") as caught:
+        with pytest.raises(AnswerError, match=r"no answer from .*IncompleteRead") as failure:
             runtime.bind([X])()
-        assert caught.value.kind == "broke off"
+        assert failure.value.kind == "broke off"
 
 
 def test_more_than_fits_is_not_read(served, monkeypatch):
@@ -392,7 +390,7 @@ def test_an_unknown_authority_names_ca_file(tmp_path):
         with pytest.raises(UnavailableError, match="unknown here: give that as ca_file"):
             runtime.load(server_file(tmp_path, url), Options())
         runtime.load(server_file(tmp_path, url, f'protocol = "oip"\nca_file = "{authority.certificate}"'), Options())
-        np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+        np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
 
 
 def test_the_file_shows_which_runtime_reads_it(models):
@@ -405,8 +403,8 @@ def test_the_file_shows_which_runtime_reads_it(models):
 def test_a_model_that_changes_in_a_run_ends_it(served):
     """Figures of two versions are of none."""
     runtime, _, script = served()
-    asked(runtime, X)
+    outputs_for(runtime, X)
     script.version = "4"
     script.instead = reply(output() | {"model_version": "4"})
     with pytest.raises(MeasurementError, match="went from version 3 of the model to 4"):
-        asked(runtime, X)
+        outputs_for(runtime, X)

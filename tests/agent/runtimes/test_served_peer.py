@@ -61,12 +61,14 @@ def test_the_only_model_needs_no_name(mlserver, tmp_path):
 
 
 def test_binary_tensors_that_mlserver_refuses_are_one_line(mlserver, tmp_path):
-    """HTTP 422: the file has another transport to choose."""
+    """HTTP 422 or 500, by what its JSON reader makes of the bytes."""
     with closing(create("served")) as runtime:
         runtime.load(server_file(tmp_path, mlserver.url, 'transport = "binary"'), Options())
-        with pytest.raises(AnswerError, match=r"answers 422.*check transport of the server's file") as caught:
-            runtime.bind([X])()
-        assert caught.value.kind == "http 422"
+        with pytest.raises(
+            AnswerError, match=r"answers (422|500).*(check transport of the server's file|read the server's log)"
+        ) as failure:
+            runtime.bind([X + np.float32(0.3)])()
+        assert failure.value.kind in ("http 422", "http 500")
 
 
 @pytest.mark.needs(module="grpc")
@@ -84,7 +86,9 @@ def test_a_run_on_mlserver_is_a_record(mlserver, tmp_path, transport, load):
     """In its sandbox: single stream, users, arrivals; the case has the server's model in its key, and the runtime is `served`."""
     url = mlserver.grpc_url if transport == "grpc" else mlserver.url
     path = server_file(tmp_path, url, f'transport = "{transport}"\nmodel = "double"')
-    run = contract_record.decode(edgemeter("run", path, "--mode", "rapid", "--repeats", "1", "--json", *load).splitlines()[0])
+    printed = edgemeter("run", path, "--mode", "rapid", "--repeats", "1", "--json", *load)
+    assert printed.returncode == 0, printed.stderr
+    run = contract_record.decode(json.dumps(json.loads(printed.stdout)["runs"][0]).encode())
     assert (run.runtime.name, run.runtime.backend, run.runtime.package) == ("served", f"oip,{transport}", "mlserver")
     assert (run.served.model, run.served.model_version, run.served.failed_queries) == ("double", "v1", 0)
     assert run.output_check.differing == 0
