@@ -8,8 +8,8 @@ config.txt has `shape` (Ultralytics writes one) or whose `forward` takes a List[
 gets a list of one picture, [3, height, width] of any size, and of what it returns the detections are the outputs.
 Only for a file that calls operators of torchvision (nms, roi_align ...) torchvision is imported first. Both must be builds for one
 device: PyPI's are for CUDA, also on aarch64; PyTorch's own index has those for the CPU.
-What is timed is the module's call in inference mode, which is entered once, outside (inside it costs 1.5 us a call), and on CUDA
-the synchronisation after it. The thread stays in inference mode until `close`. Inputs are on the device before, outputs come back after.
+What is timed is the module's call in inference mode, which is entered once, outside, and on CUDA
+the synchronisation after it. Inputs are on the device before, outputs come back after.
 Tested with torch 2.13.0 and 2.15.0 on the CPU; CUDA is untested.
 """
 
