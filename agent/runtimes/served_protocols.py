@@ -58,7 +58,7 @@ class ServerLink(Protocol):
 
 
 class ServedProtocol(Protocol):
-    """How a model behind a server is described, asked and read. `ping_path` answers soon; `model_version` is that of the last answer, if it states one."""
+    """How a model behind a server is described, asked and read. `ping_path` answers soon; `model_version` is the last answer's."""
 
     ping_path: str
     model_version: str | None

@@ -22,7 +22,7 @@ from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_most,
 from tests.fixtures.real_mlserver import real_mlserver
 from tests.fixtures.servers import free_port
 
-PAIRS, QUERIES, LIMIT = 7, 300, 1.02
+PAIRS, QUERIES, LIMIT = 7, 100, 1.02
 PROGRAM = ROOT / "tests" / "fixtures" / "tritonclient_program.py"
 SHAPES = ((1, 4), (1, 3, 64, 64))
 
