@@ -58,14 +58,14 @@ class ServerLink(Protocol):
 
 
 class ServedProtocol(Protocol):
-    """How a model behind a server is described, asked and read. `form` names it in records; `ping_path` answers soon.
+    """How a model behind a server is described, asked and read. `ping_path` answers soon; `model_version` is the last answer's."""
 
-    `model_version` is that of the last answer, None where answers state none.
-    """
-
-    form: str
     ping_path: str
     model_version: str | None
+
+    @property
+    def form(self) -> str:
+        """The protocol and the form of its tensors, as records name them."""
 
     def describe(self) -> ServedDescription:
         """Return server and model; raises UnavailableError if it is not there or not ready, ConfigError if it cannot be used here."""

@@ -31,7 +31,10 @@ LIBRARIES = {
     "hailo": ("hailo_platform",),
     "rknn": ("rknnlite",),
     "replay": (),
+    "served": (),
 }
+# Its fixture is the address of a server that no check starts: tests/agent/runtimes/test_served.py asks one.
+UNSERVED = {"served"}
 # Hardware that cannot be here, and what is put in its place.
 STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt, "hailo": stand_ins.hailo, "rknn": stand_ins.rknn}
 COMPILED = {"edgetpu", "tensorrt"}
@@ -103,7 +106,7 @@ def needs_of(name):
     return [pytest.mark.torch] if name in {"pytorch", "executorch"} else []
 
 
-@pytest.fixture(params=[pytest.param(name, marks=needs_of(name)) for name in RUNTIMES])
+@pytest.fixture(params=[pytest.param(name, marks=needs_of(name)) for name in RUNTIMES if name not in UNSERVED])
 def installed(request, tmp_path_factory, monkeypatch) -> str:
     """Return the name of a runtime whose library is here or has a stand-in, or skip."""
     libraries = LIBRARIES[request.param]
