@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.generators import AnswerError, ChatMessage, Limits, create
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.generators import ChatMessage, Limits, create
 from edgemeter.agent.generators.google_litert_lm import LiteRtLm
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.rows import table_row
