@@ -33,7 +33,7 @@ from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options, describe_tensor, shape_fits
-from edgemeter.agent.runtimes.call_results import Wait, arrays_of, refuse_coroutine_function, waits_for
+from edgemeter.agent.runtimes.call_results import Wait, arrays_of, leaves, refuse_coroutine_function, waits_for
 from edgemeter.agent.runtimes.python_model import PythonModel
 from edgemeter.agent.runtimes.user_code import attribute_of, compiled, forget, raised, sources, timed_imports, uninstalled
 from edgemeter.agent.runtimes.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
@@ -57,6 +57,7 @@ class PythonFactory:
         self._outputs: tuple[TensorInfo, ...] = ()
         self._waits: Sequence[Wait] | None = None
         self._last: Any = None
+        self._of_result: set[str] = set()
         self._leaves_garbage, self._collected_ns = True, 0
 
     def load(self, model: Path, options: Options) -> Loaded:
@@ -75,7 +76,8 @@ class PythonFactory:
         python_model = self._model = _model_of(returned, address)
         self._outputs, self._waits = python_model.outputs, None if python_model.wait is None else [python_model.wait]
         first_ns = self._first_call(python_model, address)
-        packages = python_model.packages or tuple(name for name in _FRAMEWORKS if name in sys.modules)
+        imported = [name for name in _FRAMEWORKS if name in sys.modules]
+        packages = python_model.packages or tuple(sorted(imported, key=lambda name: name not in self._of_result))
         further = [*(source for source in sources() if source != target.source), *_files(python_model.weights, address)]
         return Loaded(
             package=packages[0] if packages else "python",
@@ -163,6 +165,8 @@ class PythonFactory:
 
     def _learned(self, result: object, arguments: Sequence[object]) -> Sequence[Wait]:
         self._waits = waits_for(result, arguments, self._loaded().call)
+        # JAX's arrays are of its package jaxlib.
+        self._of_result = {type(leaf).__module__.partition(".")[0].removesuffix("lib") for leaf in leaves(result)}
         return self._waits
 
     def _first_call(self, python_model: PythonModel, address: str) -> int | None:

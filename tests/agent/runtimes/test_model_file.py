@@ -101,6 +101,8 @@ def test_a_bin_beside_another_format_is_none_of_it(models):
 def test_every_fixture_is_read_by_its_runtime(models, name):
     """A suite finds the runtime by the suffix, or takes it where it is named."""
     (fixture,) = (path for path in models.glob(f"{name}.*") if path.suffix != ".bin")
+    if fixture.suffix == ".py":
+        fixture = fixture.with_name(f"{fixture.name}:make")
     assert suite.reads(name, fixture)
     assert name in {suite.runtime_for(fixture), "edgetpu"}
 
