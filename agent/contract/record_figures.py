@@ -63,7 +63,7 @@ class ColdStart(RecordPart, frozen=True, kw_only=True):
     process_ms: float | None  # Start of the process in ms.
     import_ms: float | None  # Import of the runtime in ms; null for a function, whose process imported what it liked.
     load_ms: float | None  # Loading of the model in ms; null for a function, as above.
-    first_ms: float  # First query in ms; of the runtime `python` the first call, also where loading made it.
+    first_ms: float  # First query in ms; of the runtime `python` its first call.
     compile_ms: float | None = None
     """First query less the median of later ones, in ms, where the model may compile in it; null where it compiles when loaded, or never."""
     compiled_modules: Count | None = None

@@ -307,6 +307,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
         draft = f"draft {Path(self.options['draft_model']).name}" if "draft_model" in self.options else ""
         role, threads = "(reference)" if self.role == "reference" else "", f"{self.threads} thread{'s' * (self.threads > 1)}"
+        if self.runtime == PYTHON and self.threads == 1:
+            # Nobody may have set it.
+            threads = ""
         users = f"{self.concurrency} user{'s' * (self.concurrency > 1)}" if self.concurrency else ""
         rate = f"{self.rate_per_s:g} a second" if self.rate_per_s else "at the highest rate" if self.scenario == "poisson" else ""
         parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, role)

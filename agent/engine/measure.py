@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -208,9 +209,8 @@ def time_queries(
         timed = subject.run(plan) if is_served else how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
-    kept_bytes = (
-        sum(array.nbytes for outputs in timed.kept.values() for array in outputs) + timed.starts_ns.nbytes + timed.latency_ns.nbytes
-    )
+    moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
+    kept_bytes = sum(array.nbytes for array in (*moments.values(), *chain(*timed.kept.values())))
     grown_mb = resident_mb() - before_mb - kept_bytes / 1e6
     idle_after = idle("idle after", case, emit) if idles else None
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle_after, grown_mb)

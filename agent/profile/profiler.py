@@ -29,6 +29,7 @@ ABSENT: Mapping[str, str] = {
     "openvino": "use its own `benchmark_app -m MODEL -pc`",
     "ncnn": "its wheels are built without its layer timer: use `benchncnn` of a build with NCNN_BENCHMARK",
     "tensorrt": "use `trtexec --loadEngine=FILE --dumpProfile --separateProfileRun`",
+    "python": "use the framework's own profiler, such as `torch.profiler` or `jax.profiler`",
     "replay": "a replay plays back recorded latencies and runs no operators: profile the recorded model",
 }
 # Before the first recorded query.

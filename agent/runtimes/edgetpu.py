@@ -6,8 +6,8 @@ libedgetpu has to fit the interpreter: version 16.0 of 2021 belongs to tflite-ru
 Backend: `usb`, `pci`, `usb:N`, `pci:N` or `:N`; any Edge TPU when none is given. The record names it with its clock: `usb:0,std`.
 Setting: `performance` is `low`, `medium`, `high` or `max`: the clock of a USB Coral; the std library makes `high` of `max`.
 Recorded: clock, version and package of libedgetpu, what is plugged in (a USB Coral is 1a6e:089a until its first inference, which loads its
-firmware, then 18d1:9302), and how many operators of the file run on the Edge TPU and how many on the CPU. One that was compiled
-stands for many of the model before it was compiled.
+firmware, then 18d1:9302), and how many operators of the file run on the Edge TPU and how many on the CPU. One
+stands for many before compilation.
 What is timed is `Interpreter.invoke`, which returns when the results are in memory. A model without compiled operators is refused.
 Tested with ai-edge-litert 2.3.0 and a delegate library that the test compiles; not run on a Coral here.
 """

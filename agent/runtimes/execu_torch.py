@@ -2,8 +2,8 @@
 
 Library: `pip install 'edgemeter[executorch]'`. Its wheels (x86-64 and aarch64) link PyTorch without declaring it; the extra does. A bundle
 for boards cannot hold this extra.
-Backend: fixed when the model was exported. `xnnpack` where a partitioner delegated to it, else `portable`, kernels of reference quality: a
-network of two convolutions at 64x64 took 9 ms with them, 0.06 ms delegated. So `operators_on_xnnpack` and `left_to_portable` are recorded,
+Backend: fixed when the model was exported. `xnnpack` where a partitioner delegated to it, else `portable`, kernels of reference quality,
+up to 150 times slower. So `operators_on_xnnpack` and `left_to_portable` are recorded,
 `models show` prints them, and `edgemeter models convert --to executorch-fp32` delegates what XNNPACK knows.
 Setting: `method` is the method of the program that runs. Default: forward.
 What is timed is `execute` of a loaded method, and before it `set_inputs` where the program plans its inputs' memory.

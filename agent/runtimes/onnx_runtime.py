@@ -11,8 +11,7 @@ A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable 
 to which provider is recorded where the library reports it (1.24 and newer); a provider that takes none of them is an error.
 A vendor's plug-in provider (QNN, RKNN and others, a shared library of its own) is registered by `provider_library = "/path/lib.so"`; the
 backend is then the full name of the provider in it, on all of its devices (onnxruntime 1.23 and newer; no plug-in has been run with it).
-What is timed is `InferenceSession.run` on arrays that lie ready, as its users call it: it makes its own output arrays, and with an
-accelerator it copies to and from it.
+What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
 `encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
 Tested with onnxruntime 1.31.1 on the CPU.
 """

@@ -1,19 +1,13 @@
-"""Python: a model of any framework, which a factory of yours returns: `FILE.py:make` or `package.module:make`.
+"""Python: a model of any framework that a factory returns: `FILE.py:make` or `package.module:make`.
 
-`make(**options)` gets `--option KEY=VALUE` as texts, and `threads` and `backend` if it has parameters of these names. It returns
-
-- a pair: a callable, and its inputs, `{"image": ("float32", (1, 3, 224, 224))}`, None for open sizes;
-- an object with `predict` and such `inputs`; or
-- a `PythonModel` (`edgemeter.agent.runtimes.python_model`), which can also state outputs, versions, files of weights, texts and facts.
-
-The callable takes a numpy array for each input and returns arrays or tensors (numpy, PyTorch, JAX, TensorFlow), nested or not. What it
-returns is waited for (JAX's `block_until_ready`, PyTorch's CUDA). What is timed is its call; inputs are copied before, outputs after.
-Cold start: `import` is the module's and whatever the factory imports, `load` the rest of the factory, `first` the first call, made on noise
-(integers: 0) when the shapes are declared; `compile` is what it took beyond later calls, but for a backend called eager.
-Identity: the hash of the source file, of files that `import_attribute` read, and of the weights; what else the file imports is not in it.
-The name: `name` of the texts, else that of the first file of weights, else the factory's (its module's, if it is called `make`).
-It is your own code, run in the sandbox (which lets it read its folder, and files that options name) only where a command or a suite on this
-machine names it: no order carries it.
+`make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a callable and its
+inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as `predict` and `inputs` of an object; or a `PythonModel`
+(`edgemeter.plugin`), which can state more. The callable takes a numpy array for each input; arrays and tensors that it
+returns (numpy, PyTorch, JAX, TensorFlow) are waited for.
+Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
+`compile` what it took beyond later ones, unless the backend is called eager.
+Identity: the hash of the source, of files that `import_attribute` read and of the weights, not of other imports. Name: `name` of the texts,
+else the weights', else the factory's.
 Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
 """
 
@@ -75,27 +69,27 @@ class PythonFactory:
             begin_ns = time.monotonic_ns()
             returned = _called(factory, keywords, address)
             factory_ns = time.monotonic_ns() - begin_ns
-        made = self._model = _model_of(returned, address)
-        self._outputs, self._waits = made.outputs, None if made.wait is None else [made.wait]
-        first_ns = self._first_call(made, address)
-        packages = made.packages or tuple(name for name in _FRAMEWORKS if name in sys.modules)
-        further = [*(source for source in sources() if source != target.source), *_files(made.weights, address)]
+        python_model = self._model = _model_of(returned, address)
+        self._outputs, self._waits = python_model.outputs, None if python_model.wait is None else [python_model.wait]
+        first_ns = self._first_call(python_model, address)
+        packages = python_model.packages or tuple(name for name in _FRAMEWORKS if name in sys.modules)
+        further = [*(source for source in sources() if source != target.source), *_files(python_model.weights, address)]
         return Loaded(
             package=packages[0] if packages else "python",
             version=_version(packages[0]) if packages else platform.python_version(),
-            backend=made.backend or options.backend or "callable",
-            inputs=made.inputs,
+            backend=python_model.backend or options.backend or "callable",
+            inputs=python_model.inputs,
             outputs=self._outputs,
-            metadata=made.metadata,
+            metadata=python_model.metadata,
             import_ns=import_ns + imported_ns[0],
             load_ns=max(1, factory_ns - imported_ns[0]),
             facts={name: _version(name) for name in packages},
-            precision=made.precision,
-            name=_name(made, target),
+            precision=python_model.precision,
+            name=_name(python_model, target),
             sha256=model_file.sha256(model, further),
             size_bytes=sum(path.stat().st_size for path in (target.source, *further)),
             first_ns=first_ns,
-            compiles_at_call=not made.backend.startswith("eager"),
+            compiles_at_call=not python_model.backend.startswith("eager"),
             threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",
         )
 
@@ -105,15 +99,15 @@ class PythonFactory:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to where the model reads them; return its call, which waits for the results."""
-        made = self._loaded()
-        check_inputs(inputs, made.inputs)
+        python_model = self._loaded()
+        check_inputs(inputs, python_model.inputs)
         if self._leaves_garbage and time.monotonic_ns() > self._collected_ns + _COLLECTED_EVERY_NS:
             # The collector is off while queries are timed: what calls leave in cycles is freed between them.
             gc.collect()
             self._collected_ns = time.monotonic_ns()
         copies = [np.array(array, order="C") for array in inputs]
-        arguments = copies if made.place is None else [made.place(array) for array in copies]
-        function, waits = made.call, self._waits
+        arguments = copies if python_model.place is None else [python_model.place(array) for array in copies]
+        function, waits = python_model.call, self._waits
         self._last = None
 
         def call() -> None:
@@ -129,10 +123,10 @@ class PythonFactory:
 
     def outputs(self) -> list[Array]:
         """Return copies of the last call's arrays, which must be what was declared, or what the first calls showed."""
-        made = self._loaded()
+        python_model = self._loaded()
         if self._last is None:
             raise MeasurementError("the model has no output: run a query first; of a call that returned None there is none")
-        arrays = arrays_of(self._last) if made.arrays is None else [np.array(array) for array in made.arrays(self._last)]
+        arrays = arrays_of(self._last) if python_model.arrays is None else [np.array(array) for array in python_model.arrays(self._last)]
         if self._outputs and len(arrays) != len(self._outputs):
             raise MeasurementError(
                 f"the model returned {len(arrays)} arrays, not {len(self._outputs)}: return as many each time, as declared"
@@ -155,9 +149,9 @@ class PythonFactory:
 
     def close(self) -> None:
         """Let the model go."""
-        made, self._model, self._last = self._model, None, None
-        if made is not None and made.close is not None:
-            made.close()
+        python_model, self._model, self._last = self._model, None, None
+        if python_model is not None and python_model.close is not None:
+            python_model.close()
 
     def _loaded(self) -> PythonModel:
         if self._model is None:
@@ -168,15 +162,15 @@ class PythonFactory:
         self._waits = waits_for(result, arguments, self._loaded().call)
         return self._waits
 
-    def _first_call(self, made: PythonModel, address: str) -> int | None:
+    def _first_call(self, python_model: PythonModel, address: str) -> int | None:
         """Make the first calls where the sizes of the inputs are known; return the ns of the first. They show the outputs' shapes.
 
         Raises:
             ConfigError: the call raised, or its result cannot be used.
         """
-        if any(size is None for info in made.inputs for size in info.shape[1:]):
+        if any(size is None for info in python_model.inputs for size in info.shape[1:]):
             return None
-        zeros = [np.zeros([size or 1 for size in info.shape], info.dtype) for info in made.inputs]
+        zeros = [np.zeros([size or 1 for size in info.shape], info.dtype) for info in python_model.inputs]
         draw = np.random.default_rng(0)
         noise = [draw.random(array.shape, np.float32).astype(array.dtype) if array.dtype.kind == "f" else array for array in zeros]
         try:
@@ -188,7 +182,7 @@ class PythonFactory:
             gc.collect()
             self.bind(zeros)()
             self._leaves_garbage = gc.collect() > 0
-            is_open = any(info.shape[:1] == (None,) for info in made.inputs)
+            is_open = any(info.shape[:1] == (None,) for info in python_model.inputs)
             self._outputs = self._outputs or _infos(first, self.outputs(), is_open_batch=is_open)
             self._last = None
         except (EdgemeterError, MemoryError) as error:
@@ -196,7 +190,7 @@ class PythonFactory:
                 raise ConfigError(f"{address}: {error}") from error
             raise
         except Exception as error:
-            inputs = ", ".join(f"{info.name} {describe_tensor(info.dtype, info.shape)}" for info in made.inputs)
+            inputs = ", ".join(f"{info.name} {describe_tensor(info.dtype, info.shape)}" for info in python_model.inputs)
             raise ConfigError(
                 f"{address}: the first call, on {inputs}, raised {raised(error)}; declare the inputs that it takes"
             ) from error
@@ -224,7 +218,7 @@ def _keywords(factory: Any, options: Options, address: str) -> dict[str, Any]:
     if inspect.iscoroutinefunction(factory) or inspect.isasyncgenfunction(factory):
         raise ConfigError(f"{address} is an async function: make it a plain one")
     try:
-        parameters = inspect.signature(factory).parameters
+        parameters = dict(inspect.signature(factory).parameters)
     except ValueError:
         parameters = {}
     named = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
@@ -234,8 +228,8 @@ def _keywords(factory: Any, options: Options, address: str) -> dict[str, Any]:
         choices = [name for name in named if name not in settings]
         hint = near(unknown[0], choices) if choices else "it takes none"
         raise ConfigError(f"{address} takes no option {unknown[0]!r}: {hint}")
-    given = {"threads": options.threads > 1, "backend": options.backend is not None}
-    if refused := [name for name, is_given in given.items() if is_given and name not in named]:
+    is_set = {"threads": options.threads > 1, "backend": options.backend is not None}
+    if refused := [name for name in is_set if is_set[name] and name not in named]:
         raise ConfigError(
             f"{address} takes no `{refused[0]}`, so that {settings[refused[0]]!r} cannot be set: leave it out, or add the parameter"
         )
@@ -260,21 +254,21 @@ def _called(factory: Callable[..., object], keywords: Mapping[str, Any], address
 def _model_of(returned: Any, address: str) -> PythonModel:
     """Return what a factory returned in one form; raises ConfigError if it is none of the three, or what it declares is wrong."""
     if isinstance(returned, PythonModel):
-        made = returned
+        python_model = returned
     elif isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
-        made = PythonModel(call=returned[0], inputs=_declared(returned[1], address))
+        python_model = PythonModel(call=returned[0], inputs=_declared(returned[1], address))
     elif callable(getattr(returned, "predict", None)) and hasattr(returned, "inputs"):
-        made = PythonModel(call=returned.predict, inputs=_declared(returned.inputs, address))
+        python_model = PythonModel(call=returned.predict, inputs=_declared(returned.inputs, address))
     else:
         kind = "nothing" if returned is None else type(returned).__qualname__
         raise ConfigError(f"the factory {address} returned {kind}: {_FORMS}")
-    if not callable(made.call) or not made.inputs:
-        raise ConfigError(f"the model of {address} {'has no inputs' if callable(made.call) else 'cannot be called'}: {_FORMS}")
-    if made.backend == _IN_PROCESS:
+    if not callable(python_model.call) or not python_model.inputs:
+        raise ConfigError(f"the model of {address} {'has no inputs' if callable(python_model.call) else 'cannot be called'}: {_FORMS}")
+    if python_model.backend == _IN_PROCESS:
         raise ConfigError(
             f"the model of {address} names its backend {_IN_PROCESS!r}, which functions in their own process have: name another"
         )
-    for info in made.inputs:
+    for info in python_model.inputs:
         try:
             is_plain = np.dtype(info.dtype).kind in "biuf"
         except TypeError:
@@ -284,10 +278,10 @@ def _model_of(returned: Any, address: str) -> PythonModel:
                 f"input {info.name!r} of {address} has the type {info.dtype!r}, which numpy lacks: declare float32, convert it in `place`"
             )
     try:
-        refuse_coroutine_function(made.call)
+        refuse_coroutine_function(python_model.call)
     except ConfigError as error:
         raise ConfigError(f"the model of {address}: {error}") from error
-    return made
+    return python_model
 
 
 def _declared(inputs: Any, address: str) -> tuple[TensorInfo, ...]:
@@ -307,10 +301,10 @@ def _infos(first: Sequence[Array], second: Sequence[Array], *, is_open_batch: bo
     if [array.dtype for array in first] != [array.dtype for array in second]:
         raise MeasurementError(f"two calls returned {len(first)} and {len(second)} arrays, or other types: return the same each time")
     infos = []
-    for index, (array, again) in enumerate(zip(first, second, strict=True)):
-        if array.ndim != again.ndim:
-            raise MeasurementError(f"output {index} had {array.ndim} axes, then {again.ndim}: return the same each time")
-        shape: list[int | None] = [size if size == other else None for size, other in zip(array.shape, again.shape, strict=True)]
+    for index, (array, repeated) in enumerate(zip(first, second, strict=True)):
+        if array.ndim != repeated.ndim:
+            raise MeasurementError(f"output {index} had {array.ndim} axes, then {repeated.ndim}: return the same each time")
+        shape: list[int | None] = [size if size == other else None for size, other in zip(array.shape, repeated.shape, strict=True)]
         shape[:1] = [None] if is_open_batch and shape[:1] == [1] else shape[:1]
         infos.append(TensorInfo(f"output_{index}", tuple(shape), array.dtype.name))
     return tuple(infos)
@@ -327,12 +321,12 @@ def _files(weights: Sequence[Path], address: str) -> list[Path]:
     return files
 
 
-def _name(made: PythonModel, target: PythonTarget) -> str:
+def _name(python_model: PythonModel, target: PythonTarget) -> str:
     """Return the name that the model shares with its other formats."""
-    if named := made.metadata.get("name"):
+    if named := python_model.metadata.get("name"):
         return named
-    if made.weights:
-        weights = Path(made.weights[0])
+    if python_model.weights:
+        weights = Path(python_model.weights[0])
         return weights.absolute().parent.name if weights.stem in _NAMELESS else weights.stem
     module = (target.module or "").rpartition(".")[2] or target.source.stem
     return module if target.attribute == "make" else target.attribute

@@ -7,8 +7,7 @@ where the processor can, whatever the file holds; a precision other than fp32 is
 `input_shape` is the shape of the one input of a model without one: `1x3x640x640`. Else it comes from the file's Input, or from
 the `metadata.yaml` that Ultralytics writes beside it; where neither has it, any array is taken, as with TorchScript.
 Outputs are float32, in the order out0, out1 ... where so named.
-What is timed is an Extractor made, fed and asked for every output, as its users do; an Extractor keeps what it computed, so that each query
-needs a new one.
+What is timed is an Extractor made, fed and asked for every output: it keeps what it computed.
 Tested with ncnn 1.0.20261020 on the CPU; Vulkan is untested.
 """
 

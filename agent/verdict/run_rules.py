@@ -33,7 +33,7 @@ INSIDE: dict[Scope, tuple[Scope, ...]] = {
 UNKNOWN_GAIN_RATIO = 0.10
 # How far a mean power may lie outside the load steps of a calibration, as a share of their span: the board never idles twice alike.
 CALIBRATED_SLACK_RATIO = 0.02
-# Ten times what healthy runs grew by in 10 to 60 s (LiteRT, ONNX Runtime, PyTorch, torch.compile, JAX): at most 1.3 MB.
+# Six times what healthy runs grew by in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
 GROWN_MB = 16.0
 RULES, ENERGY_RULES = Rules(), Rules()
 
@@ -154,13 +154,14 @@ def _drift(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "resident memory grows by at most 16 MB during the timed part",
-    "a model that keeps what it computes fills the memory; healthy runs of five runtimes grew by 1.3 MB at most",
+    "resident memory grows by at most 16 MB during the timed part, where all inputs have one shape",
+    "a model that keeps what it computes fills the memory; healthy runs: 2.5 MB at most",
     "let the model release its results; without a graph for gradients (`torch.inference_mode()`)",
 )
 def _memory_grows(facts: RunFacts) -> str | None:
     memory, latency = facts.measured.memory, facts.measured.latency
-    if memory.grown_mb is None or memory.grown_mb <= GROWN_MB:
+    # A library may keep more memory when a larger input comes.
+    if memory.grown_mb is None or memory.grown_mb <= GROWN_MB or "timed_shapes" in facts.measured.runtime.facts:
         return None
     return (
         f"resident memory grew by {memory.grown_mb:.3g} MB in {latency.count} queries, {1000 * memory.grown_mb / latency.count:.3g} kB each"

@@ -3,11 +3,13 @@
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
@@ -60,10 +62,13 @@ class CompareCommand(ModalCommand):
 
 
 def is_model(text: str) -> bool:
-    """Return whether `text` names something to measure: a model's file, a suite, or a model of the catalogue; not a file of results."""
+    """Return whether `text` names something to measure: a model's file, a factory, a suite, or a catalogue name; not a file of results."""
     from edgemeter.agent.contract.suite import is_model_file
 
     path = Path(text)
+    if target := python_target.parse(text):
+        with suppress(ConfigError):
+            return target.file is not None or target.source.is_file()
     if path.suffix.lower() == ".toml" or is_model_file(path):
         return True
     if path.suffix.lower() == ".json":

@@ -154,7 +154,7 @@ def pack(
     for index, case in enumerate(written.case):
         merged = msgspec.structs.replace(written.defaults, **set_keys(case))
         where = f"suite {written.name!r}: case[{index}]"
-        if order_suite.is_code(merged.model, merged.runtime):
+        if order_suite.is_code(None, merged.runtime):
             raise ConfigError(f"{where}: {order_suite.CODE}")
         if merged.options:
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
@@ -236,6 +236,8 @@ class _SuiteModels:
         return msgspec.structs.replace(case, model=str(self._paths[str(case.model)]))
 
     def _path(self, model: str) -> Path:
+        if order_suite.is_code(model, None):
+            raise ConfigError(f"no order can bring {model!r}: {order_suite.CODE}")
         for path in (self.folder / model, order_suite.SHIPPED / model):
             if path.is_file():
                 return path.resolve()

@@ -37,6 +37,7 @@ class Part:
 
 PARTS = {
     "loop": Part("engine", 70),
+    "python": Part("engine", 10, function="of_a_factory"),
     "loadgen": Part("engine", 30, function="beside_loadgen"),
     "litert-benchmark": Part("engine", 60, function="beside_litert_benchmark"),
     "observers": Part("costs", 60),

@@ -22,13 +22,22 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.engine.scenarios import closed_loop
 from edgemeter.agent.engine.scenarios.timing import TimingPlan, TimingSubject, no_collection
 from edgemeter.agent.runtimes import noise
-from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, interleaved, real_models
+from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, interleaved, paired_by, real_models
 
 SECONDS = 35.0
 # Model, its goal, queries a block, pairs of blocks. A block is short against what else happens on a machine.
 QUICK = ("mobilenet_v1_0.25_128_quant.tflite", 1.002, 128, 400)
 SLOW = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", 1.005, 4, 300)
 LOADGEN_QUERIES, LOADGEN_PAIRS, LOADGEN_SECONDS = 512, 80, 30.0
+FACTORY = """
+import numpy as np
+
+def make():
+    weights = np.random.default_rng(0).random((256, 256), np.float32)
+    return (lambda x: x @ weights), {"x": ("float32", (256, 256))}
+"""
+# A pair is the medians of so many short blocks of each, which take turns: longer ones would see the machine in two states.
+FACTORY_QUERIES, FACTORY_BLOCKS, FACTORY_PAIRS = 100, 40, 7
 PROGRAM_QUERIES, PROGRAM_PAIRS, PROGRAM_SECONDS = 300, 12, 60.0
 
 
@@ -75,6 +84,60 @@ def comparisons() -> Iterator[Comparison]:
         with closing(Loops(models / file, queries)) as loops:
             paired = interleaved(loops.ours_ms, loops.bare_ms, pairs, SECONDS)
         yield at_most(f"engine p50, {Path(file).stem}, 1 thread", "ms", "bare loop around invoke()", paired, limit)
+
+
+class FactoryLoops:
+    """A matrix product of about 0.2 ms in numpy, which a factory returns; a block is so many queries."""
+
+    def __init__(self, folder: Path, queries: int) -> None:
+        (folder / "product.py").write_text(FACTORY)
+        self._runtime: Any = runtimes.create("python")
+        self._inputs = noise.inputs(self._runtime.load(folder / "product.py:make", runtimes.Options()), 0)
+        self._function = self._runtime._model.call
+        self._subject = TimingSubject(self._runtime.bind, self._runtime.outputs, self._inputs)
+        self._queries = queries
+        for loop in (self.ours_ms, self.bare_ms) * 3:
+            loop()
+
+    def ours_ms(self) -> float:
+        """Return p50 of a block that our own single_stream timed."""
+        plan = TimingPlan(queries=self._queries, seconds=0, expected_ns=1, seed=1)
+        return statistics.median(closed_loop.run_single_stream(self._subject, plan).latency_ns.tolist()) / 1e6
+
+    def bare_ms(self) -> float:
+        """Return p50 of a block in a loop of nothing but a copy of the input, two clock reads and the call."""
+        function, clock, durations = self._function, time.monotonic_ns, array("q", bytes(8 * self._queries))
+        with no_collection():
+            for query in range(self._queries):
+                (image,) = self._inputs[query % len(self._inputs)]
+                copied = image.copy()
+                start = clock()
+                result = function(copied)
+                durations[query] = clock() - start
+                del result
+        return statistics.median(durations) / 1e6
+
+    def pair_ms(self) -> tuple[float, float]:
+        """Return our median and the bare loop's, of blocks that take turns."""
+        runtime_ms, bare_ms = [], []
+        for block in range(FACTORY_BLOCKS):
+            if block % 2:
+                bare_ms.append(self.bare_ms())
+            runtime_ms.append(self.ours_ms())
+            if not block % 2:
+                bare_ms.append(self.bare_ms())
+        return statistics.median(runtime_ms), statistics.median(bare_ms)
+
+    def close(self) -> None:
+        """Let the model go."""
+        self._runtime.close()
+
+
+def of_a_factory() -> Iterator[Comparison]:
+    """Yield the comparison of the runtime `python` with a bare loop around the same callable."""
+    with tempfile.TemporaryDirectory() as folder, closing(FactoryLoops(Path(folder), FACTORY_QUERIES)) as loops:
+        paired = paired_by(loops.pair_ms, FACTORY_PAIRS)
+    yield at_most("runtime python p50, product in numpy", "ms", "bare loop around the callable", paired, 1.01)
 
 
 def beside_loadgen() -> Iterator[Comparison]:

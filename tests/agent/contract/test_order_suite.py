@@ -35,6 +35,22 @@ def test_an_order_may_bring_no_server(tmp_path, keys):
         expanded(tmp_path, keys, "m.server" if not keys else "m.unknown")
 
 
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        ('"package.module:make"', ""), ('"net.py:make"', ""), ('"net.py"', ""), ('["m.gguf", "net.py"]', ""),
+        ('"m.gguf"', 'runtime = "python"'),
+        ('"m.gguf"', 'runtime = ["llama", "python"]'), ('"n{precision}"', 'precision = "et.py:make"'),
+        ('"p{precision}"', 'precision = "ackage.module:make"'),
+    ],
+)  # fmt: skip
+def test_an_order_may_bring_no_code(tmp_path, model, keys):
+    """By none of the ways in which a suite could name a factory; the line says where one is named instead."""
+    document = f'name = "o"\n[[case]]\nmodel = {model}\n{keys}\n'.encode()
+    with pytest.raises(ConfigError, match=r"refused: (a factory in Python is code, which no order carries|Expected `str` matching)"):
+        order_suite.expand(order_suite.read(document), {}, tmp_path)
+
+
 def test_lengths_count_among_the_combinations_of_a_case():
     """An order cannot ask for a million cases in one line."""
     many = ", ".join(map(str, range(1, 60)))

@@ -169,7 +169,7 @@ def test_the_identity_is_of_source_and_weights(load, tmp_path):
     assert loaded.name == "a"
 
 
-def test_code_that_a_factory_is_told_to_import_is_part_of_the_identity(load, tmp_path):
+def test_code_that_an_option_has_a_factory_import_is_part_of_the_identity(load, tmp_path):
     """As is another's with the same weights; it finds the modules beside it."""
     source = (
         f"from edgemeter.agent.runtimes.python_factory import import_attribute\ndef make(module): return import_attribute(module), {INPUTS}"

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, RuntimeInfo, Scheduling
-from edgemeter.agent.contract.record_figures import CoolDown, Load, WarmUp
+from edgemeter.agent.contract.record_figures import CoolDown, Load, Memory, WarmUp
 from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.verdict import accuracy_rules, answer_rules, generation_rules, in_process_rules, judge, precondition_rules, run_rules
 from edgemeter.agent.verdict import judge as verdict
@@ -64,6 +64,7 @@ CASES = [
     ("not-steady", "suspect", measured(warm_up=WarmUp(queries=900, duration_ms=10_000.0, steady=False)), QUIET),
     ("recompiled", "suspect", measured(runtime=msgspec.structs.replace(measured().runtime, facts={"compiled_ns": "5"})), QUIET),
     ("drift", "suspect", measured_of(SLOW_END), QUIET),
+    ("memory-grows", "suspect", measured(memory=Memory(peak_mb=900.0, grown_mb=700.0)), QUIET),
     ("drift", "suspect", measured_of(SLOW_MIDDLE), QUIET),
     ("wide-bounds", "suspect", measured(latency=latency_statistics.summarise_latency(NOISY)), QUIET),
     ("wide-bounds", "suspect", measured_of(SLOW_IN_TURN), QUIET),

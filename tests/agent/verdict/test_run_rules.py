@@ -28,6 +28,16 @@ def _violations(*energies):
     return [reason for reason in reasons if reason.startswith("implausible-power: ")]
 
 
+def test_memory_that_grows_is_suspect_where_all_inputs_have_one_shape():
+    """A library may keep more for a larger input; what is not measured is not judged."""
+    runtime = measured().runtime
+    shapes = msgspec.structs.replace(runtime, facts={"timed_shapes": "2, from [1] to [2]"})
+    memory = measured().memory
+    for grown_mb, described, is_violated in ((16.0, runtime, False), (16.1, runtime, True), (None, runtime, False), (900.0, shapes, False)):
+        run = measured(memory=msgspec.structs.replace(memory, grown_mb=grown_mb), runtime=described)
+        assert ("memory-grows" in verdict.judge(run, ()).rules) == is_violated
+
+
 def test_a_part_that_draws_more_than_the_whole_is_suspect():
     """7 W of rails inside 5 W at the wall, each known to 2%: one is wrong, and the ratio is stated."""
     (reason,) = _violations(_energy("wall-ac", 5.0, 0.02), _energy("soc-rails", 7.0, 0.02))
