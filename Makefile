@@ -10,6 +10,7 @@
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; two hours);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through what reads them
+# make frameworks  TensorFlow and Ultralytics in an environment of their own (3 GB), for their tests in `make test-all`
 # make bench     our figures beside peers' and bare limits' in one run, in 12 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also simulations of a thousand draws and a soak (an hour)
 # make models    the shipped scenes, texts and models again from nothing, into edgemeter-models (needs the extra `convert`)
@@ -18,6 +19,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+FRAMEWORKS := .venv-frameworks
+export EDGEMETER_FRAMEWORKS ?= $(CURDIR)/$(FRAMEWORKS)/bin/python
 ARM64 ?= $(CURDIR)/.arm64
 LONG := long or convert or arm64 or release
 FAST := not (slow or chromium or torch or alone or hardware or $(LONG))
@@ -26,7 +29,7 @@ SET ?= not (hardware or $(LONG))
 TOGETHER := --workers $(or $(WORKERS),6)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long test-slow test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz models docs pins types clean
+.PHONY: demo test test-all test-long test-slow test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz frameworks models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -39,7 +42,7 @@ else
 	$(BIN)/python -m pytest $(TOGETHER) -m "($(SET)) and not alone"
 endif
 
-test-all: test test-long
+test-all: test frameworks test-long
 	@made=0; EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh boards || made=$$?; \
 	if [ $$made = 0 ]; then $(MAKE) arm64; elif [ $$made != 77 ]; then exit $$made; fi
 
@@ -114,6 +117,15 @@ types:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@ .venv/.demo
 
+frameworks: $(FRAMEWORKS)/.made
+
+# Ultralytics asks for builds that fit no other package here; what it needs of them is named.
+$(FRAMEWORKS)/.made: requirements/frameworks.in pyproject.toml
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/frameworks.in --editable .
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 ultralytics==8.4.190
+	touch $@
+
 .venv/.docs: requirements/docs.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	touch $@
@@ -130,4 +142,4 @@ pins:
 	  --no-header requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 
 clean:
-	rm -rf .venv .types .bench build dist site *.egg-info
+	rm -rf .venv $(FRAMEWORKS) .types .bench build dist site *.egg-info

@@ -149,6 +149,12 @@ def torchvision_folder() -> Path | None:
     return folder if (folder / "torchvision" / "_C.so").is_file() else None
 
 
+def frameworks_python() -> Path | None:
+    """Return the Python that `make frameworks` made, which has TensorFlow and Ultralytics: EDGEMETER_FRAMEWORKS."""
+    address = os.environ.get("EDGEMETER_FRAMEWORKS")
+    return Path(address) if address and Path(address).is_file() else None
+
+
 def arm64_folder() -> Path | None:
     """Return the folder in which `tests/arm64/make_root.sh` made a Debian with Python 3.13."""
     return _folder_with("EDGEMETER_ARM64", "root/usr/bin/python3.13")
@@ -246,6 +252,9 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             torchvision_folder,
         ),
         *map(_program, ("gcc", "nm", "readelf")),
+    ),
+    "frameworks": (
+        Need("no Python with TensorFlow and Ultralytics is there", "`make frameworks`, or set EDGEMETER_FRAMEWORKS", frameworks_python),
     ),
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),

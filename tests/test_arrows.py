@@ -43,9 +43,9 @@ ONE_HOME = (
 )  # fmt: skip
 HEAVY = (
     "soundfile",
-    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hotcoco", "influxdb_client", "jtop", "ncnn", "onnxruntime",
-    "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt",
-    "tflite_runtime", "tokenizers", "torch", "xllamacpp",
+    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hotcoco", "influxdb_client", "jax", "jtop", "ncnn", "onnxruntime",
+    "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorflow",
+    "tensorrt", "tflite_runtime", "tokenizers", "torch", "transformers", "ultralytics", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py", "models/convert/executorch_program.py"}

@@ -5,8 +5,8 @@ Options: `model` (the folder that `save_pretrained` or a download made; nothing 
 
 - `auto` (default AutoModel; AutoModelForImageClassification ...) with `input` (as of `torch_eager`). Left out, the configuration gives it:
   pictures `pixel_values`, or `input_ids` and `attention_mask` of `tokens` (128). Ids above the vocabulary wrap, so that noise runs; or
-- `task=image-classification`: its pipeline, preparation and softmax timed too, on `input` (default 1x480x640x3, RGB bytes). Its output is the
-  score of each class. Other pipelines take no arrays: measure their model.
+- `task=image-classification`: its pipeline, preparation and softmax timed too, on `input` (default 1x480x640x3, RGB bytes). Its output is
+  the score of each class. Other pipelines take no arrays: measure their model.
 
 `trust_remote_code=yes` runs code of the folder, otherwise none.
 Backend and threads: those of `torch_eager`. The names of classes, mean and deviation of pictures come from the folder.
@@ -26,7 +26,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.factories.arguments import existing, import_framework, mapped, one_of, parse_inputs, parse_switch
-from edgemeter.agent.factories.torch_module import TorchPlace, torch_place
+from edgemeter.agent.factories.torch_module import TorchDevice, open_device
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.python_model import PythonModel
 
@@ -54,42 +54,42 @@ def make(  # noqa: PLR0913 - an option each
         raise ConfigError(f"model={model!r} holds no config.json: name a folder that save_pretrained or a download made")
     # Read when it is imported.
     os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
-    place = torch_place(backend, dtype, threads)
+    device = open_device(backend, dtype, threads)
     transformers = import_framework("transformers", "pip install transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     settings = {
         "local_files_only": True,
         "trust_remote_code": parse_switch("trust_remote_code", trust_remote_code),
-        "dtype": getattr(place.torch, dtype),
+        "dtype": getattr(device.torch, dtype),
     }
     if task is not None:
         auto = _PIPELINES[one_of("task", task, _PIPELINES)]
-    loader = getattr(transformers, auto, None) if auto.startswith("Auto") else None
+    loader: Any = getattr(transformers, auto, None) if auto.startswith("Auto") else None
     if not hasattr(loader, "from_pretrained"):
         raise ConfigError(f"auto={auto!r} is no class of transformers: name one such as AutoModelForImageClassification")
     load = lambda: loader.from_pretrained(folder, **settings)  # noqa: E731
-    network = place.ready(mapped(f"{auto} of model={model!r}", load, "name the class that the folder is of, and check the folder"))
+    network = device.ready(mapped(f"{auto} of model={model!r}", load, "name the class that the folder is of, and check the folder"))
     fields = {"packages": ("transformers", "torch"), "weights": tuple(files), "metadata": _texts(folder)}
     if task is None:
-        return _of_network(network, place, _inputs(network, tokens) if input is None else parse_inputs(input), fields)
+        return _of_network(network, device, _inputs(network, tokens) if input is None else parse_inputs(input), fields)
     prepare = lambda: transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)  # noqa: E731
     processor = mapped(f"the image processor of model={model!r}", prepare, "the folder must hold a preprocessor_config.json")
-    pipeline = transformers.pipeline(task, model=network, image_processor=processor, device=place.device)
-    return _of_pipeline(pipeline, place, parse_inputs(input or "1x480x640x3"), fields)
+    pipeline = transformers.pipeline(task, model=network, image_processor=processor, device=device.name)
+    return _of_pipeline(pipeline, device, parse_inputs(input or "1x480x640x3"), fields)
 
 
-def _of_network(network: Any, place: TorchPlace, inputs: Sequence[TensorInfo], fields: dict[str, Any]) -> PythonModel:
+def _of_network(network: Any, device: TorchDevice, inputs: Sequence[TensorInfo], fields: dict[str, Any]) -> PythonModel:
     names = tuple(info.name for info in inputs)
     words = getattr(network.config, "vocab_size", None)
 
     def put(array: Array) -> Any:
-        return place.put(array % words if words and array.dtype.kind in "iu" else array)
+        return device.put(array % words if words and array.dtype.kind in "iu" else array)
 
     def call(*tensors: Any) -> Any:
         return network(**dict(zip(names, tensors, strict=True)))
 
-    return place.model("eager", call=call, place=put, inputs=tuple(inputs), **fields)
+    return device.model("eager", call=call, place=put, inputs=tuple(inputs), **fields)
 
 
 def _inputs(network: Any, tokens: str) -> tuple[TensorInfo, ...]:
@@ -104,7 +104,7 @@ def _inputs(network: Any, tokens: str) -> tuple[TensorInfo, ...]:
     raise ConfigError(f"the configuration of {type(network).__name__} gives no size of {name}: give it, as input={name}=1x3x224x224")
 
 
-def _of_pipeline(pipeline: Any, place: TorchPlace, inputs: Sequence[TensorInfo], fields: dict[str, Any]) -> PythonModel:
+def _of_pipeline(pipeline: Any, device: TorchDevice, inputs: Sequence[TensorInfo], fields: dict[str, Any]) -> PythonModel:
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[0] != 1:
         raise ConfigError("the pipeline takes one picture: give its size as input=1x480x640x3")
     image = import_framework("PIL.Image", "pip install pillow")
@@ -116,7 +116,7 @@ def _of_pipeline(pipeline: Any, place: TorchPlace, inputs: Sequence[TensorInfo],
             by_number[0, numbers[entry["label"]]] = entry["score"]
         return [by_number]
 
-    return place.model(
+    return device.model(
         "eager,pipeline",
         call=partial(pipeline, top_k=len(numbers)),
         place=lambda array: image.fromarray(array[0]),

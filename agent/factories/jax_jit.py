@@ -25,8 +25,8 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.factories.arguments import existing, import_framework, mapped, parse_inputs
 from edgemeter.agent.factories.compilations import Compilations
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.runtimes.user_code import import_attribute
 from edgemeter.agent.runtimes.python_model import PythonModel
+from edgemeter.agent.runtimes.user_code import import_attribute
 
 INSTALL = "pip install jax"
 
@@ -43,7 +43,7 @@ def make(
     jax = import_framework("jax", INSTALL)
     os.environ["NPROC"] = str(threads)
     device = _device(jax, backend)
-    place = partial(jax.device_put, device=device)
+    put = partial(jax.device_put, device=device)
     compiled = Compilations()
     files: tuple[Path, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
@@ -58,17 +58,18 @@ def make(
     else:
         called, inputs = import_attribute(function), parse_inputs(input)
         files = () if weights is None else (existing("weights", weights),)
-        arguments = tuple(jax.tree.map(place, _weights(path)) for path in files)
+        arguments = tuple(jax.tree.map(put, _weights(path)) for path in files)
     jitted = jax.jit(compiled.counted(called))
     return PythonModel(
         call=partial(jitted, *arguments) if arguments else jitted,
         inputs=inputs,
         outputs=outputs,
-        place=place,
+        place=put,
         wait=jax.block_until_ready,
         backend=f"jit,{device.platform}",
         packages=("jax", "jaxlib"),
         weights=files,
+        metadata={} if files else {"name": str(function).rpartition(":")[2]},
         facts=compiled.facts,
     )
 

@@ -45,7 +45,7 @@ def make(model: str, signature: str = "serving_default", backend: str | None = N
         load = _saved_model if is_saved else _keras
         call, inputs, outputs = load(tf, path, signature, traced)
 
-    def place(array: Array) -> Any:
+    def put(array: Array) -> Any:
         with tf.device(device):
             return tf.constant(array)
 
@@ -54,7 +54,7 @@ def make(model: str, signature: str = "serving_default", backend: str | None = N
         call=call,
         inputs=inputs,
         outputs=outputs,
-        place=place,
+        place=put,
         wait=None if device == "CPU:0" else lambda _: tf.test.experimental.sync_devices(),
         arrays=lambda result: [tensor.numpy() for tensor in tf.nest.flatten(result)],
         backend=f"function,{device.partition(':')[0].lower()}",
@@ -83,13 +83,13 @@ def _saved_model(tf: Any, path: Path, signature: str, _: Compilations) -> Any:
     function = loaded.signatures[one_of("signature", signature, loaded.signatures)]
     # A signature lets its variables go with the object that holds it.
     function.owner = loaded
-    # Their order changes from one load to the next.
-    specs: Mapping[str, Any] = dict(sorted(function.structured_input_signature[1].items()))
+    # Their order changes from one load to the next; results are in that of their names.
+    specs, results = (dict(sorted(infos.items())) for infos in (function.structured_input_signature[1], function.structured_outputs))
 
     def call(*tensors: Any) -> Any:
         return function(**dict(zip(specs, tensors, strict=True)))
 
-    return call, _infos(specs), _infos(function.structured_outputs)
+    return call, _infos(specs), _infos(results)
 
 
 def _keras(tf: Any, path: Path, _: str, traced: Compilations) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.factories.arguments import mapped, one_of, parse_inputs, parse_switch
 from edgemeter.agent.factories.compilations import Compilations
-from edgemeter.agent.factories.torch_module import make_module, torch_place
+from edgemeter.agent.factories.torch_module import make_module, open_device
 from edgemeter.agent.runtimes.python_model import PythonModel
 
 
@@ -37,20 +37,20 @@ def make(  # noqa: PLR0913 - an option each
     threads: int = 1,
 ) -> PythonModel:
     """Return the module, to be compiled by its first call; raises ConfigError, UnavailableError."""
-    inputs, place = parse_inputs(input), torch_place(backend, dtype, threads)
-    one_of("compiler", compiler, place.torch.compiler.list_backends(None))
-    if compiler == "inductor" and place.device == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
+    inputs, device = parse_inputs(input), open_device(backend, dtype, threads)
+    one_of("compiler", compiler, device.torch.compiler.list_backends(None))
+    if compiler == "inductor" and device.name == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
         raise UnavailableError("torch.compile's inductor calls a C++ compiler, and there is no g++ (nor $CXX): sudo apt install g++")
-    network, files = make_module(place.torch, module, weights)
+    network, fields = make_module(device.torch, module, weights)
     is_dynamic = None if dynamic is None else parse_switch("dynamic", dynamic)
     settings = {"backend": compiler, "mode": mode, "dynamic": is_dynamic, "fullgraph": parse_switch("fullgraph", fullgraph)}
-    compiled = mapped("torch.compile", lambda: place.torch.compile(place.ready(network), **settings), "change its options")
+    compiled = mapped("torch.compile", lambda: device.torch.compile(device.ready(network), **settings), "change its options")
     counted = _Counted()
-    return place.model("compile", call=compiled, inputs=inputs, weights=files, facts=counted.facts)
+    return device.model("compile", call=compiled, inputs=inputs, facts=counted.facts, **fields)
 
 
 class _Counted:
-    """What the compiler counts, from here on."""
+    """The counts of the compiler, from here on."""
 
     def __init__(self) -> None:
         self._compilations = Compilations()

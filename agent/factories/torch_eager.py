@@ -12,7 +12,7 @@ Tested with torch 2.13.0 on the CPU; CUDA is untested.
 """
 
 from edgemeter.agent.factories.arguments import parse_inputs
-from edgemeter.agent.factories.torch_module import make_module, torch_place
+from edgemeter.agent.factories.torch_module import make_module, open_device
 from edgemeter.agent.runtimes.python_model import PythonModel
 
 
@@ -25,6 +25,6 @@ def make(
     threads: int = 1,
 ) -> PythonModel:
     """Return the module in evaluation and inference mode; raises ConfigError, UnavailableError."""
-    inputs, place = parse_inputs(input), torch_place(backend, dtype, threads)
-    network, files = make_module(place.torch, module, weights)
-    return place.model("eager", call=place.ready(network), inputs=inputs, weights=files)
+    inputs, device = parse_inputs(input), open_device(backend, dtype, threads)
+    network, fields = make_module(device.torch, module, weights)
+    return device.model("eager", call=device.ready(network), inputs=inputs, **fields)

@@ -1,4 +1,4 @@
-"""What the factories of PyTorch share: the device, its threads, inference mode, and a user's module with its weights."""
+"""Shared by the factories of PyTorch: the device, its threads, inference mode, and a user's module with its weights."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -10,46 +10,46 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.factories.arguments import PRECISIONS, existing, import_framework, mapped, one_of
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import load_library
-from edgemeter.agent.runtimes.user_code import import_attribute
 from edgemeter.agent.runtimes.python_model import PythonModel
 from edgemeter.agent.runtimes.pytorch import CANDIDATES, set_threads, torch_device
+from edgemeter.agent.runtimes.user_code import import_attribute
 
 # So many names of weights tell what does not fit.
 FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class TorchPlace:
+class TorchDevice:
     """Where and in which precision PyTorch computes. Inference mode is entered once, outside what is timed, until the model closes."""
 
     torch: Any
-    device: str
+    name: str
     dtype: str
     mode: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def put(self, array: Array) -> Any:
         """Return an array as a tensor of the device; floats in the precision of the model."""
-        tensor = self.torch.from_numpy(array.copy(order="C")).to(self.device)
+        tensor = self.torch.from_numpy(array.copy(order="C")).to(self.name)
         return tensor.to(getattr(self.torch, self.dtype)) if tensor.is_floating_point() else tensor
 
     def ready(self, module: Any) -> Any:
         """Return the module on the device, in its precision and in evaluation mode."""
-        return module.to(self.device, getattr(self.torch, self.dtype)).eval()
+        return module.to(self.name, getattr(self.torch, self.dtype)).eval()
 
     def model(self, kind: str, **fields: Any) -> PythonModel:
         """Return the model, in inference mode from here on; `kind` is the first word of its backend."""
         self.mode.enter_context(self.torch.inference_mode())
-        synchronise: Callable[[Any], object] = lambda _: self.torch.cuda.synchronize(self.device)  # noqa: E731
+        synchronise: Callable[[Any], object] = lambda _: self.torch.cuda.synchronize(self.name)  # noqa: E731
         fields = {"packages": ("torch",), "precision": PRECISIONS[self.dtype], "place": self.put, **fields}
         return PythonModel(
-            wait=None if self.device == "cpu" else synchronise,
-            backend=f"{kind},{self.device}",
+            wait=None if self.name == "cpu" else synchronise,
+            backend=f"{kind},{self.name}",
             close=self.mode.close,
             **fields,
         )
 
 
-def torch_place(backend: str | None, dtype: str, threads: int) -> TorchPlace:
+def open_device(backend: str | None, dtype: str, threads: int) -> TorchDevice:
     """Return the place that options name.
 
     Raises:
@@ -59,24 +59,24 @@ def torch_place(backend: str | None, dtype: str, threads: int) -> TorchPlace:
     torch = load_library(CANDIDATES, "torch").module
     one_of("dtype", dtype, PRECISIONS)
     set_threads(torch, threads)
-    return TorchPlace(torch, torch_device(torch, backend or "cpu"), dtype)
+    return TorchDevice(torch, torch_device(torch, backend or "cpu"), dtype)
 
 
-def make_module(torch: Any, module: str, weights: str | None) -> tuple[Any, tuple[Path, ...]]:
-    """Return the user's module with its weights, and the files of these.
+def make_module(torch: Any, module: str, weights: str | None) -> tuple[Any, dict[str, Any]]:
+    """Return the user's module with its weights, and the fields of the model that name them; without weights, the module's name is its.
 
     Raises:
         ConfigError: it is no module, cannot be made, or the weights do not fit.
     """
     target = import_attribute(module)
-    made = target if isinstance(target, torch.nn.Module) else mapped(f"{module}()", target, "name what makes an nn.Module by itself")
-    if not isinstance(made, torch.nn.Module):
-        raise ConfigError(f"{module}() made {type(made).__name__!r}, not an nn.Module: name a class or function that returns one")
+    network = target if isinstance(target, torch.nn.Module) else mapped(f"{module}()", target, "name what makes an nn.Module by itself")
+    if not isinstance(network, torch.nn.Module):
+        raise ConfigError(f"{module}() made {type(network).__name__!r}, not an nn.Module: name a class or function that returns one")
     if weights is None:
-        return made, ()
+        return network, {"metadata": {"name": module.rpartition(":")[2]}}
     path = existing("weights", weights)
-    _load_weights(made, path, _read_weights(torch, path))
-    return made, (path,)
+    _load_weights(network, path, _read_weights(torch, path))
+    return network, {"weights": (path,)}
 
 
 def _read_weights(torch: Any, path: Path) -> Mapping[str, Any]:

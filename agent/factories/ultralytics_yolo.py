@@ -3,8 +3,8 @@
 Library: `pip install ultralytics`, your own install: it is licensed under the AGPL, no dependency of Edgemeter's, and imported by this
 factory alone.
 Options: `file` (yolov8n.pt; a pickle, whose code runs: use files that you trust; it is not fetched), `input` (default: 1x3 of the size that
-it was trained with), `fuse` (yes, the default, as `YOLO.predict` does: batch normalisation becomes part of the convolutions; or no), `dtype`
-(as of `torch_eager`).
+it was trained with), `fuse` (yes, the default, as `YOLO.predict` does: batch normalisation becomes part of the convolutions; or no),
+`dtype` (as of `torch_eager`).
 Outputs are those of an exported model. Backend and threads: those of `torch_eager`. Its settings are written to a folder of this run; its
 reports and installations are off.
 Example: `edgemeter run edgemeter.agent.factories.ultralytics_yolo:make --option file=yolov8n.pt`.
@@ -17,7 +17,7 @@ from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.factories.arguments import existing, import_framework, mapped, parse_inputs, parse_switch
-from edgemeter.agent.factories.torch_module import torch_place
+from edgemeter.agent.factories.torch_module import open_device
 from edgemeter.agent.runtimes.python_model import PythonModel
 
 _QUIET = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_VERBOSE": "false"}
@@ -38,19 +38,19 @@ def make(
     settings = tempfile.TemporaryDirectory(prefix="edgemeter-ultralytics-")
     # Read when it is imported.
     os.environ.update(_QUIET, YOLO_CONFIG_DIR=settings.name)
-    place = torch_place(backend, dtype, threads)
+    device = open_device(backend, dtype, threads)
     ultralytics = import_framework("ultralytics", "pip install ultralytics (licensed under the AGPL)")
-    place.mode.callback(settings.cleanup)
+    device.mode.callback(settings.cleanup)
     ultralytics.settings.update(sync=False)
     network = mapped(f"loading file={file!r}", lambda: ultralytics.YOLO(str(path)).model, "name a .pt of Ultralytics")
     if is_fused:
         network.fuse(verbose=False)
-    network = place.ready(network)
+    network = device.ready(network)
     for part in network.modules():
         # Leaves out what only training reads.
         if hasattr(part, "export"):
             part.export, part.format = True, "torchscript"
-    return place.model(
+    return device.model(
         "eager",
         call=network,
         inputs=parse_inputs(input or f"images={_size(network)}"),

@@ -8,6 +8,8 @@ Cold start: `import` holds what the factory imports, `first` is the first call, 
 `compile` what it took beyond later ones, unless the backend is called eager.
 Identity: the hash of the source, of files that `import_attribute` read and of the weights, not of other imports. Name: `name` of the texts,
 else the weights', else the factory's.
+Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
+`hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
 Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
 """
 

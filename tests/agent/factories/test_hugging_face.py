@@ -32,8 +32,10 @@ def vit(transformers, tmp_path):
         **SMALL, image_size=32, patch_size=8, id2label=LABELS, label2id={name: key for key, name in LABELS.items()}
     )
     transformers.ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
-    prepared = {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3,
-                "do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "resample": 2}  # fmt: skip
+    prepared = {
+        "image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3,
+        "do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "resample": 2,
+    }  # fmt: skip
     (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(prepared))
     return tmp_path / "vit"
 

@@ -66,10 +66,10 @@ def test_results_are_waited_for(drive, functions):
     """A query lasts until its result is there, though JAX returns from the call long before."""
     model = drive(FACTORY, function=f"{functions}:slow", input="1000x1000")
     x = np.ones((1000, 1000), np.float32)
-    made = model.runtime._model
-    argument = made.place(x)
+    python_model = model.runtime._model
+    argument = python_model.place(x)
     begin = time.monotonic()
-    result = made.call(argument)
+    result = python_model.call(argument)
     bare_s, was_ready = time.monotonic() - begin, result.is_ready()
     result.block_until_ready()
     query = model.runtime.bind([x])

@@ -24,7 +24,7 @@ def _forgotten():
 @pytest.mark.needs("g++")
 def test_an_unknown_mode_is_one_line(drive):
     """The message has the modes that there are."""
-    with pytest.raises(ConfigError, match="Unrecognized mode=fast.*reduce-overhead") as raised:
+    with pytest.raises(ConfigError, match=r"Unrecognized mode=fast.*reduce-overhead") as raised:
         drive(FACTORY, module=f"{NETS}:Net", input="1x3x8x8", mode="fast")
     assert "\n" not in str(raised.value)
 

@@ -22,9 +22,9 @@ def torch():
 def network(torch, tmp_path):
     """Return a network with its weights in net.pt."""
     torch.manual_seed(7)
-    made = importlib.import_module("tests.agent.factories.nets").Net()
-    torch.save(made.state_dict(), tmp_path / "net.pt")
-    return made.eval()
+    plain = importlib.import_module("tests.agent.factories.nets").Net()
+    torch.save(plain.state_dict(), tmp_path / "net.pt")
+    return plain.eval()
 
 
 def test_outputs_are_those_of_plain_pytorch(drive, torch, network, tmp_path):
@@ -43,6 +43,7 @@ def test_outputs_are_those_of_plain_pytorch(drive, torch, network, tmp_path):
 def test_inference_mode_ends_with_the_model(drive, torch):
     """It is entered once, outside what is timed, and left by close."""
     model = drive(FACTORY, module=f"{NETS}:ready", input="1x3x8x8")
+    assert model.loaded.name == "ready"
     assert torch.is_inference_mode_enabled()
     model.runtime.close()
     assert not torch.is_inference_mode_enabled()
@@ -70,7 +71,7 @@ def test_several_inputs_go_by_their_order(drive):
     assert model(np.array([[5, 6, 7]]), np.array([[1, 0, 1]]))[0].tolist() == [[5, 0, 7]]
 
 
-def test_threads_are_those_of_the_case(drive, torch, monkeypatch):
+def test_threads_are_those_of_the_case(drive, torch):
     """PyTorch computes with as many as were asked for."""
     before = torch.get_num_threads()
     drive(FACTORY, threads=2, module=f"{NETS}:Net", input="1x3x8x8")
@@ -123,7 +124,7 @@ def test_bad_options_are_one_line(drive, options, message):
     assert "\n" not in str(raised.value)
 
 
-def test_an_absent_device_is_named(drive, torch):
+def test_an_absent_device_is_named(drive):
     """No CUDA device has this number."""
     with pytest.raises(UnavailableError, match="CUDA devices"):
         drive(FACTORY, backend="cuda:99", module=f"{NETS}:Net", input="1x3x8x8")
