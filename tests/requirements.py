@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 # Programs that stand elsewhere where a variable says so.
-VARIABLES = {"chromium": "EDGEMETER_CHROMIUM", "mlserver": "EDGEMETER_MLSERVER"}
+VARIABLES = {"chromium": "EDGEMETER_CHROMIUM"}
 # Debian's packages of programs, where they have another name.
 PACKAGES = {
     "debugfs": "e2fsprogs",
@@ -53,6 +53,7 @@ EXTRAS = {
     "ai_edge_quantizer": "convert",
     "executorch": "executorch",
     "gguf": "convert",
+    "grpc": "grpc",
     "hotcoco": "vision",
     "litert_torch": "convert",
     "mlperf_loadgen": "bench",
@@ -135,6 +136,12 @@ def rmqttd() -> Path | None:
     """Return the program of RMQTT: EDGEMETER_RMQTTD, or in `../shared/bin`."""
     address = Path(os.environ.get("EDGEMETER_RMQTTD") or SHARED / "bin" / "rmqttd")
     return address if address.is_file() else None
+
+
+def mlserver_python() -> Path | None:
+    """Return the Python of the environment that has MLServer: EDGEMETER_MLSERVER."""
+    address = Path(os.environ.get("EDGEMETER_MLSERVER") or "absent")
+    return address if address.with_name("mlserver").is_file() else None
 
 
 def data_folder(variable: str, name: str) -> Path | None:
@@ -258,14 +265,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     ),
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),
-    # It pins libraries that others need newer.
-    "mlserver": (
-        Need(
-            "MLServer is not installed",
-            "pip install mlserver, in an environment of its own, and set EDGEMETER_MLSERVER to its mlserver",
-            functools.partial(find, "mlserver"),
-        ),
-    ),
+    "mlserver": (Need("MLServer is not installed", "`make mlserver`, and set EDGEMETER_MLSERVER to its python", mlserver_python),),
 }
 
 

@@ -272,8 +272,8 @@ def _accepted_ratio(run: RunRecord) -> float | None:
 
 
 def _goodput_per_s(run: RunRecord) -> float | None:
-    asked = run.generation or run.served
-    return asked.goodput.requests_per_s if asked and asked.goodput else None
+    answers = run.generation or run.served
+    return answers.goodput.requests_per_s if answers and answers.goodput else None
 
 
 def _duty_cycle_ratio(run: RunRecord) -> float | None:

@@ -66,36 +66,36 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
 
 
-def fails_too_often(asked: Generation | Served, answered: int) -> bool:
+def fails_too_often(answers: Generation | Served, answered: int) -> bool:
     """Return whether more than the share of queries that may fail did."""
-    return asked.unanswered > MOST_FAILED_RATIO * (asked.failed_queries + answered)
+    return answers.unanswered > MOST_FAILED_RATIO * (answers.failed_queries + answered)
 
 
-def asked_part(run: RunRecord) -> Generation | Served | None:
+def answers_of(run: RunRecord) -> Generation | Served | None:
     """Return the part of the record on the queries of a server; None of a model that ran in its own process."""
     return run.generation or run.served
 
 
 def error_ratio(run: RunRecord) -> float:
     """Return the share of requests without an answer: failed, or left out because too many were under way."""
-    asked = asked_part(run)
-    failed = asked.failed_queries if asked else 0
+    answers = answers_of(run)
+    failed = answers.failed_queries if answers else 0
     unserved = run.load.unserved if run.load else 0
     return (failed + unserved) / max(run.latency.count + failed + unserved, 1)
 
 
 def limit_of(run: RunRecord) -> str | None:
     """Return what keeps a run from holding its load, in words; None where it holds: the rate is sustained, and all limits are met."""
-    asked, load = asked_part(run), run.load
-    if asked is not None and fails_too_often(asked, run.latency.count):
+    answers, load = answers_of(run), run.load
+    if answers is not None and fails_too_often(answers, run.latency.count):
         return f"{error_ratio(run):.1%} of requests without an answer"
-    goodput = asked.goodput if asked else None
+    goodput = answers.goodput if answers else None
     are_good = goodput is None or goodput.good >= GOOD_RATIO * run.latency.count
     if load is not None and load.unserved and load.in_flight_max and are_good:
         return "the number of queries that Edgemeter sends at once"
     if goodput is not None and goodput.good_ratio < GOOD_RATIO and any(goodput.missed.values()):
         name = max(goodput.missed, key=lambda name: goodput.missed[name])
-        part = getattr(asked, name) if name in ("ttft", "tpot") else run.latency
+        part = getattr(answers, name) if name in ("ttft", "tpot") else run.latency
         return f"{METRICS[name]} p90{f' of {plain_digits(part.p90_ms)} ms' if part and part.p90_ms is not None else ''}"
     if load is not None and load.is_sustained is False:
         return "requests that wait in line"
@@ -113,9 +113,9 @@ def sweeps(runs: Iterable[RunRecord]) -> list[Sweep]:
     for run in runs:
         rules = set(run.verdict.rules)
         counts = run.verdict.state != "invalid" or (bool(rules & OF_LOAD) and not rules & UNSOUND)
-        asked = asked_part(run)
-        if run.scenario in SCENARIOS and asked is not None and counts:
-            limits = slo_text(asked.goodput.limits_ms) if asked.goodput else ""
+        answers = answers_of(run)
+        if run.scenario in SCENARIOS and answers is not None and counts:
+            limits = slo_text(answers.goodput.limits_ms) if answers.goodput else ""
             key = msgspec.structs.replace(key_of(run), target_per_s=None, concurrency=None)
             groups.setdefault((key, limits), []).append(run)
     each = (_sweep(key, limits, of_sweep) for (key, limits), of_sweep in groups.items())
@@ -185,8 +185,8 @@ def _summary(model: str, device: str, limits: str, points: Sequence[SweepPoint])
     reason = f", limited by {failing.limited_by}" if failing and failing.limited_by else ""
     no_longer = f" ({plain_digits(failing.level, 3)} no longer{reason})" if failing else ""
     if holding is not None and holding.concurrency is not None and not limits:
-        held = [point for point in points if point.level <= holding.level]
-        richest = max(held, key=lambda point: point.output_tokens_per_s or point.requests_per_s or 0.0)
+        levels = [point for point in points if point.level <= holding.level]
+        richest = max(levels, key=lambda point: point.output_tokens_per_s or point.requests_per_s or 0.0)
         rates = f"{plain_digits(richest.output_tokens_per_s)} output tokens/s in all, {plain_digits(richest.user_tokens_per_s)} a user"
         if richest.output_tokens_per_s is None:
             rates = f"{plain_digits(richest.requests_per_s)} requests/s, latency p50 of {plain_digits(richest.latency_p50_ms)} ms"

@@ -1,4 +1,4 @@
-"""Limits of a request to a language model (service level objectives): `ttft=500ms,tpot=50ms`, in ms by the name of the metric."""
+"""Limits of a request (service level objectives): `latency=50ms`, of text also `ttft=500ms,tpot=50ms`; in ms by the name of the metric."""
 
 from collections.abc import Mapping
 

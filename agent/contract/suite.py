@@ -6,6 +6,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 import itertools
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -185,7 +186,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """poisson: queries per second; several for a sweep; auto finds the highest rate that a server holds."""
     concurrency: Users | list[Users] | None = None
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
-    slo: str | None = None  # Language models: limits of a request for the goodput, such as ttft=500ms,tpot=50ms (also latency).
+    slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
     mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
     minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
     prompt_tokens: Tokens | list[Tokens] | None = None
@@ -505,8 +506,10 @@ def runtime_for(model: Path) -> str:
         raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
     if model.name == FOLDER_CONFIG:
         return "genai"
-    if model.suffix.lower() == ".server" and model.is_file() and "protocol" in parse_toml(model, "server's file"):
-        return "served"
+    if model.suffix.lower() == ".server":
+        # What cannot be read is refused when it is loaded.
+        with suppress(ConfigError):
+            return SERVED if "protocol" in parse_toml(model, "server's file") else FORMATS[".server"]
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
     if model.is_dir():

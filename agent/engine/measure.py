@@ -137,8 +137,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     queries = query_shape(work.case, model.loaded.inputs)
     item = model.calls_of(0, work.case.seed)
     first = join_batch([item[0]] * queries.joined)
-    call = runtime.bind(first)
-    first_ns = answered_ns(call)
+    first_ns = answered_ns(partial(runtime.bind, first))
     if model.loaded.first_ns is not None:
         # Loading made the first call. With inputs of other shapes this one may have compiled once more.
         declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
@@ -159,7 +158,7 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     if start.model.loaded.compiles_at_call:
         # Each shape is compiled before anything is timed; what this takes foretells the rest better than the first call.
         for inputs in {loading.shapes_of(inputs): inputs for inputs in prepared}.values():
-            first_ns = min(first_ns, answered_ns(runtime.bind(inputs)))
+            first_ns = min(first_ns, answered_ns(partial(runtime.bind, inputs)))
     foresee = partial(_later_s, work, start, item_ns)
     subject: TimingSubject | ServedSubject = TimingSubject(runtime.bind, runtime.outputs, prepared)
     if isinstance(runtime, runtimes.ConcurrentRuntime) and case.scenario in ("single_stream", *OVERLAPPING):
@@ -196,8 +195,8 @@ def time_queries(
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
-    is_served = isinstance(subject, ServedSubject)
-    warmed = subject.warm_up(case.warm_up_seconds, plan.users) if is_served else warm_up(subject, case.warm_up_seconds)
+    limit_s = case.warm_up_seconds
+    warmed = subject.warm_up(limit_s, plan.users) if isinstance(subject, ServedSubject) else warm_up(subject, limit_s)
     plan = replace(plan, expected_ns=warmed.median_ns)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
@@ -206,7 +205,7 @@ def time_queries(
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
     before, before_mb = read_scheduling(), resident_mb()
     with window():
-        timed = subject.run(plan) if is_served else how.run(subject, plan)
+        timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
     moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}

@@ -11,6 +11,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -224,7 +225,7 @@ def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[A
     """Return the outputs of each call; those of several are copied, since the runtime may reuse their memory."""
     results = []
     for inputs in calls:
-        answered_ns(runtime.bind(inputs))
+        answered_ns(partial(runtime.bind, inputs))
         outputs = runtime.outputs()
         results.append(outputs if len(calls) == 1 else [np.array(output) for output in outputs])
     return results
@@ -239,7 +240,7 @@ def _by_call(
 ) -> list[OutputDifference]:
     differences = []
     for index, outputs in sorted(kept_outputs.items()):
-        answered_ns(model.runtime.bind(prepared[index]))
+        answered_ns(partial(model.runtime.bind, prepared[index]))
         repeated = model.runtime.outputs()
         log.add(prepared[index], repeated, None)
         differences.append(output_difference(outputs, repeated))

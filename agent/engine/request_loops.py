@@ -70,7 +70,7 @@ class FailedRequest:
 
 @dataclass(slots=True, kw_only=True)
 class RequestSubject:
-    """What is asked: timed queries are numbered from 0 and those before them from -1 down."""
+    """The queries that are asked, by number: timed ones are numbered from 0 and those before them from -1 down."""
 
     warmed: int = 0
 
@@ -88,12 +88,8 @@ class RequestSubject:
 
     def attempt_next(self, number: int, user: int | None = None) -> TimedRequest | FailedRequest:
         """Bind and attempt query `number`: alone, or of a user beside others."""
-        start_ns = time.monotonic_ns()
-        try:
-            call = self.bind_alone(number) if user is None else self.bind(number, user)
-        except AnswerError as error:
-            return FailedRequest(number, start_ns, start_ns, time.monotonic_ns(), error)
-        return self.attempt(number, call)
+        bind = partial(self.bind_alone, number) if user is None else partial(self.bind, number, user)
+        return attempt_bound(number, bind, self.attempt)
 
     def warm(self) -> TimedRequest:
         """Run the next query that does not count; one that a server does not answer is tried again as another."""
@@ -133,9 +129,23 @@ def attempt_call(number: int, call: Callable[[], object], arrival_ns: int | None
     return TimedRequest(number, start_ns, arrival_ns, (time.monotonic_ns() - arrival_ns,), answer)
 
 
-def answered_ns(call: Callable[[], object]) -> int:
-    """Return how long a bare call takes, ns; one that a server does not answer is made again."""
-    return until_answered(partial(attempt_call, 0, call)).token_ns[0]
+def attempt_bound(
+    number: int,
+    bind: Callable[[], Callable[..., Any]],
+    attempt: Callable[[int, Callable[..., Any]], TimedRequest | FailedRequest] = attempt_call,
+) -> TimedRequest | FailedRequest:
+    """Bind and attempt a call; a server that cannot be reached has failed it."""
+    start_ns = time.monotonic_ns()
+    try:
+        call = bind()
+    except AnswerError as error:
+        return FailedRequest(number, start_ns, start_ns, time.monotonic_ns(), error)
+    return attempt(number, call)
+
+
+def answered_ns(bind: Callable[[], Callable[[], object]]) -> int:
+    """Return how long the bare call takes that `bind` returns, ns; one that a server does not answer is made again."""
+    return until_answered(partial(attempt_bound, 0, bind)).token_ns[0]
 
 
 def wait_after(error: AnswerError) -> tuple[int, int] | None:

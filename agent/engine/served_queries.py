@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -62,7 +63,7 @@ class ServedSubject(RequestSubject):
     def warm_up(self, limit_s: float, users: int | None) -> Warmed:
         """Run queries until they have settled, for `limit_s` at most; of several users at once, each on a connection that stays open."""
         if users is None:
-            calls = TimingSubject(lambda inputs: lambda: request_loops.answered_ns(self.runtime.bind(inputs)), list, self.inputs)
+            calls = TimingSubject(lambda inputs: lambda: request_loops.answered_ns(partial(self.runtime.bind, inputs)), list, self.inputs)
             return warm_up(calls, limit_s)
         warmed, query_s = request_loops.warm_up(self, limit_s, users, WARM_QUERIES)
         return Warmed(warmed.queries, round(warmed.duration_ms * 1e6), warmed.steady, round(query_s * 1e9))

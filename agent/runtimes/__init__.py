@@ -126,23 +126,6 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
-class ConcurrentRuntime(Runtime, Protocol):
-    """A runtime that answers several queries at once: a model behind a server. A call of `bind` too raises AnswerError if it fails."""
-
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Callable[[], list[Array]]]:
-        """Return the bare call of one query, which returns what reads its outputs: that is called later, outside the clock, or never.
-
-        It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other on a connection that is open when
-        this returns, and stays so until the runtime closes. A call without one opens a connection and closes it: it is made again and
-        again, in several threads at once. The same list of inputs comes many times, so that its request may be made once.
-
-        Raises:
-            ConfigError: see `Runtime.bind`.
-            AnswerError: (the call, and its outputs) the server did not answer it.
-        """
-
-
-@runtime_checkable
 class Checks(Protocol):
     """A runtime or generator that can refuse without loading a model or opening an accelerator, which another run may be using."""
 
@@ -175,6 +158,23 @@ class LateFacts(Protocol):
 
     def late_facts(self) -> Mapping[str, str]:
         """Return them; called once, between the last timed query and the accuracy."""
+
+
+@runtime_checkable
+class ConcurrentRuntime(Runtime, WatchedRuntime, Protocol):
+    """A runtime that answers several queries at once: a model behind a server. A call of `bind` too raises AnswerError if it fails."""
+
+    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Callable[[], list[Array]]]:
+        """Return the bare call of one query, which returns what reads its outputs: that is called later, outside the clock, or never.
+
+        It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other on a connection that is open when
+        this returns, and stays so until the runtime closes. A call without one opens a connection and closes it: it is made again and
+        again, in several threads at once. The same list of inputs comes many times, so that its request may be made once.
+
+        Raises:
+            ConfigError: see `Runtime.bind`.
+            AnswerError: (the call, and its outputs) the server did not answer it.
+        """
 
 
 def names() -> list[str]:

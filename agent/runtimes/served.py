@@ -41,7 +41,7 @@ from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.runtimes import Array, Loaded, Options, served_grpc
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 from edgemeter.agent.runtimes.served_http import Custom, OpenInference, TensorFlowServing
-from edgemeter.agent.runtimes.served_protocols import Link, ServedFile, ServedProtocol
+from edgemeter.agent.runtimes.served_protocols import ServedFile, ServedProtocol, ServerLink
 from edgemeter.agent.runtimes.served_tensors import Payload, Reply, ServedDescription, ServerStatistics
 
 _PINGS = 9
@@ -57,9 +57,9 @@ class ServedModel:
     """Runs a model by asking its server."""
 
     def __init__(self) -> None:
-        self._open: tuple[Link, ServedProtocol, ServedDescription] | None = None
+        self._open: tuple[ServerLink, ServedProtocol, ServedDescription] | None = None
         self._loaded: Loaded | None = None
-        self._users: dict[int, Link] = {}
+        self._users: dict[int, ServerLink] = {}
         self._payloads: dict[tuple[int, ...], tuple[Sequence[Array], Payload]] = {}
         self._ready_bytes = 0
         # The first answer to each request, by the identity of that, until it is decoded; and the last.
@@ -95,7 +95,6 @@ class ServedModel:
             raise
         self._open, self._version = (link, protocol, description), description.model_version
         self._round_trip_ms = statistics.median(pings)
-        here = {"server_machine": "this"} if self._is_here else {}
         self._loaded = Loaded(
             package=description.server,
             version=description.server_version,
@@ -105,7 +104,7 @@ class ServedModel:
             metadata={},
             import_ns=import_ns,
             load_ns=time.monotonic_ns() - began_ns - import_ns,
-            facts={"server_url": file.url, **here},
+            facts={"server_url": file.url} | ({"server_machine": "this"} if self._is_here else {}),
             # Tensors of a server do not show how its weights are stored.
             precision="unknown",
         )
@@ -148,7 +147,7 @@ class ServedModel:
             user_link.make_ready(protocol.ping_path)
         return lambda: partial(self._decode, self._ask(user_link, payload))
 
-    def _ask(self, link: Link, payload: Payload) -> Reply:
+    def _ask(self, link: ServerLink, payload: Payload) -> Reply:
         began_ns = time.monotonic_ns()
         content, headers = link.exchange(payload.path, payload.content, payload.headers)
         self._took_ns.append(time.monotonic_ns() - began_ns)
@@ -178,12 +177,18 @@ class ServedModel:
         """Decode the last answer; see `Runtime.outputs`."""
         if self._last is None:
             raise ConfigError("no query was sent: bind inputs and call first")
-        return self._decode(self._last)
+        outputs = self._decode(self._last)
+        for key in [key for key, reply in self._undecoded.items() if reply is self._last]:
+            del self._undecoded[key]
+            self._decoded.add(key)
+        return outputs
 
     def _decode_first(self) -> None:
         """Decode the first answer to each request, which shows whether the server answers as it declares."""
-        while self._undecoded:
-            key, reply = self._undecoded.popitem()
+        # Several users come here at once.
+        for key in list(self._undecoded):
+            if (reply := self._undecoded.pop(key, None)) is None:
+                continue
             self._decoded.add(key)
             try:
                 self._decode(reply)
@@ -256,19 +261,19 @@ class ServedModel:
         if self._open is not None:
             self._open[0].close()
         self._open = self._loaded = self._last = None
-        self._payloads.clear()
+        self._payloads, self._undecoded, self._decoded, self._ready_bytes = {}, {}, set(), 0
 
     def _part_from_users(self) -> None:
         while self._users:
             self._users.popitem()[1].close()
 
-    def _opened(self) -> tuple[Link, ServedProtocol, ServedDescription]:
+    def _opened(self) -> tuple[ServerLink, ServedProtocol, ServedDescription]:
         if self._open is None:
             raise ConfigError("no server is known: load its file first")
         return self._open
 
 
-def _connected(file: ServedFile) -> tuple[Link, ServedProtocol, int]:
+def _connected(file: ServedFile) -> tuple[ServerLink, ServedProtocol, int]:
     """Return a connection, not opened yet, with the protocol spoken on it, and the ns that an import took."""
     if file.transport != "auto" and file.protocol != "oip":
         raise ConfigError(f"the server's file of {file.url} sets transport, which protocol {file.protocol} does not have: leave it out")

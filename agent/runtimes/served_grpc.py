@@ -5,7 +5,7 @@ Source: docs/protocol of Triton, grpc_core_service.proto; https://protobuf.dev/p
 
 import ipaddress
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,6 +35,8 @@ from edgemeter.agent.runtimes.served_tensors import (
 )
 
 _LIBRARY = (LibraryCandidate("grpc", ("grpcio",)),)
+# Of protobuf: the values of each field by its number.
+Message = dict[int, list[Any]]
 _SERVICE = "/inference.GRPCInferenceService/"
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 # Fields of InferTensorContents, and how the elements of each are packed; varints without a dtype.
@@ -73,42 +75,40 @@ def _read_varint(content: memoryview, at: int) -> tuple[int, int]:
             return number, at
 
 
-def fields_of(content: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field of a message: an int of a varint, else its bytes.
+def message_of(content: memoryview) -> Message:
+    """Return the values of each field of a message by its number, in their order: an int of a varint, else its bytes.
 
     Raises:
         AnswerError: it is no message.
     """
-    at = 0
+    message: Message = {}
+    at, end = 0, len(content)
     try:
-        while at < len(content):
+        while at < end:
             tag, at = _read_varint(content, at)
             kind = tag & 7
+            value: Any
             if kind == _VARINT:
                 value, at = _read_varint(content, at)
-                yield tag >> 3, value
-                continue
-            size, at = _read_varint(content, at) if kind == _LENGTH else ({_FIXED64: 8, _FIXED32: 4}[kind], at)
-            if at + size > len(content):
-                raise IndexError  # noqa: TRY301 - a message that is cut off like any other
-            yield tag >> 3, content[at : at + size]
-            at += size
-    except (IndexError, KeyError) as error:
-        raise AnswerError("the server answers what is no message of its protocol: check url and transport", kind="no answer") from error
+            else:
+                size, at = _read_varint(content, at) if kind == _LENGTH else ({_FIXED64: 8, _FIXED32: 4}[kind], at)
+                value, at = content[at : at + size], at + size
+            message.setdefault(tag >> 3, []).append(value)
+    except (IndexError, KeyError):
+        at = -1
+    if at != end:
+        raise AnswerError("the server answers what is no message of its protocol: check url and transport", kind="no answer")
+    return message
 
 
-def _all(content: memoryview, number: int) -> list[Any]:
-    return [value for field, value in fields_of(content) if field == number]
+def _text(message: Message, number: int) -> str:
+    return bytes(message.get(number, [b""])[0]).decode(errors="replace")
 
 
-def _text(content: memoryview, number: int) -> str:
-    return bytes(next(iter(_all(content, number)), b"")).decode(errors="replace")
-
-
-def _integers(content: memoryview, number: int) -> list[int]:
+def _integers(message: Message, number: int) -> list[int]:
     """Return a list of integers, packed or not, as signed ones of 64 bits."""
     numbers: list[int] = []
-    for value in _all(content, number):
+    for value in message.get(number, []):
         if isinstance(value, int):
             numbers.append(value)
             continue
@@ -120,7 +120,7 @@ def _integers(content: memoryview, number: int) -> list[int]:
 
 
 class GrpcConnection:
-    """A channel of its own to the server, as a `Link`: the path of a request is the name of the method."""
+    """A channel of its own to the server, as a `ServerLink`: the path of a request is the name of the method."""
 
     def __init__(self, file: ServedFile) -> None:
         self._file, self._grpc = file, load_library(_LIBRARY, "grpc").module
@@ -164,7 +164,7 @@ class GrpcConnection:
             raise ConfigError(f"cannot read the ca_file {self._file.ca_file!r}: {error.strerror}") from error
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
-        """See `Link.exchange`."""
+        """See `ServerLink.exchange`."""
         try:
             return self._call(path, content), headers
         except self._grpc.RpcError as error:
@@ -176,7 +176,7 @@ class GrpcConnection:
             ) from error
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
-        """Call a method without a request, which tells that the server is there; see `Link.ask`."""
+        """Call a method without a request, which tells that the server is there; see `ServerLink.ask`."""
         began_ns = time.monotonic_ns()
         try:
             answer, _ = self.exchange(path, b"", content or {})
@@ -185,7 +185,7 @@ class GrpcConnection:
         return Answer(200, {}, (time.monotonic_ns() - began_ns) / 1e6, answer)
 
     def make_ready(self, path: str) -> None:
-        """See `Link.make_ready`: a channel opens by itself, and is kept open by its library."""
+        """See `ServerLink.make_ready`: a channel opens by itself, and is kept open by its library."""
         if self._channel is None:
             self.ask(path)
 
@@ -197,7 +197,7 @@ class GrpcConnection:
             return self._host == "localhost"
 
     def another(self) -> "GrpcConnection":
-        """See `Link.another`."""
+        """See `ServerLink.another`."""
         return GrpcConnection(self._file)
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class GrpcInference:
 
     def describe(self) -> ServedDescription:
         """See `ServedProtocol.describe`."""
-        server = memoryview(self._link.ask(f"{_SERVICE}ServerMetadata").content)
+        server = message_of(memoryview(self._link.ask(f"{_SERVICE}ServerMetadata").content))
         model = self._file.model
         if model is None:
             names = self._models()
@@ -231,24 +231,23 @@ class GrpcInference:
             model = names[0]
         self._model = _field(1, model) + (_field(2, self._file.version) if self._file.version else b"")
         try:
-            metadata = memoryview(self._link.exchange(f"{_SERVICE}ModelMetadata", self._model, {})[0])
+            metadata = self._ask("ModelMetadata")
         except AnswerError as error:
             raise not_served(model, self._models(), self._file.url, one_line(error)) from error
-        ready = memoryview(self._link.exchange(f"{_SERVICE}ModelReady", self._model, {})[0])
-        if not any(_all(ready, 1)):
+        if not any(self._ask("ModelReady").get(1, [])):
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready: wait, or read its log")
-        self._inputs, self._outputs = (tuple(map(_declared, _all(metadata, number))) for number in (4, 5))
-        versions = [bytes(version).decode() for version in _all(metadata, 2)]
+        self._inputs, self._outputs = (tuple(map(_declared, metadata.get(number, []))) for number in (4, 5))
+        versions = [bytes(version).decode() for version in metadata.get(2, [])]
         version = self._file.version or (versions[0] if len(versions) == 1 else None)
         name, server_version = (_text(server, number) or "unknown" for number in (1, 2))
         return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
 
     def _models(self) -> list[str]:
         try:
-            index = memoryview(self._link.ask(f"{_SERVICE}RepositoryIndex").content)
+            index = message_of(memoryview(self._link.ask(f"{_SERVICE}RepositoryIndex").content))
         except TransientError:
             return []
-        return sorted({_text(entry, 1) for entry in _all(index, 1)})
+        return sorted({_text(message_of(entry), 1) for entry in index.get(1, [])})
 
     def request(self, inputs: Sequence[Array]) -> Payload:
         """See `ServedProtocol.request`."""
@@ -262,34 +261,42 @@ class GrpcInference:
 
     def outputs(self, reply: Reply) -> list[Array]:
         """See `ServedProtocol.outputs`."""
-        content = memoryview(reply.content)
-        self.model_version = _text(content, 2) or None
-        raw = iter(_all(content, 6))
-        arrays = {_text(output, 1): (output, next(raw, None)) for output in _all(content, 5)}
+        answer = message_of(memoryview(reply.content))
+        self.model_version = _text(answer, 2) or None
+        raw = iter(answer.get(6, []))
+        outputs = [message_of(output) for output in answer.get(5, [])]
+        arrays = {_text(output, 1): (output, next(raw, None)) for output in outputs}
         return [_read(tensor, *arrays.get(tensor.info.name, (None, None))) for tensor in self._outputs]
+
+    def _ask(self, method: str) -> Message:
+        """Return the answer to a request that names the model alone."""
+        return message_of(memoryview(self._link.exchange(_SERVICE + method, self._model, {})[0]))
 
     def statistics(self) -> ServerStatistics | str:
         """See `ServedProtocol.statistics`."""
         try:
-            answer = memoryview(self._link.exchange(f"{_SERVICE}ModelStatistics", self._model, {})[0])
+            answer = self._ask("ModelStatistics")
         except AnswerError as error:
             return f"the server states no statistics of its own ({error.kind})."
-        return sum((_counts(stats) for model in _all(answer, 1) for stats in _all(model, 6)), NO_REQUESTS)
+        return sum((_counts(stats) for model in answer.get(1, []) for stats in message_of(model).get(6, [])), NO_REQUESTS)
 
 
 def _declared(content: memoryview) -> ServedTensor:
-    return served_tensor(_text(content, 1), _text(content, 2), _integers(content, 3), in_json=False)
+    message = message_of(content)
+    return served_tensor(_text(message, 1), _text(message, 2), _integers(message, 3), in_json=False)
 
 
 def _counts(stats: memoryview) -> ServerStatistics:
-    """Return the counts of an InferStatistics: success 1, queue 3, compute 4 to 6, cache_hit 7; each a count and ns."""
-    parts = {number: dict(fields_of(value)) for number, value in fields_of(stats)}
-    ns = {number: int(part.get(2, 0)) for number, part in parts.items()}
-    compute_ns = sum(ns.get(number, 0) for number in (4, 5, 6))
-    return ServerStatistics(parts.get(1, {}).get(1, 0), ns.get(3, 0), compute_ns, parts.get(7, {}).get(1, 0))
+    """Return the counts of an InferStatistics: success 1, queue 3, compute 4 to 6, cache_hit 7; each has a count (1) and ns (2)."""
+    parts = {number: message_of(values[0]) for number, values in message_of(stats).items()}
+
+    def value(number: int, field: int) -> int:
+        return int(parts.get(number, {}).get(field, [0])[0])
+
+    return ServerStatistics(value(1, 1), value(3, 2), sum(value(number, 2) for number in (4, 5, 6)), value(7, 1))
 
 
-def _read(tensor: ServedTensor, output: memoryview | None, raw: memoryview | None) -> Array:
+def _read(tensor: ServedTensor, output: Message | None, raw: memoryview | None) -> Array:
     if output is None:
         raise wrong_answer(tensor.info, "is not in the answer")
     if (datatype := _text(output, 2)) != tensor.datatype:
@@ -297,12 +304,9 @@ def _read(tensor: ServedTensor, output: memoryview | None, raw: memoryview | Non
     shape = _integers(output, 3)
     if raw is not None:
         return checked(from_bytes(raw, tensor, shape), tensor.info)
-    contents = next(iter(_all(output, 5)), memoryview(b""))
     values: list[Any] = []
-    for number, value in fields_of(contents):
+    contents = message_of(output[5][0]) if 5 in output else {}
+    for number, parts in contents.items():
         dtype = _CONTENTS.get(number)
-        if dtype is None:
-            values += _integers(contents, number) if not values else []
-        else:
-            values += np.frombuffer(value, dtype).tolist()
+        values += _integers(contents, number) if dtype is None else np.frombuffer(b"".join(parts), dtype).tolist()
     return checked(from_list(values, tensor.info, shape), tensor.info)

@@ -17,7 +17,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.server_connection import error_message
 from edgemeter.agent.runtimes import Array, TensorInfo
-from edgemeter.agent.runtimes.served_protocols import CustomTensor, Link, ServedFile
+from edgemeter.agent.runtimes.served_protocols import CustomTensor, ServedFile, ServerLink
 from edgemeter.agent.runtimes.served_tensors import (
     DATATYPES,
     NO_REQUESTS,
@@ -45,57 +45,58 @@ _PLACEHOLDER = re.compile(r"\{([^{}:]+)(:base64|:bytes)?\}")
 _READY_PATH = "/v2/health/ready"
 
 
-class _Metadata(msgspec.Struct):
-    class Tensor(msgspec.Struct):
-        name: str
-        datatype: str
-        shape: list[int]
+class _OipTensor(msgspec.Struct):
+    name: str
+    datatype: str
+    shape: list[int]
 
-    inputs: list[Tensor] = []
-    outputs: list[Tensor] = []
+
+class _OipMetadata(msgspec.Struct):
+    inputs: list[_OipTensor] = []
+    outputs: list[_OipTensor] = []
     versions: list[str] | None = None
 
 
-class _Durations(msgspec.Struct):
-    class Duration(msgspec.Struct, frozen=True):
-        count: int = 0
-        ns: int = 0
+class _OipDuration(msgspec.Struct, frozen=True):
+    count: int = 0
+    ns: int = 0
 
-    success: Duration = Duration()
-    queue: Duration = Duration()
-    compute_input: Duration = Duration()
-    compute_infer: Duration = Duration()
-    compute_output: Duration = Duration()
-    cache_hit: Duration = Duration()
+
+class _OipDurations(msgspec.Struct, frozen=True):
+    success: _OipDuration = _OipDuration()
+    queue: _OipDuration = _OipDuration()
+    compute_input: _OipDuration = _OipDuration()
+    compute_infer: _OipDuration = _OipDuration()
+    compute_output: _OipDuration = _OipDuration()
+    cache_hit: _OipDuration = _OipDuration()
 
     def counts(self) -> ServerStatistics:
         compute_ns = self.compute_input.ns + self.compute_infer.ns + self.compute_output.ns
         return ServerStatistics(self.success.count, self.queue.ns, compute_ns, self.cache_hit.count)
 
 
-class _Statistics(msgspec.Struct):
-    class Model(msgspec.Struct):
-        inference_stats: _Durations = msgspec.field(default_factory=_Durations)
-
-    model_stats: list[Model]
+class _OipModelStatistics(msgspec.Struct):
+    inference_stats: _OipDurations = _OipDurations()
 
 
-class _Answer(msgspec.Struct):
-    class Output(msgspec.Struct):
-        name: str
-        datatype: str
-        shape: list[int]
-        data: Any = None
-        parameters: dict[str, Any] | None = None
+class _OipStatistics(msgspec.Struct):
+    model_stats: list[_OipModelStatistics]
 
-    outputs: list[Output]
+
+class _OipOutput(_OipTensor):
+    data: Any = None
+    parameters: dict[str, Any] | None = None
+
+
+class _OipAnswer(msgspec.Struct):
+    outputs: list[_OipOutput]
     model_version: str | None = None
 
 
 class OpenInference:
     """The Open Inference Protocol over HTTP, its tensors as JSON or as bytes behind it (Triton's extension binary_tensor_data)."""
 
-    def __init__(self, link: Link, file: ServedFile) -> None:
+    def __init__(self, link: ServerLink, file: ServedFile) -> None:
         self._link, self._file = link, file
         self._path, self._is_binary = "", file.transport == "binary"
         self._inputs: tuple[ServedTensor, ...] = ()
@@ -123,14 +124,14 @@ class OpenInference:
             reason = error_message(ready.document) or f"status {ready.status}"
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): wait, or read its log")
         try:
-            stated = msgspec.convert(answer.document, _Metadata)
+            metadata = msgspec.convert(answer.document, _OipMetadata)
         except msgspec.ValidationError as error:
             raise UnavailableError(f"{self._file.url} describes {model!r} as the protocol does not: {error}: check its url") from error
         self._inputs, self._outputs = (
             tuple(served_tensor(tensor.name, tensor.datatype, tensor.shape, in_json=not self._is_binary) for tensor in tensors)
-            for tensors in (stated.inputs, stated.outputs)
+            for tensors in (metadata.inputs, metadata.outputs)
         )
-        version = self._file.version or (stated.versions[0] if stated.versions and len(stated.versions) == 1 else None)
+        version = self._file.version or (metadata.versions[0] if metadata.versions and len(metadata.versions) == 1 else None)
         name, server_version = (str(server.get(key) or "unknown") for key in ("name", "version"))
         return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
 
@@ -159,17 +160,17 @@ class OpenInference:
                 tensors.append({**entry, "parameters": {"binary_data_size": len(contents[-1])}})
             else:
                 tensors.append({**entry, "data": to_list(array.reshape(-1), tensor.info)})
-        asked = {"parameters": {"binary_data": True}} if self._is_binary else {}
-        outputs = [{"name": tensor.info.name, **asked} for tensor in self._outputs]
+        form = {"parameters": {"binary_data": True}} if self._is_binary else {}
+        outputs = [{"name": tensor.info.name, **form} for tensor in self._outputs]
         head = msgspec.json.encode({"inputs": tensors, "outputs": outputs})
         headers = _BINARY | {_HEAD_BYTES: str(len(head))} if self._is_binary else _JSON
         return Payload(f"{self._path}/infer", b"".join((head, *contents)), headers)
 
     def outputs(self, reply: Reply) -> list[Array]:
         """See `ServedProtocol.outputs`."""
-        stated = reply.headers.get(_HEAD_BYTES, "")
-        head_bytes = int(stated) if stated.isdecimal() else len(reply.content)
-        answer = json_document(reply.content[:head_bytes], _Answer)
+        size_text = reply.headers.get(_HEAD_BYTES, "")
+        head_bytes = int(size_text) if size_text.isdecimal() else len(reply.content)
+        answer = json_document(reply.content[:head_bytes], _OipAnswer)
         self.model_version = answer.model_version or None
         content, at = memoryview(reply.content), head_bytes
         arrays = {}
@@ -179,7 +180,7 @@ class OpenInference:
             at += size if isinstance(size, int) else 0
         return [self._read(tensor, *arrays.get(tensor.info.name, (None, None))) for tensor in self._outputs]
 
-    def _read(self, tensor: ServedTensor, output: _Answer.Output | None, data: Any) -> Array:
+    def _read(self, tensor: ServedTensor, output: _OipOutput | None, data: Any) -> Array:
         if output is None or data is None:
             raise wrong_answer(tensor.info, "is not in the answer")
         if output.datatype != tensor.datatype:
@@ -192,10 +193,10 @@ class OpenInference:
         """See `ServedProtocol.statistics`."""
         answer = self._link.ask(f"{self._path}/stats")
         try:
-            stated = msgspec.convert(answer.document, _Statistics)
+            statistics = msgspec.convert(answer.document, _OipStatistics)
         except msgspec.ValidationError:
             return f"the server states no statistics of its own ({error_message(answer.document) or f'status {answer.status}'})."
-        return sum((model.inference_stats.counts() for model in stated.model_stats), NO_REQUESTS)
+        return sum((model.inference_stats.counts() for model in statistics.model_stats), NO_REQUESTS)
 
 
 _OF_TENSORFLOW = {
@@ -205,17 +206,19 @@ _OF_TENSORFLOW = {
 }  # fmt: skip
 
 
+class _TensorFlowShape(msgspec.Struct):
+    dim: list[dict[str, str]] = []
+    unknown_rank: bool = False
+
+
+class _TensorFlowTensor(msgspec.Struct):
+    dtype: str
+    tensor_shape: _TensorFlowShape
+
+
 class _Signature(msgspec.Struct):
-    class Tensor(msgspec.Struct):
-        class Shape(msgspec.Struct):
-            dim: list[dict[str, str]] = []
-            unknown_rank: bool = False
-
-        dtype: str
-        tensor_shape: Shape
-
-    inputs: dict[str, Tensor] = {}
-    outputs: dict[str, Tensor] = {}
+    inputs: dict[str, _TensorFlowTensor] = {}
+    outputs: dict[str, _TensorFlowTensor] = {}
 
 
 class TensorFlowServing:
@@ -223,7 +226,7 @@ class TensorFlowServing:
 
     form = "tf-serving,json"
 
-    def __init__(self, link: Link, file: ServedFile) -> None:
+    def __init__(self, link: ServerLink, file: ServedFile) -> None:
         self._link, self._file = link, file
         self._inputs: tuple[ServedTensor, ...] = ()
         self._outputs: tuple[ServedTensor, ...] = ()
@@ -280,7 +283,7 @@ class TensorFlowServing:
         return "TensorFlow Serving's REST interface states no times of its own."
 
 
-def _of_signature(entry: tuple[str, _Signature.Tensor]) -> ServedTensor:
+def _of_signature(entry: tuple[str, _TensorFlowTensor]) -> ServedTensor:
     name, tensor = entry
     if tensor.tensor_shape.unknown_rank:
         raise ConfigError(f"tensor {name!r} of the served model has no known rank: export the model with shapes")
@@ -293,7 +296,7 @@ class Custom:
 
     form = "custom"
 
-    def __init__(self, link: Link, file: ServedFile) -> None:
+    def __init__(self, link: ServerLink, file: ServedFile) -> None:
         self._link, self._file, self.ping_path = link, file, file.path
         self._inputs, self._outputs = (
             tuple(served_tensor(tensor.name, DATATYPES[tensor.dtype], tensor.shape, in_json=False) for tensor in tensors)

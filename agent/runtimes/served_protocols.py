@@ -35,7 +35,7 @@ class ServedFile(ServerAddress, frozen=True, kw_only=True, forbid_unknown_fields
     outputs: tuple[CustomTensor, ...] = ()
 
 
-class Link(Protocol):
+class ServerLink(Protocol):
     """A kept-open connection to a server; `ServerConnection` is one."""
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
@@ -50,7 +50,7 @@ class Link(Protocol):
     def is_to_this_machine(self) -> bool:
         """Return whether the open connection ends at this machine."""
 
-    def another(self) -> "Link":
+    def another(self) -> "ServerLink":
         """Return another connection to the same server, not opened yet."""
 
     def close(self) -> None:

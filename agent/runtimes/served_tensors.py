@@ -125,7 +125,7 @@ def from_list(values: Any, info: TensorInfo, shape: Sequence[int] | None = None)
     is_float = np.dtype(info.dtype).kind == "f"
     try:
         # JSON has no NaN: servers write null.
-        array = np.asarray(values, np.float64 if is_float else None)
+        array = np.asarray(values, np.float64 if is_float else np.uint64 if info.dtype == "uint64" else None)
     except (ValueError, TypeError) as error:
         raise wrong_answer(info, "holds lists of different lengths, or what is no number") from error
     if array.dtype.kind not in ("f" if is_float else "biu"):
@@ -154,7 +154,7 @@ def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
 
 
 def json_document(content: bytes, kind: Any) -> Any:
-    """Return an answer as `kind`; raises AnswerError where it is no such JSON. NaN, which JSON has not, is taken as some servers write it."""
+    """Return an answer as `kind`; raises AnswerError where it is no such JSON. NaN, which JSON has not, is taken."""
     try:
         try:
             document = msgspec.json.decode(content)

@@ -11,7 +11,7 @@ from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 # Of the users' time.
 MOST_WAITED_RATIO = 0.05
 
-Asked = Generation | Served
+Answers = Generation | Served
 # Each function judges a run whose queries may fail; other runs violate nothing.
 _RULES = Rules()
 
@@ -21,22 +21,22 @@ _RULES = Rules()
     "a loaded server that drops requests answers the others sooner; of 1% a p99 tells nothing",
     "read the server's log; a lower rate, or fewer users",
 )
-def _failed_answers(facts: RunFacts, asked: Asked) -> str | None:
-    if not fails_too_often(asked, facts.measured.latency.count):
+def _failed_answers(facts: RunFacts, answers: Answers) -> str | None:
+    if not fails_too_often(answers, facts.measured.latency.count):
         return None
-    return f"{_failures(facts, asked)}: read the server's log; ask for less at once"
+    return f"{_failures(facts, answers)}: read the server's log; ask for less at once"
 
 
-@_RULES.note("every query is answered with a token or more", "failed queries are in no statistic", "read the server's log")
-def _some_failed(facts: RunFacts, asked: Asked) -> str | None:
-    if not asked.failed_queries or fails_too_often(asked, facts.measured.latency.count):
+@_RULES.note("every query is answered, of text with a token or more", "failed queries are in no statistic", "read the server's log")
+def _some_failed(facts: RunFacts, answers: Answers) -> str | None:
+    if not answers.failed_queries or fails_too_often(answers, facts.measured.latency.count):
         return None
-    return f"{_failures(facts, asked)}; they are in no statistic"
+    return f"{_failures(facts, answers)}; they are in no statistic"
 
 
-def _failures(facts: RunFacts, asked: Asked) -> str:
-    kinds = ", ".join(f"{kind}: {count}" for kind, count in asked.failures.items())
-    return f"{asked.failed_queries} of {asked.failed_queries + facts.measured.latency.count} queries failed ({kinds})"
+def _failures(facts: RunFacts, answers: Answers) -> str:
+    kinds = ", ".join(f"{kind}: {count}" for kind, count in answers.failures.items())
+    return f"{answers.failed_queries} of {answers.failed_queries + facts.measured.latency.count} queries failed ({kinds})"
 
 
 @_RULES.suspect(
@@ -44,7 +44,7 @@ def _failures(facts: RunFacts, asked: Asked) -> str:
     "meanwhile they send nothing: rates and latencies are those of fewer users",
     "fewer users, or a higher limit of requests at the server",
 )
-def _users_waited(facts: RunFacts, _: Asked) -> str | None:
+def _users_waited(facts: RunFacts, _: Answers) -> str | None:
     load = facts.measured.load
     if load is None or not load.concurrency:
         return None
@@ -55,9 +55,33 @@ def _users_waited(facts: RunFacts, _: Asked) -> str | None:
     return f"users waited {load.paused_ms / 1e3:,.3g} s in all as the server asked (`Retry-After`): {at_work}"
 
 
+@_RULES.note(
+    "the engine runs in the measured process",
+    "what the kernel counts for this process says nothing of a server's",
+    "nothing: a server is measured from outside",
+)
+def _served(facts: RunFacts, answers: Answers) -> str | None:
+    if isinstance(answers, Generation) and answers.is_local:
+        return None
+    where = facts.measured.runtime.facts.get("server_url", "a server")
+    did = "generated the text" if isinstance(answers, Generation) else "ran the model"
+    return f"{where} {did}: load and waiting for cores are those of the process that asked it"
+
+
+@_RULES.suspect(
+    "nobody else asks the served model while queries are timed, by the server's own count",
+    "requests of others wait in the same queue and share its batches",
+    "keep others away, or serve a copy of the model",
+)
+def _other_requests(_: RunFacts, answers: Answers) -> str | None:
+    if isinstance(answers, Generation) or not answers.requests_of_others:
+        return None
+    return f"the server counted {answers.requests_of_others} requests to the model beside those of this run: keep others away"
+
+
 def _of_answers(rule: Rule, facts: RunFacts) -> str | None:
-    asked = facts.measured.generation or facts.measured.served
-    return rule.evidence(facts, asked) if asked is not None else None
+    answers = facts.measured.generation or facts.measured.served
+    return rule.evidence(facts, answers) if answers is not None else None
 
 
 RULES = tuple(replace(rule, evidence=partial(_of_answers, rule)) for rule in _RULES)

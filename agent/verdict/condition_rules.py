@@ -83,6 +83,9 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
 )
 def _busy_machine(facts: RunFacts) -> str | None:
     during = next((condition for condition in facts.at("during") if condition.other_load_ratio is not None), None)
+    if facts.measured.runtime.facts.get("server_machine") == "this":
+        # Most of it is the server's, which is measured.
+        return None
     if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
         return None
     named = by_whom(during.busiest_other, during.other_load_ratio)

@@ -299,18 +299,6 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
 
 
 @_RULES.note(
-    "the engine runs in the measured process",
-    "what the kernel counts for this process says nothing of a server's",
-    "nothing: a server is measured from outside",
-)
-def _served(facts: RunFacts, generation: Generation) -> str | None:
-    if generation.is_local:
-        return None
-    where = facts.measured.runtime.facts.get("server_url", "a server")
-    return f"{where} generated the text: load and waiting for cores are those of the process that asked it"
-
-
-@_RULES.note(
     "the engine states how many prompt tokens came from a cache",
     "every prompt differs, but only the engine knows what it took from a cache",
     "use an engine that reports it",

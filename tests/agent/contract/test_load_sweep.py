@@ -1,12 +1,17 @@
 """Facts about `edgemeter.agent.contract.load_sweep`: levels of users or rates, and the highest that holds."""
 
+from io import StringIO
+
 import msgspec
 import numpy as np
 import pytest
+from rich.console import Console
 
+from edgemeter.agent.cli.sweep_table import print_sweeps
 from edgemeter.agent.contract.load_sweep import OF_LOAD, UNSOUND, error_ratio, limit_of, sweeps
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Goodput, Load
+from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.verdict import judge
 from tests.fixtures.record_factory import make_generation, make_record
@@ -144,3 +149,48 @@ def test_runs_of_other_limits_are_another_sweep():
         for run in loose
     ]
     assert {sweep.limits for sweep in sweeps([*loose, *strict])} == {"TTFT 500 ms, TPOT 50 ms", "TTFT 1 ms"}
+
+
+def served_at(rate=None, users=None, good_ratio=None, failed=0, latency_ms=30.0, **changes):
+    """Return a run of a served model, which has no tokens: 64 requests, half of them within `latency_ms`."""
+    goodput = None
+    if good_ratio is not None:
+        missed = {"latency": round(64 * (1 - good_ratio))}
+        goodput = Goodput(
+            limits_ms={"latency": 50.0}, good=round(64 * good_ratio), good_ratio=good_ratio, requests_per_s=1.0, missed=missed
+        )
+    load = Load(samples_per_query=1, samples=64, target_per_s=rate, concurrency=users, is_sustained=rate and True)
+    return make_record(
+        scenario="poisson" if rate else "concurrent", load=load, served=Served(failed_queries=failed, goodput=goodput),
+        latency=summarise_latency(np.full(64, round(latency_ms * 1e6))), throughput_per_s=rate or 20.0 * users, **changes,
+    )  # fmt: skip
+
+
+def test_a_served_model_has_a_sweep_without_tokens():
+    """One sentence by its latency, nulls in JSON, and in the table no column of tokens."""
+    runs = [served_at(rate, good_ratio=1.0) for rate in (20.0, 42.0)] + [served_at(48.0, good_ratio=0.8, latency_ms=61)]
+    (sweep,) = sweeps(runs)
+    assert sweep.summary.endswith(
+        "holds 42 requests/s with latency 50 ms for 90% of requests (48 no longer, limited by latency p90 of 61 ms)"
+    )
+    (last,) = [point for point in msgspec.to_builtins(sweep.points) if point["target_per_s"] == 48.0]
+    assert (last["latency_p90_ms"], last["good_ratio"], last["output_tokens_per_s"], last["ttft_p50_ms"]) == (61.0, 0.8, None, None)
+    table = Console(width=140, record=True, file=StringIO())
+    print_sweeps([sweep], table)
+    heading = table.export_text().splitlines()[1]
+    assert "latency p90 ms" in heading
+    assert not {"tokens", "TTFT", "users", "errors"} & set(heading.replace("/", " ").split())
+
+
+def test_users_of_a_served_model_give_most_requests():
+    """Without limits the level with the highest rate, at what latency; failed queries end it."""
+    runs = [served_at(users=users) for users in (1, 2, 4)]
+    runs.append(served_at(users=8, failed=3, verdict=Verdict(state="invalid", reasons=("failed-answers: 3 of 67 queries failed",))))
+    (sweep,) = sweeps(runs)
+    assert sweep.summary.endswith("gives most with 4 users: 80 requests/s, latency p50 of 30 ms (8 no longer, limited by 4.5% of requests "
+                                  "without an answer)")  # fmt: skip
+
+
+def test_runs_in_a_process_of_their_own_are_no_sweep():
+    """A model in the agent's own process has a queue of its own there."""
+    assert sweeps([msgspec.structs.replace(served_at(rate), served=None) for rate in (1.0, 2.0)]) == []

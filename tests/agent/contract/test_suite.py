@@ -100,6 +100,16 @@ def test_a_key_of_one_scenario_chooses_it(tmp_path):
             assert {case.scenario for case in cases} == {scenario}
 
 
+def test_a_served_model_has_users_rates_and_limits(tmp_path):
+    """As a language model behind a server has: lists are sweeps, and `auto` is a search of single runs with a p90 each."""
+    begin = 'name = "m"\n[[case]]\nmodel = "m.server"\nruntime = "served"\nslo = "latency=50ms"\n'
+    users = _suite(tmp_path, begin + "concurrency = [1, 2, 4]").cases
+    assert [(case.scenario, case.concurrency, case.slo) for case in users] == [("concurrent", n, {"latency": 50.0}) for n in (1, 2, 4)]
+    assert [case.rate_per_s for case in _suite(tmp_path, begin + "rate_per_s = [10.0, 20.0]").cases] == [10.0, 20.0]
+    (search,) = _suite(tmp_path, begin + 'rate_per_s = "auto"\nmode = "rapid"\nscenario = "poisson"').cases
+    assert (search.rate_per_s, search.repeats, search.queries) == (None, 1, 64)
+
+
 def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     """Nothing that was asked for is left out silently."""
     for keys, says in [
@@ -110,6 +120,8 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
         ('model = "a.onnx"\nconcurrency = 2', "concurrency is for language models"),
         ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = "auto"', "not searched for"),
         ('model = "m.server"\nslo = "ttft=5"', "ttft=500ms"),
+        ('model = "m.server"\nruntime = "served"\nslo = "ttft=500ms"', "slo ttft is of tokens, .* latency=50ms"),
+        ('model = "m.server"\nruntime = "served"\ntrace = "t.jsonl"', "served"),
         ('model = "m.server"\nscenario = "concurrent"', "concurrent needs concurrency"),
         ('model = "m.server"\nscenario = "single_stream"\nconcurrency = 2', "concurrency is for concurrent"),
         ('model = "a.gguf"\nscenario = "poisson"\nrate_per_s = 2', "llama answers one query after the other"),

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.engine import measure
@@ -20,15 +19,9 @@ from tests.fixtures.run_jobs import one_case, run_job
 SERVICE_MS = 10.0
 
 
-@pytest.fixture(autouse=True)
-def http_runtime(monkeypatch):
-    """Let the runtime of served models be a small one."""
-    monkeypatch.setitem(runtimes.RUNTIMES, "served", "tests.fixtures.http_runtime:HttpRuntime")
-
-
 def measured(server, **settings):
     """Measure a case against it in this process."""
-    case = one_case(str(server.file), runtime="served", **{"mode": "rapid"} | settings)
+    case = one_case(str(server.file), **{"mode": "rapid"} | settings)
     now = time.monotonic_ns()
     work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.5), seed=5, spawned_ns=now)
     return measure.measure(work, now, lambda _: None)
@@ -93,11 +86,13 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
     assert run.load.achieved_per_s == pytest.approx(rate_per_s, rel=0.15)
     assert run.load.is_sustained is not False
     assert (run.load.unserved, run.latency.count) == (0, len(entries))
-    assert len({entry["connection"] for entry in entries}) == len(entries)
+    # A port may be drawn again.
+    assert len({entry["connection"] for entry in entries}) > 0.9 * len(entries)
     if places == 1:
         rho = rate_per_s * service_s
-        # A mean of dependent waits: of some 400 arrivals it scatters by about a quarter.
-        assert run.latency.mean_ms / 1e3 - service_s == pytest.approx(rho * service_s / (2 * (1 - rho)), rel=0.8, abs=0.002)
+        wait_s = rho * service_s / (2 * (1 - rho))
+        # The mean of 400 dependent waits scatters by a sixth; a connection for each arrival takes its time on a busy machine.
+        assert 0.5 * wait_s < run.latency.mean_ms / 1e3 - service_s < 1.5 * wait_s + 0.003
 
 
 def test_a_rate_above_the_capacity_is_not_sustained(tmp_path):
@@ -115,16 +110,16 @@ def test_the_share_of_failures_is_the_planted_one(tmp_path):
         run = measured(server, concurrency=2, seconds=2.0, slo="latency=1s")
         entries = timed_entries(run, server)
     failed = run.served.failed_queries
-    asked = failed + run.latency.count
+    requests = failed + run.latency.count
     assert run.served.failures == {"http 500": failed}
     later = [entry for entry in server.requests()[200:] if entry["came_ns"] >= run.timed.start_ns]
     assert failed == pytest.approx(sum(entry["status"] == 500 for entry in later), abs=2)
     assert abs(failed - share * len(later)) < 4 * sqrt(share * (1 - share) * len(later))
     assert run.latency.min_ms > 3.0
     assert run.served.goodput.good == run.latency.count
-    assert run.served.goodput.good_ratio == pytest.approx(run.latency.count / asked)
+    assert run.served.goodput.good_ratio == pytest.approx(run.latency.count / requests)
     assert violated(run) == {"failed-answers"}
-    assert len(entries) >= asked
+    assert len(entries) >= requests
 
 
 def test_failures_one_after_the_other_are_counted_too(tmp_path):
@@ -153,13 +148,14 @@ def test_users_wait_as_the_server_asks(tmp_path):
     assert "users-waited" in violated(run)
 
 
+@pytest.mark.parametrize("dies_at", [20, 700])
 @pytest.mark.parametrize("settings", [{"concurrency": 4}, {"rate_per_s": 200.0}, {}])
-def test_a_server_that_dies_ends_the_run_in_one_line(tmp_path, settings):
-    """With how many queries failed and why."""
-    with paced_model_server(tmp_path, service_ms=1.0, dies_at=100) as server, pytest.raises(MeasurementError) as gone:
-        measured(server, **{"seconds": 2.0} | settings)
+def test_a_server_that_dies_ends_the_run_in_one_line(tmp_path, settings, dies_at):
+    """Before the timed part or in it, with what was tried."""
+    with paced_model_server(tmp_path, service_ms=1.0, dies_at=dies_at) as server, pytest.raises(MeasurementError) as gone:
+        measured(server, **{"seconds": 4.0} | settings)
     assert "\n" not in str(gone.value)
-    assert "no connection" in str(gone.value) or "broke off" in str(gone.value)
+    assert "answer" in str(gone.value)
 
 
 def test_answers_that_belong_to_others_are_found(tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from edgemeter.agent.contract.record_figures import Goodput, Load
+from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.collector.web.site import show
 from edgemeter.collector.web.view import read_address
@@ -41,6 +42,26 @@ def test_the_page_of_a_model_shows_what_users_get_against_what_all_get():
         ("4 users", 25.0, 180.0),
     ]
     assert [row["ttft_p90_ms"] for row in rows] == [40.0, 80.0, 160.0]
+
+
+def test_a_served_model_shows_latency_against_requests():
+    """It has no tokens: neither has the table a column of them."""
+    runs = [
+        replace(
+            run, generation=None, served=Served(), throughput_per_s=40.0 * run.load.concurrency,
+            latency=summarise_latency(np.full(64, 25_000_000)),
+        )
+        for run in swept()
+    ]  # fmt: skip
+    with view_context(runs) as context:
+        body = show(context, read_address("model")).body
+        (chart,) = [chart for chart in context.sheet.charts if chart.title == "Latency against requests answered"]
+    assert "gives most with 4 users: 160 requests/s, latency p50 of 25 ms" in body
+    rows = chart.table.dicts()
+    assert [(row["name"], row["requests_per_s"], row["latency_p90_ms"]) for row in rows] == [
+        ("1 user", 40.0, 25.0), ("2 users", 80.0, 25.0), ("4 users", 160.0, 25.0),
+    ]  # fmt: skip
+    assert not {"user", "total", "ttft_p50_ms"} & set(rows[0])
 
 
 def test_of_rates_that_all_hold_no_highest_is_stated():

@@ -1,0 +1,412 @@
+"""A model behind a server: what is sent and read by protocol and form, what the server states, and what goes wrong."""
+
+import base64
+import json
+import math
+import ssl
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.runtimes import Options, create
+from tests.fixtures.certificates import Authority
+from tests.fixtures.oip_server import ServedModelScript, oip_server
+from tests.fixtures.scripted_http import scripted_http
+
+X = np.array([[0, 1, 2, 3]], np.float32)
+Y = [[1, 3, 5, 7]]
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Return a function that serves a model and loads it: the runtime, what was loaded, the script."""
+    with ExitStack() as stack:
+
+        def load(script=None, keys='protocol = "oip"', **changes):
+            script = script or ServedModelScript(**changes)
+            url = stack.enter_context(oip_server(script))
+            runtime = stack.enter_context(closing(create("served")))
+            return runtime, runtime.load(server_file(tmp_path, url, keys), Options()), script
+
+        yield load
+
+
+def server_file(folder, url, keys='protocol = "oip"'):
+    """Return a file that describes a server."""
+    path = folder / "m.server"
+    path.write_text(f'url = "{url}"\n{keys}\n')
+    return path
+
+
+def asked(runtime, *inputs):
+    """Return the outputs for these inputs."""
+    runtime.bind(list(inputs))()
+    return runtime.outputs()
+
+
+TF = 'protocol = "tf-serving"\nmodel = "double"'
+FORMS = [('protocol = "oip"', "oip,binary"), ('protocol = "oip"\ntransport = "json"', "oip,json"), (TF, "tf-serving,json")]
+
+
+@pytest.mark.parametrize(("keys", "form"), FORMS)
+def test_a_served_model_is_described_and_run(served, keys, form):
+    """Inputs and outputs as the server declares them, the batch open, the outputs in their order."""
+    runtime, loaded, _ = served(keys=keys)
+    assert loaded.backend == form
+    assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (None, 4), "float32")]
+    assert loaded.facts["server_machine"] == "this"
+    np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+    np.testing.assert_array_equal(asked(runtime, np.repeat(X, 3, axis=0))[0], Y * 3)
+
+
+def test_binary_tensors_are_chosen_where_the_server_states_them(served):
+    """Else JSON; a version in the file is a part of each path."""
+    _, loaded, _ = served(extensions=())
+    assert loaded.backend == "oip,json"
+    runtime, _, script = served(keys='protocol = "oip"\nversion = "3"\nmodel = "double"')
+    asked(runtime, X)
+    assert script.requests[-1][0] == "/v2/models/double/versions/3/infer"
+
+
+DATATYPES = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64"]
+
+
+@pytest.mark.parametrize("transport", ["json", "binary"])
+@pytest.mark.parametrize("datatype", [*DATATYPES, "FP16"])
+def test_every_datatype_comes_back_as_it_was_sent(served, datatype, transport):
+    """Its smallest and largest values too; JSON has no FP16, and says so."""
+    script = ServedModelScript(
+        inputs=[("x", datatype, [2, 3])], outputs=[("y", datatype, [2, 3])], compute=lambda arrays: {"y": arrays["x"]}
+    )
+    keys = f'protocol = "oip"\ntransport = "{transport}"'
+    if (datatype, transport) == ("FP16", "json"):
+        with pytest.raises(ConfigError, match="FP16, which JSON cannot hold"):
+            served(script, keys)
+        return
+    runtime, loaded, _ = served(script, keys)
+    dtype = np.dtype(loaded.inputs[0].dtype)
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype) if dtype.kind == "f" else None
+    low, high = (limits.min, limits.max) if limits else (False, True)
+    array = np.array([[low, high, 0], [1, 0, 1]], dtype)
+    (output,) = asked(runtime, array)
+    assert output.dtype == dtype
+    np.testing.assert_array_equal(output, array)
+
+
+def test_bfloat16_is_rounded_to_the_nearest_and_read_exactly():
+    """Ties go to even; the reference is the definition, on float64."""
+    from edgemeter.agent.runtimes.served_tensors import from_bytes, served_tensor, to_bytes  # noqa: PLC0415
+
+    values = np.random.default_rng(1).standard_normal(1000).astype(np.float32) * np.float32(1e3)
+    tensor = served_tensor("x", "BF16", [1000], in_json=False)
+    rounded = from_bytes(to_bytes(values, "BF16"), tensor, [1000])
+    for value, nearest in zip(values.tolist(), rounded.tolist(), strict=True):
+        step = 2.0 ** (math.frexp(value)[1] - 8)
+        assert nearest == round(value / step) * step
+
+
+def test_texts_are_refused(served):
+    """A model that takes BYTES cannot be sent data here."""
+    with pytest.raises(ConfigError, match="'x' of the served model is of BYTES: texts cannot be made"):
+        served(inputs=[("x", "BYTES", [1])])
+
+
+def test_several_inputs_and_outputs_go_by_name(served):
+    """Whatever their order in the answer."""
+    script = ServedModelScript(
+        inputs=[("a", "FP32", [1, 2]), ("b", "INT32", [1])],
+        outputs=[("sum", "FP32", [1, 2]), ("b", "INT32", [1])],
+        compute=lambda arrays: {"b": arrays["b"], "sum": arrays["a"] + arrays["b"]},
+    )
+    for keys in ('protocol = "oip"', 'protocol = "oip"\ntransport = "json"', TF):
+        runtime, _, _ = served(script, keys)
+        total, b = asked(runtime, np.array([[1, 2]], np.float32), np.array([5], np.int32))
+        np.testing.assert_array_equal(total, [[6, 7]])
+        np.testing.assert_array_equal(b, [5])
+
+
+def test_the_servers_own_times_are_those_of_the_timed_window(served):
+    """Queue and compute per request as planted; what is left is the client's and the network's, and requests before do not count."""
+    runtime, _, _ = served(queue_s=0.004, compute_s=0.010)
+    asked(runtime, X)
+    with runtime.window():
+        took = []
+        for _ in range(10):
+            call = runtime.bind([X])
+            began = time.monotonic()
+            call()
+            took.append((time.monotonic() - began) * 1e3)
+    part = runtime.served()
+    assert part.server_queue_ms == pytest.approx(4, abs=1.5)
+    assert part.server_compute_ms == pytest.approx(10, abs=1.5)
+    assert part.remainder_ms == pytest.approx(np.mean(took) - part.server_queue_ms - part.server_compute_ms, abs=0.1)
+    assert part.requests_of_others == 0
+    assert (part.model, part.model_version, part.server, part.server_version) == ("double", "3", "test server", "1.0")
+    assert part.is_here
+    assert part.request_bytes > X.nbytes
+    assert part.encode.count == 1
+    assert part.decode.count >= 1
+    assert part.network_round_trip_ms > 0
+
+
+def test_requests_of_others_are_counted(served):
+    """By the server's count; then no remainder is stated, which would mix both."""
+    runtime, _, script = served()
+    with runtime.window():
+        asked(runtime, X)
+        script.count("success", 0, 2)
+    part = runtime.served()
+    assert (part.requests_of_others, part.remainder_ms) == (2, None)
+
+
+def test_a_response_cache_ends_the_run(served):
+    """It answers without the model."""
+    runtime, _, _ = served(cached=True)
+
+    def timed():
+        with runtime.window():
+            runtime.bind([X])()
+            runtime.bind([X])()
+
+    with pytest.raises(MeasurementError, match="2 of 2 queries from its response cache"):
+        timed()
+
+
+def test_a_server_without_statistics_says_why(served):
+    """The reason stands in the record."""
+    runtime, _, script = served()
+    script.instead = lambda _, path: (404, {}, b"{}") if path.endswith("/stats") else None
+    with runtime.window():
+        asked(runtime, X)
+    assert runtime.served().server_reason == "the server states no statistics of its own (status 404)."
+
+
+def test_users_have_connections_of_their_own_and_arrivals_a_new_one(served):
+    """Each call returns what reads its outputs."""
+    runtime, _, _ = served()
+    calls = [runtime.bind_concurrent([X], user) for user in (0, 1, None)]
+    for call in [*calls, *calls]:
+        np.testing.assert_array_equal(call()()[0], Y)
+
+
+def test_the_custom_template_fills_lists_base64_and_bytes(tmp_path, models):
+    """The sample file against a server that answers as a person might write one."""
+
+    def answer(request, body):
+        x = np.array(body["input"], np.float32)
+        content = json.dumps({"result": [{"y": (2 * x + 1).tolist()}]}).encode()
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        request.wfile.write(content)
+
+    def script(request, body):
+        answer(request, body) if body else request.respond(404)
+
+    with scripted_http(script) as server, closing(create("served")) as runtime:
+        path = tmp_path / "c.server"
+        sample = (models / "served_custom.server").read_text()
+        path.write_text(sample.replace("http://127.0.0.1:5000", server.url))
+        runtime.load(path, Options())
+        np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+        assert server.kept[-1][3] == {"input": X.tolist(), "options": {"top": 1}}
+        path.write_text(path.read_text().replace("/result/0/y", "/result/1/y"))
+        runtime.close()
+        runtime.load(path, Options())
+        with pytest.raises(AnswerError, match="output 'y' of the served model is not at '/result/1/y'"):
+            asked(runtime, X)
+
+
+@pytest.mark.parametrize("encoding", ["base64", "bytes"])
+def test_custom_tensors_may_be_base64_or_bytes(tmp_path, encoding):
+    """Of the array's elements, little-endian."""
+    seen = []
+
+    def instead(method, _):
+        content = (2 * X + 1).tobytes()
+        text = json.dumps({"y": base64.b64encode(content).decode()}).encode()
+        seen.append(method)
+        return 200, {}, content if encoding == "bytes" else text
+
+    pointer = 'pointer = "/y"\n' if encoding == "base64" else ""
+    body = '"{x:bytes}"' if encoding == "bytes" else '{ x = "{x:base64}" }'
+    keys = (
+        f'protocol = "custom"\nbody = {body}\n[[inputs]]\nname = "x"\ndtype = "float32"\nshape = [1, 4]\n'
+        f'[[outputs]]\nname = "y"\ndtype = "float32"\nshape = [-1, 4]\nencoding = "{encoding}"\n{pointer}'
+    )
+    with oip_server(ServedModelScript(instead=instead)) as url, closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, url, keys), Options())
+        np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+
+
+def reply(content, status=200, **headers):
+    """Return an answer to inference only."""
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return lambda _, path: (status, headers, text) if path.endswith("/infer") else None
+
+
+def output(**changes):
+    """Return an answer with one output."""
+    return {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [1, 3, 5, 7]} | changes]}
+
+
+WRONG = [
+    (output(shape=[1, 2, 2]), r"'y' of the served model is float32 \[1, 2, 2\], the server declares float32 \[\?, 4\]"),
+    (output(shape=[1, 3]), r"holds 4 values for the shape \[1, 3\]"),
+    (output(datatype="INT32"), "comes as INT32, the server declares FP32"),
+    (output(data=[1, "a", 2, 3]), "holds lists of different lengths, or what is no number"),
+    (output(name="z"), "'y' of the served model is not in the answer"),
+    (output(parameters={"binary_data_size": 8}), "holds 0 bytes for the shape"),
+    (b"<html>", "the server's answer is not as its protocol says .*'<html>'; check url"),
+    ({"result": 1}, "not as its protocol says .*missing required field `outputs`"),
+]
+
+
+@pytest.mark.parametrize(("answer", "message"), WRONG)
+def test_an_answer_that_is_not_as_declared_is_one_line(served, answer, message):
+    """Where outputs are read; the next query of a run that reads none ends the run too."""
+    runtime, _, script = served()
+    script.instead = reply(answer)
+    with pytest.raises(AnswerError, match=message) as caught:
+        asked(runtime, X)
+    assert caught.value.kind == "no answer"
+    assert "\n" not in str(caught.value)
+    with pytest.raises(MeasurementError, match=message):
+        runtime.bind([X])
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"null"])
+def test_what_is_no_number_is_nan(served, value):
+    """JSON has no NaN: some servers write it nevertheless, others null; the verdict names outputs that are not finite."""
+    runtime, _, script = served()
+    script.instead = reply(json.dumps(output(data=[0, 3, 5, 7])).encode().replace(b"[0,", b"[" + value + b","))
+    np.testing.assert_array_equal(asked(runtime, X)[0], [[math.nan, 3, 5, 7]])
+
+
+def test_nan_is_not_sent_as_json(served):
+    """There it would be null."""
+    runtime, _, _ = served(keys='protocol = "oip"\ntransport = "json"')
+    with pytest.raises(ConfigError, match="'x' holds NaN or infinity, which JSON cannot hold"):
+        runtime.bind([np.full((1, 4), np.nan, np.float32)])
+
+
+REFUSED = [
+    (429, {}, "http 429", None, "answers 429: busy; ask for less at once"),
+    (429, {"Retry-After": "2"}, "http 429", 2.0, "answers 429"),
+    (500, {}, "http 500", None, "answers 500: busy; read the server's log"),
+    (503, {}, "http 503", None, "answers 503"),
+    (400, {}, "http 400", None, "the server does not take these inputs"),
+    (413, {}, "http 413", None, "choose a smaller batch"),
+]
+
+
+@pytest.mark.parametrize(("status", "headers", "kind", "wait_s", "message"), REFUSED)
+def test_a_refused_query_names_its_status_and_what_to_do(served, status, headers, kind, wait_s, message):
+    """As one failed query: the connection is of use for the next."""
+    runtime, _, script = served()
+    script.instead = lambda _, path: (status, headers, b'{"error": "busy"}') if path.endswith("/infer") else None
+    with pytest.raises(AnswerError, match=message) as caught:
+        runtime.bind([X])()
+    assert (caught.value.kind, caught.value.retry_after_s) == (kind, wait_s)
+    script.instead = lambda *_: None
+    np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+
+
+def test_a_slow_server_is_given_up_after_timeout_s(served):
+    """The next query has a connection of its own, not the late answer."""
+    runtime, _, script = served(keys='protocol = "oip"\ntimeout_s = 0.2', compute_s=0.6)
+    with pytest.raises(AnswerError, match=r"took longer than timeout_s = 0\.2") as caught:
+        runtime.bind([X])()
+    assert caught.value.kind == "timeout"
+    script.compute_s = 0.0
+    np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+
+
+def test_a_server_that_is_gone_is_named(tmp_path):
+    """Before it is loaded, and in the middle."""
+    with oip_server() as url, closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, url), Options())
+    path = server_file(tmp_path, url)
+    with pytest.raises(UnavailableError, match=r"Connection refused.*start the server, or correct its url"):
+        create("served").load(path, Options())
+
+
+def test_a_server_that_breaks_off_is_a_failed_query(tmp_path):
+    """Its connection ends in the middle of an answer."""
+    script = ServedModelScript()
+    with oip_server(script) as url, closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, url), Options())
+        script.instead = lambda _, path: (200, {"Content-Length": "999", "Connection": "close"}, b"{") if path.endswith("/infer") else None
+        with pytest.raises(AnswerError, match=r"no answer from .*IncompleteRead") as caught:
+            runtime.bind([X])()
+        assert caught.value.kind == "broke off"
+
+
+def test_more_than_fits_is_not_read(served, monkeypatch):
+    """An answer without an end would fill the memory."""
+    from edgemeter.agent.base import server_connection  # noqa: PLC0415
+
+    runtime, _, script = served()
+    monkeypatch.setattr(server_connection, "LARGEST_TENSORS_BYTES", 1 << 20)
+    script.instead = reply(b" " * (1 << 20) + b"{}")
+    with pytest.raises(AnswerError, match="answers more than 1 MiB"):
+        runtime.bind([X])()
+
+
+def test_an_unknown_model_names_those_that_there_are(tmp_path):
+    """As far as the server lists them; a model that is not ready is said to be so."""
+    script = ServedModelScript(ready=False)
+    with oip_server(script) as url, closing(create("served")) as runtime:
+        for keys, message in (
+            ('protocol = "oip"\nmodel = "yolo"', "has no model 'yolo' .*it has double; set model"),
+            ('protocol = "oip"', "has the model 'double', but it is not ready"),
+            ('protocol = "tf-serving"\nmodel = "yolo"', r"has no model 'yolo' \(Servable not found\)"),
+            (TF, r"not ready \(LOADING\)"),
+        ):
+            with pytest.raises(UnavailableError, match=message):
+                runtime.load(server_file(tmp_path, url, keys), Options())
+        for keys, message in (
+            ('protocol = "tf-serving"', "names no model, which TensorFlow Serving needs"),
+            (f'{TF}\ntransport = "json"', "sets transport, which protocol tf-serving does not have"),
+            ('protocol = "custom"', "has no body, inputs or outputs"),
+            ("", "protocol"),
+            ('protocol = "oip"\ntransports = "json"', "transports"),
+        ):
+            with pytest.raises(ConfigError, match=message):
+                runtime.load(server_file(tmp_path, url, keys), Options())
+
+
+@pytest.mark.needs("openssl")
+def test_an_unknown_authority_names_ca_file(tmp_path):
+    """With it the server is spoken to."""
+    authority = Authority(tmp_path / "ca")
+    pair = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    with oip_server(tls=context) as url, closing(create("served")) as runtime:
+        with pytest.raises(UnavailableError, match="unknown here: give that as ca_file"):
+            runtime.load(server_file(tmp_path, url), Options())
+        runtime.load(server_file(tmp_path, url, f'protocol = "oip"\nca_file = "{authority.certificate}"'), Options())
+        np.testing.assert_array_equal(asked(runtime, X)[0], Y)
+
+
+def test_the_file_shows_which_runtime_reads_it(models):
+    """A protocol is of a served model; without it is a language model's server."""
+    assert runtime_for(models / "served.server") == "served"
+    assert runtime_for(models.parent / "generators" / "server.server") == "server"
+    assert runtime_for(Path("absent.server")) == "server"
+
+
+def test_a_model_that_changes_in_a_run_ends_it(served):
+    """Figures of two versions are of none."""
+    runtime, _, script = served()
+    asked(runtime, X)
+    script.version = "4"
+    script.instead = reply(output() | {"model_version": "4"})
+    with pytest.raises(MeasurementError, match="went from version 3 of the model to 4"):
+        asked(runtime, X)

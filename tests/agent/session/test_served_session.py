@@ -1,0 +1,70 @@
+"""Facts about sessions on a served model: a sweep finds what its server can hold, and a server that dies leaves the runs before."""
+
+import pytest
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.bundle.recompute import FigureDifference, recompute
+from edgemeter.agent.contract.load_sweep import bracket, sweeps
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.session import session
+from tests.fixtures.paced_model_server import paced_model_server
+
+
+def outcomes_of(server, folder, **settings):
+    """Return what a session of these settings gives, record or error, in the order of its runs."""
+    case = Settings(model=str(server.file), mode="rapid", accuracy="never", idle_seconds=0.0, **settings)
+    suite = expand(SuiteFile(name="s", case=[case]), folder)
+    return list(session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None))
+
+
+@pytest.mark.slow
+def test_the_knee_of_a_sweep_is_the_planted_capacity(tmp_path):
+    """Two places of 20 ms answer 100 a second: half of that holds its limit, and half more does not."""
+    with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
+        records = outcomes_of(server, tmp_path, rate_per_s=[25.0, 50.0, 150.0, 200.0], slo="latency=80ms", repeats=1, seconds=3.0)
+    assert all(isinstance(record, RunRecord) for record in records), records
+    (sweep,) = sweeps(records)
+    holding, failing = bracket(sweep.points)
+    assert (holding.target_per_s, failing.target_per_s) == (50.0, 150.0)
+    assert "holds 50 requests/s with latency 80 ms for 90% of requests (150 no longer, limited by latency p90 of" in sweep.summary
+    for record in records:
+        assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
+
+
+@pytest.mark.slow
+def test_a_search_finds_the_planted_capacity(tmp_path):
+    """Each step is a record, and the highest rate that is held lies below what two places can, not far."""
+    with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
+        records = outcomes_of(server, tmp_path, scenario="poisson", rate_per_s="auto", slo="latency=80ms")
+    assert all(isinstance(record, RunRecord) for record in records), records
+    (sweep,) = sweeps(records)
+    holding, failing = bracket(sweep.points)
+    assert 50.0 < holding.target_per_s < 105.0
+    assert holding.target_per_s < failing.target_per_s < 140.0
+
+
+@pytest.mark.slow
+def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
+    """With failures, waits, ramp-up and tail; and the server that dies then leaves it, with one line for the next."""
+    planted = {"failing_ratio": 0.05, "status": 503, "retry_after_s": 0.02, "first_fault": 60}
+    with paced_model_server(tmp_path, places=2, service_ms=5.0, **planted) as server:
+        (record,) = outcomes_of(server, tmp_path, concurrency=3, repeats=1, slo="latency=50ms", queries=300)
+    assert isinstance(record, RunRecord), record
+    assert record.served.failures == {"http 503": record.served.failed_queries}
+    assert "failed-answers" in record.verdict.rules
+    assert record.load.paused_ms > 0
+    assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_leaves_the_runs_before(tmp_path):
+    """The error is one line."""
+    with paced_model_server(tmp_path, places=2, service_ms=4.0, dies_at=1200) as server:
+        outcomes = outcomes_of(server, tmp_path, concurrency=[1, 2, 4], repeats=1, queries=400)
+    records = [outcome for outcome in outcomes if isinstance(outcome, RunRecord)]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+    assert records
+    assert errors
+    assert len(outcomes) == 3
+    assert all("\n" not in str(error) for error in errors)
