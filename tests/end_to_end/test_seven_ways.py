@@ -35,7 +35,7 @@ IMAGES, ROWS = {"images": (1, 3, 416, 416)}, {"output": (1, 3549, 85)}
 class Way:
     """A way: the case's model and options, what its record says of the framework, and what it needs.
 
-    `made` is what the copy of onnx_networks.py writes to `file` before. Where something is compiled at the first call, `compiles`.
+    `kind` is what the copy of onnx_networks.py writes to `file` before. Where something is compiled at the first call, `compiles`.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Way:
     package: str
     backend: str
     options: dict[str, str] = field(default_factory=dict)
-    made: str = ""
+    kind: str = ""
     file: str = ""
     compiles: bool = False
     marks: tuple[pytest.MarkDecorator, ...] = ()
@@ -56,7 +56,7 @@ def needs(*programs, **module):
 
 WAYS = (
     Way("onnx runtime", MODEL.name, "onnxruntime", "cpu"),
-    Way("litert", "yolox_nano.tflite", "ai-edge-litert", "xnnpack", made="litert", file="yolox_nano.tflite", marks=(pytest.mark.convert,)),
+    Way("litert", "yolox_nano.tflite", "ai-edge-litert", "xnnpack", kind="litert", file="yolox_nano.tflite", marks=(pytest.mark.convert,)),
     Way("torch eager", f"{FACTORIES}.torch_eager:make", "torch", "eager,cpu", TORCH, "torch", "yolox.pt"),
     Way("torch.compile", f"{FACTORIES}.torch_compiled:make", "torch", "compile,cpu", TORCH, "torch", "yolox.pt", True, (needs("g++"),)),
     Way(
@@ -98,8 +98,8 @@ def measured(realdata, tmp_path_factory):
             (folder / SERVED.model).write_text(f'url = "{address}"\nprotocol = "oip"\ntransport = "json"\n')
         for python, ways in groupby(HERE, lambda way: os.environ["EDGEMETER_FRAMEWORKS"] if way is TENSORFLOW else sys.executable):
             cases = list(ways)
-            for made, file in dict.fromkeys((way.made, way.file) for way in cases if way.made):
-                subprocess.run([python, "yolox.py", made, file], cwd=folder, check=True, capture_output=True)
+            for kind, file in dict.fromkeys((way.kind, way.file) for way in cases if way.kind):
+                subprocess.run([python, "yolox.py", kind, file], cwd=folder, check=True, capture_output=True)
             (folder / "suite.toml").write_text(head + "".join(map(case, cases)))
             documents.append(f"runs{len(documents)}.json")
             command = [python, "-m", "edgemeter.agent.cli", "run", "suite.toml", "--output", documents[-1], "--format", "markdown"]
