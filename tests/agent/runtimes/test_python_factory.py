@@ -326,6 +326,22 @@ def test_arrays_of_jax_are_read():
     assert [(array.dtype.name, array.tolist()) for array in arrays] == [("float32", [1.0, 1.0]), ("int32", [0, 1])]
 
 
+@pytest.mark.needs(module="jax")
+def test_a_jitted_function_of_jax_is_run_until_its_result_is_there(load):
+    """JAX returns before it has computed; the call does not."""
+    source = (
+        "import jax, jax.numpy as jnp\n"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, y: jnp.tanh(y @ y), x))\n"
+        "def make(): return f, {'x': ('float32', (256, 256))}"
+    )
+    runtime, loaded = load(source)
+    x = np.full((256, 256), 0.01, np.float32)
+    for _ in range(3):
+        runtime.bind([x])()
+        assert runtime._last.is_ready()
+    assert loaded.package == "jax"
+
+
 @pytest.mark.torch
 def test_a_model_of_pytorch_is_run(load):
     """Its version is the record's, without being named."""
