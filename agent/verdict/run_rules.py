@@ -132,7 +132,8 @@ def _recompiled(facts: RunFacts) -> str | None:
     within_s = [(moment - timed.start_ns) / 1e9 for moment in began_ns if timed.start_ns <= moment <= timed.end_ns]
     if not within_s:
         return None
-    return f"{len(within_s)} compilations began while queries were timed, the first after {within_s[0]:.2g} s: latencies hold compile time"
+    first = f"the first {within_s[0]:.2g} s after the start"
+    return f"compilations while queries were timed: {len(within_s)}, {first}: latencies hold compile time"
 
 
 @RULES.suspect(

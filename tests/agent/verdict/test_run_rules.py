@@ -143,4 +143,4 @@ def test_a_compilation_while_queries_are_timed_is_suspect():
     for moments, count in [("500000000 700000000", 2), ("-5 1000000001 soon", 0), ("", 0), ("0", 1)]:
         run = measured(runtime=msgspec.structs.replace(runtime, facts={"compiled_ns": moments}))
         reasons = [reason for reason in verdict.judge(run, ()).reasons if reason.startswith("recompiled: ")]
-        assert [reason.split()[1] for reason in reasons] == [str(count)] * (count > 0)
+        assert [f"timed: {count}, " in reason for reason in reasons] == [True] * (count > 0)
