@@ -21,7 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 # Programs that stand elsewhere where a variable says so.
-VARIABLES = {"chromium": "EDGEMETER_CHROMIUM", "mlserver": "EDGEMETER_MLSERVER"}
+VARIABLES = {"chromium": "EDGEMETER_CHROMIUM"}
 # Debian's packages of programs, where they have another name.
 PACKAGES = {
     "debugfs": "e2fsprogs",

@@ -60,8 +60,9 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
 
         The runtime `python` is any framework: `jax jit,cpu 1T`.
         """
-        name = f"{self.package} {self.backend}" if self.name == "python" and not self.threads_reason else self.name
-        return f"{name} {self.backend if self.threads_reason else f'{self.threads}T'}"
+        if self.name == "python" and self.backend != "in-process":
+            return f"{self.package} {self.backend}{'' if self.threads_reason else f' {self.threads}T'}"
+        return f"{self.name} {self.backend if self.threads_reason else f'{self.threads}T'}"
 
 
 class Tensor(RecordPart, frozen=True, kw_only=True):

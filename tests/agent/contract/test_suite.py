@@ -183,3 +183,11 @@ def test_paths_are_relative_to_the_suite(tmp_path):
     """A suite works from any working directory."""
     suite = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.onnx"\ndata = "photos"\n')
     assert (suite.cases[0].model, suite.cases[0].data) == (str(tmp_path / "a.onnx"), str(tmp_path / "photos"))
+
+
+def test_cases_of_one_name_are_told_apart_by_their_factories(tmp_path):
+    """In progress and errors; without a name the address says it."""
+    (tmp_path / "net.py").write_text("")
+    models = ("net.py:eager", "edgemeter.agent.factories.jax_jit:make")
+    text = 'name = "m"\n[defaults]\nname = "net"\n' + "".join(f'[[case]]\nmodel = "{model}"\n' for model in models)
+    assert [case.label for case in _suite(tmp_path, text).cases] == ["net net python", "net jax_jit python"]

@@ -267,3 +267,5 @@ def test_the_words_on_threads_follow_what_is_known():
     assert (runtime.threads_text, runtime.setting_text) == ("unknown threads", "python in-process")
     two_threads = msgspec.structs.replace(runtime, threads=2, threads_reason=None)
     assert (two_threads.threads_text, two_threads.setting_text) == ("2 threads", "python 2T")
+    of_factory = msgspec.structs.replace(two_threads, package="jax", backend="jit,cpu")
+    assert of_factory.setting_text == "jax jit,cpu 2T"
