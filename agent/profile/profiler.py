@@ -29,6 +29,9 @@ ABSENT: Mapping[str, str] = {
     "openvino": "use its own `benchmark_app -m MODEL -pc`",
     "ncnn": "its wheels are built without its layer timer: use `benchncnn` of a build with NCNN_BENCHMARK",
     "tensorrt": "use `trtexec --loadEngine=FILE --dumpProfile --separateProfileRun`",
+    "hailo": "use `hailortcli run MODEL.hef measure-hw-only`, or the profiler of Hailo's Dataflow Compiler",
+    "rknn": "use `eval_perf` of RKNN Toolkit2 on a connected board",
+    "served": "use the server's own tools, such as Triton's trace; or profile the file itself",
     "python": "use the framework's own profiler, such as `torch.profiler` or `jax.profiler`",
     "replay": "a replay plays back recorded latencies and runs no operators: profile the recorded model",
 }

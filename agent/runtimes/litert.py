@@ -46,17 +46,13 @@ class LiteRt:
         self._inputs: tuple[TensorInfo, ...] = ()
         self._details: list[dict[str, Any]] | None = None
 
+    def check(self, model: Path, options: Options) -> None:
+        """Raise as `load` what the options and the file show; see `Checks.check`."""
+        _checked(model, options)
+
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model, allocate its tensors; see `Runtime.load`."""
-        is_compiled = options.backend in litert_compiled.BACKENDS
-        settings = (litert_compiled.PRECISION,) if (options.backend or "").startswith("gpu") else ()
-        check_options("litert", options, backends=(*_BACKENDS, *litert_compiled.BACKENDS), extra=settings)
-        file = tflite_file.read_tflite(model)
-        if EDGE_TPU in file.custom_operators:
-            raise ConfigError(
-                f"{str(model)!r} is compiled for the Edge TPU (custom op {EDGE_TPU}); run the CPU version of the model here, "
-                "or this one with the runtime edgetpu on a machine with a Coral"
-            )
+        file, is_compiled = _checked(model, options), options.backend in litert_compiled.BACKENDS
         library = load_library(CANDIDATES[:1] if is_compiled else CANDIDATES, "litert")
         if is_compiled:
             return self._load_compiled(model, options, file, library)
@@ -147,6 +143,19 @@ class LiteRt:
             with captured_stderr():
                 self._compiled = None
         self._inputs = ()
+
+
+def _checked(model: Path, options: Options) -> TfliteFile:
+    """Return the file; raises ConfigError if it, the backend or a setting is none of this runtime's."""
+    settings = (litert_compiled.PRECISION,) if (options.backend or "").startswith("gpu") else ()
+    check_options("litert", options, backends=(*_BACKENDS, *litert_compiled.BACKENDS), extra=settings)
+    file = tflite_file.read_tflite(model)
+    if EDGE_TPU in file.custom_operators:
+        raise ConfigError(
+            f"{str(model)!r} is compiled for the Edge TPU (custom op {EDGE_TPU}); run the CPU version of the model here, "
+            "or this one with the runtime edgetpu on a machine with a Coral"
+        )
+    return file
 
 
 def open_interpreter(model: Path, threads: int, library: RuntimeLibrary, **settings: Any) -> Any:

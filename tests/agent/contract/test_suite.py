@@ -185,7 +185,7 @@ def test_paths_are_relative_to_the_suite(tmp_path):
     assert (suite.cases[0].model, suite.cases[0].data) == (str(tmp_path / "a.onnx"), str(tmp_path / "photos"))
 
 
-def test_cases_of_one_name_are_told_apart_by_their_factories(tmp_path):
+def test_cases_of_one_name_are_distinguished_by_their_factories(tmp_path):
     """In progress and errors; without a name the address says it."""
     (tmp_path / "net.py").write_text("")
     models = ("net.py:eager", "edgemeter.agent.factories.jax_jit:make")

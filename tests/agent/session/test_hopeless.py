@@ -104,7 +104,7 @@ def wrong_files(tmp_path):
     ("words", "status", "says"),
     [
         ("run {onnx} --backend cuda", FAILED, "no provider CUDAExecutionProvider"),
-        ("run {litert} --backend gpu", USAGE, "no backend 'gpu'"),
+        ("run {litert} --backend cuda", USAGE, "no backend 'cuda'"),
         ("run cut.onnx", USAGE, "not an ONNX model, or a truncated one"),
         ("run text.onnx", USAGE, "not an ONNX model, or a truncated one"),
         ("run renamed.onnx", USAGE, "not an ONNX model, or a truncated one"),
