@@ -12,7 +12,7 @@ from tests.docs.reference import card, commands, figures, influx_fields, message
 from tests.docs.reference.tables import table
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
-NOTE = "<!-- Made from the code by `python -m tests.docs.reference`: change the code, not this page. -->\n\n"
+NOTE = "<!-- Made from the code by `python -m tests.docs.reference`. -->\n\n"
 
 
 def comparability() -> str:
@@ -21,7 +21,7 @@ def comparability() -> str:
     for (requirement, otherwise), group in groupby(comparability_rules(), key=lambda row: (row["asked"], row["otherwise"])):
         rows = [(row["what"], row["why"]) for row in group]
         if len(rows) > 1:
-            text += f"\nHas to be {requirement}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
+            text += f"\n{requirement.capitalize()}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
         else:
             text += f"\n**{rows[0][0]}**: {requirement}; otherwise {otherwise} ({rows[0][1]}).\n"
     kinds = [tuple(row.values()) for row in comparability_kinds()]
