@@ -31,7 +31,7 @@ def comparability() -> str:
 def index() -> str:
     """Return the list of the pages."""
     lines = [f"- [{title}]({name}): {text}." for name, (title, text, _) in PAGES.items() if name != "index.md"]
-    return "# Reference\n\nEvery page here is made from the code of this version; a test compares them.\n\n" + "\n".join(lines) + "\n"
+    return "# Reference\n\nMade from the code of this version.\n\n" + "\n".join(lines) + "\n"
 
 
 # By file: title, what it is about, and what makes it.
