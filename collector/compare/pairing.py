@@ -172,7 +172,7 @@ def comparability_rules() -> list[Row]:
         ),
         ("metric, images and data of the accuracy", "equal", "no difference", "AP minus top-1 is meaningless"),
         *(
-            (mark.name.removeprefix("other "), "preferred equal", "marked `other ...`", mark.meaning)
+            (mark.name.removeprefix("other "), "preferred equal", f"marked `{mark.name}`", mark.meaning)
             for _, mark in PAIR_MARKS
             if mark.name != "other class of precision"
         ),

@@ -15,10 +15,16 @@ FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 NOTE = "<!-- Made from the code by `python -m tests.docs.reference`. -->\n\n"
 
 
+def _demand(row: Mapping[str, str]) -> tuple[str, str]:
+    """Return what is asked and what follows otherwise; a class of precision apart, a mark has the name of what differs."""
+    mark = row["otherwise"] if row["what"] == "class of precision" else row["otherwise"].replace(f"other {row['what']}", "other ...")
+    return row["asked"], mark
+
+
 def comparability() -> str:
     """Return what must match for two cases to be compared: rules that ask the same of several things together."""
     text = "# What is compared with what\n\nA case without a match is listed, not dropped.\n"
-    for (requirement, otherwise), group in groupby(comparability_rules(), key=lambda row: (row["asked"], row["otherwise"])):
+    for (requirement, otherwise), group in groupby(comparability_rules(), key=_demand):
         rows = [(row["what"], row["why"]) for row in group]
         if len(rows) > 1:
             text += f"\n{requirement.capitalize()}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
