@@ -1,10 +1,12 @@
 """FNIRSI USB meters FNB48, FNB48S, FNB58 and C1, over USB HID through the kernel's hidraw, without a library.
 
-A packet of 64 bytes holds 0xAA, its kind (0x04: measurements), four samples of 15 bytes, one byte, and a CRC-8. A sample is voltage and
-current, both little-endian in 10 uV and 10 uA, then data lines and temperature, which are not used. There are 100 samples a second,
-10 ms apart by the meter's own clock, so the time of a sample follows from its place. FNB58 and FNB48S send packets by themselves and stop
-unless they are asked to go on every second. FNB48 and C1 answer each request with one packet: they are asked again after each one, so that
-an answer always waits, and a reading is the mean of two. A meter whose numbers are unknown is asked for each packet too.
+There are 100 samples a second, in steps of 10 uV and 10 uA.
+
+Protocol: a packet of 64 bytes holds 0xAA, its kind (0x04: measurements), four samples of 15 bytes, one byte, and a CRC-8. A sample is
+voltage and current, both little-endian, then data lines and temperature, which are not used. Samples are 10 ms apart by the meter's own
+clock, so the time of a sample follows from its place. FNB58 and FNB48S send packets by themselves and stop unless they are asked to go on
+every second. FNB48 and C1 answer each request with one packet: they are asked again after each one, so that an answer always waits, and a
+reading is the mean of two. A meter whose numbers are unknown is asked for each packet too.
 
     [sensors.fnirsi]
     # device = "/dev/hidraw0"       # default: the one whose USB numbers are a FNIRSI meter's

@@ -183,9 +183,11 @@ class HttpPlug(ABC):
 class Shelly(HttpPlug):
     """A Shelly plug or relay that measures power, of any generation.
 
-    Gen2 and later answer `GET /rpc/Shelly.GetStatus` with one object for each component (`switch:0`, `pm1:0`, `em1:0`, `em:0`, `cover:0`,
-    `light:0`): `apower` or `act_power` in W. Gen1 answers `GET /status` with `meters` and `emeters`: `power` in W. The power is a mean of
-    about a second. Some models show nothing below a few watts: try yours with a known load before you trust it on a small board.
+    The power is a mean of about a second. Some models show nothing below a few watts: try yours with a known load before you trust it on a
+    small board.
+
+    Protocol: Gen2 and later answer `GET /rpc/Shelly.GetStatus` with one object for each component (`switch:0`, `pm1:0`, `em1:0`, `em:0`,
+    `cover:0`, `light:0`): `apower` or `act_power` in W. Gen1 answers `GET /status` with `meters` and `emeters`: `power` in W.
     Source: Shelly Gen2 Device API, Switch, PM1, EM, EM1, Cover; Shelly Gen1 API, /status. Accuracy as the maker states it: 1% class.
     Tested with: recorded answers of both generations, and a server that plays them; not yet on a device.
     """
@@ -228,9 +230,11 @@ class Shelly(HttpPlug):
 class Tasmota(HttpPlug):
     """A plug with Tasmota firmware that measures power.
 
-    `GET /cm?cmnd=Status%208` answers `StatusSNS.ENERGY.Power` in W (`Status%2010` in the same form; firmware before 6 `StatusPWR`); with
-    several channels or phases a list. Whole watts by default: `WattRes 1` on the plug's console gives a decimal. MQTT telemetry comes every
-    300 s unless it was changed, so the plug is polled instead. The chips are calibrated by the user, or not at all: `PowerSet`.
+    Whole watts by default: `WattRes 1` on the plug's console gives a decimal. The chips are calibrated by the user, or not at all:
+    `PowerSet`.
+
+    Protocol: `GET /cm?cmnd=Status%208` answers `StatusSNS.ENERGY.Power` in W (`Status%2010` in the same form; firmware before 6
+    `StatusPWR`); with several channels or phases a list. MQTT telemetry comes every 300 s unless it was changed, so the plug is polled.
     Source: Tasmota documentation, Commands (Status, WattRes, TelePeriod) and Power Monitoring Calibration.
     Tested with: recorded answers, and a server that plays them; not yet on a device.
     """

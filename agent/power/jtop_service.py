@@ -4,8 +4,10 @@ Library: `jetson-stats` (`pip install 'edgemeter[jtop]'`, module `jtop`), of the
 the AGPL-3.0: nothing else here needs it, and the sensors `ina3221`, `ina3221x` and `jetson_thor` read the same chips without it. Its
 service runs as root, so it helps where only root may read them and this user is in the group `jtop`.
 
-Of each rail `power` is taken, never `avg`, which is a running mean of all time since the service began. The total is made by `jetson_rails`
-and not taken from `tot`, which on AGX Orin counts VDDQ_VDD2_1V8AO twice.
+The total is not `tot`, which on AGX Orin counts VDDQ_VDD2_1V8AO twice.
+
+Protocol: of each rail `power` is taken, never `avg`, which is a running mean of all time since the service began. The total is made by
+`jetson_rails`.
 
 Timing: the service has one interval, set by its first client; who comes later gets that one, whatever `interval_s` is, and the period is
 the service's. Resolution: 40 uV over the board's usual shunt, at the present voltage. Gain: 5% (k = 1) by default, see `jetson_rails`.

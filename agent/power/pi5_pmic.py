@@ -1,8 +1,9 @@
 """The power-management chip of a Raspberry Pi 5, Compute Module 5 or 500, read by `vcgencmd pmic_read_adc`.
 
-It prints current and voltage of twelve rails behind the board's own regulators; their products are added up. The two are paired by
-name: the numbers in brackets differ between a rail's current and its voltage. `EXT5V` (the 5 V input) and `BATT` (the clock's
-battery) have a voltage only. Early firmware calls `0V8_SW` `0V8_SYS`.
+It prints current and voltage of twelve rails behind the board's own regulators; their products are added up.
+
+Protocol: the two are paired by name: the numbers in brackets differ between a rail's current and its voltage. `EXT5V` (the 5 V input) and
+`BATT` (the clock's battery) have a voltage only. Early firmware calls `0V8_SW` `0V8_SYS`.
 
 What takes the 5 V directly is not seen: USB devices, a USB Coral among them, HATs, NVMe drives, the fan; nor is what the regulators
 lose. Nobody states the converter's gain error, so it is unknown. A step of the core's current is 8.93 mA, about 8 mW; of the other

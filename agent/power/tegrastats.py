@@ -1,9 +1,9 @@
 """NVIDIA's `tegrastats`: a fallback where the monitors' own files may not be read.
 
-What it prints of a rail is `NAME now/mean`, in mW: without a unit under JetPack 4, `4500mW/4400mW` under 5 and 6, `now/mean/peak` under 7.
-The mean runs since its start, so `now` is taken. What of it is the total: `jetson_rails`, by the names alone. On some releases it prints
-no rails unless it runs as root.
+Protocol: it prints a rail as `NAME now/mean`, in mW: without a unit under JetPack 4, `4500mW/4400mW` under 5 and 6, `now/mean/peak` under
+7. The mean runs since its start, so `now` is taken. What of it is the total: `jetson_rails`, by the names alone.
 
+On some releases it prints no rails unless it runs as root.
 It is started with `--interval`, by default 100 ms, and stays until the sensor is closed. It costs a process of its own that reads far more
 than power; the sensors `ina3221`, `ina3221x` and `jetson_thor` come before it. A reading may be as old as the interval. Voltages are not
 printed: the resolution is that of the board's usual voltages. Gain: 5% (k = 1) by default, see `jetson_rails`.

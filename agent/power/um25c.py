@@ -1,8 +1,9 @@
 """RuiDeng USB meters UM24C, UM25C and UM34C, over their serial port: Bluetooth bound to /dev/rfcomm0, or a cable.
 
-The byte 0xF0 asks for a block of 130 bytes, big-endian: model, voltage, current, power, then temperatures, counters and settings that
-are not used. UM25C gives 1 mV and 0.1 mA, the other two 10 mV and 1 mA. Power is voltage times current, which is finer than the
-block's own figure; where the two disagree the block is garbled.
+UM25C gives 1 mV and 0.1 mA, the other two 10 mV and 1 mA.
+
+Protocol: the byte 0xF0 asks for a block of 130 bytes, big-endian: model, voltage, current, power, then temperatures, counters and settings
+that are not used. Power is voltage times current, which is finer than the block's own figure; where the two disagree the block is garbled.
 
     sudo rfcomm bind 0 00:15:A6:00:00:00      # the meter's address, from `bluetoothctl devices`
 

@@ -24,7 +24,7 @@ PAGE = ROOT / "docs/boards.md"
 TRIALS = ROOT / "docs/trials"
 INTRODUCTION = """# What is known to work
 
-<!-- Made from agent/doctor/setups.toml by `python -m tests.docs.boards`: change that file, not this page. -->
+<!-- Made from agent/doctor/setups.toml by `python -m tests.docs.boards`. -->
 
 No Raspberry Pi, Jetson or Coral has been on our bench. This page lists which packages belong together on which board and system, and who
 ran them. `edgemeter doctor` prints the commands, files and hashes for the machine it runs on; `agent/doctor/setups.toml` has those of all.

@@ -29,7 +29,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 INSTALL = re.compile(
-    r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[which extra for what\]\(\.\./install\.md\)\)\.", re.MULTILINE
+    r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[[^\]]+\]\(\.\./install\.md\)\)\.", re.MULTILINE
 )
 LIMIT_S = 590.0
 

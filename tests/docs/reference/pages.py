@@ -12,16 +12,22 @@ from tests.docs.reference import card, commands, figures, influx_fields, message
 from tests.docs.reference.tables import table
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
-NOTE = "<!-- Made from the code by `python -m tests.docs.reference`: change the code, not this page. -->\n\n"
+NOTE = "<!-- Made from the code by `python -m tests.docs.reference`. -->\n\n"
+
+
+def _demand(row: Mapping[str, str]) -> tuple[str, str]:
+    """Return what is asked and what follows otherwise; a class of precision apart, a mark has the name of what differs."""
+    mark = row["otherwise"] if row["what"] == "class of precision" else row["otherwise"].replace(f"other {row['what']}", "other ...")
+    return row["asked"], mark
 
 
 def comparability() -> str:
     """Return what must match for two cases to be compared: rules that ask the same of several things together."""
     text = "# What is compared with what\n\nA case without a match is listed, not dropped.\n"
-    for (requirement, otherwise), group in groupby(comparability_rules(), key=lambda row: (row["asked"], row["otherwise"])):
+    for (requirement, otherwise), group in groupby(comparability_rules(), key=_demand):
         rows = [(row["what"], row["why"]) for row in group]
         if len(rows) > 1:
-            text += f"\nHas to be {requirement}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
+            text += f"\n{requirement.capitalize()}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
         else:
             text += f"\n**{rows[0][0]}**: {requirement}; otherwise {otherwise} ({rows[0][1]}).\n"
     kinds = [tuple(row.values()) for row in comparability_kinds()]
@@ -31,7 +37,7 @@ def comparability() -> str:
 def index() -> str:
     """Return the list of the pages."""
     lines = [f"- [{title}]({name}): {text}." for name, (title, text, _) in PAGES.items() if name != "index.md"]
-    return "# Reference\n\nEvery page here is made from the code of this version; a test compares them.\n\n" + "\n".join(lines) + "\n"
+    return "# Reference\n\nMade from the code of this version.\n\n" + "\n".join(lines) + "\n"
 
 
 # By file: title, what it is about, and what makes it.

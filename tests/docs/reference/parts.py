@@ -99,11 +99,12 @@ def _module(address: str) -> ModuleType:
     return module
 
 
-# Ends of a part of a data sheet that only makers of readers need: where the kernel has the files, sources, what it was tested with.
+# Ends of a part of a data sheet that only makers of readers need: where the kernel has the files, what the device sends, sources, what it
+# was tested with.
 FOR_MAKERS = re.compile(
     r"""^Where:.*?(?=^[A-Z][a-z ]+:|^$|\Z)
     |^[ ]{4}INA.*?(?=^$|\Z)
-    |(?:^|(?<=\.[ ]))(?:Source|Tested|Contract-tested|Configuration:[ ]nothing|The[ ]class[ ]of[ ]each).*?(?=^$|\Z)""",
+    |(?:^|(?<=\.[ ]))(?:Protocol:|Source|Tested|Contract-tested|Configuration:[ ]nothing|The[ ]class[ ]of[ ]each).*?(?=^$|\Z)""",
     re.MULTILINE | re.DOTALL | re.VERBOSE,
 )
 
