@@ -29,6 +29,7 @@ _ENDS_WITHIN_S = 0.05
 _CLOSED_WITHIN_S = 0.05
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
+_BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +144,7 @@ class ServerConnection:
             raise AnswerError(
                 f"no answer from {self._url}{path} ({_reason(error)}): {remedy}",
                 kind="timeout" if is_late else "no connection" if is_unopened else "broke off",
+                is_busy=isinstance(error, ConnectionRefusedError),
             ) from error
         self._answered_ns = time.monotonic_ns()
         if len(body) > LARGEST_TENSORS_BYTES:
@@ -158,6 +160,7 @@ class ServerConnection:
                 f"{_TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.headers.get('Location'), {})}",
                 kind=f"http {response.status}",
                 retry_after_s=_seconds(response.headers.get("Retry-After")),
+                is_busy=response.status in _BUSY,
             )
         return body, {name.lower(): value for name, value in response.getheaders()}
 
@@ -273,6 +276,7 @@ class ServerConnection:
             f"{summary}; {_status_remedy(status, reason, response.headers.get('Location'), json_object(content))}",
             kind=f"http {status}",
             retry_after_s=_seconds(response.headers.get("Retry-After")),
+            is_busy=status in _BUSY,
         )
 
 

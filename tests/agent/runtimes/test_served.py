@@ -311,6 +311,7 @@ def test_a_refused_query_names_its_status_and_what_to_do(served, status, headers
     with pytest.raises(AnswerError, match=message) as failure:
         runtime.bind([X])()
     assert (failure.value.kind, failure.value.retry_after_s) == (kind, wait_s)
+    assert failure.value.is_busy == (status in (429, 503))
     script.instead = lambda *_: None
     np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
 
