@@ -77,6 +77,7 @@ class ServerConnection:
     @classmethod
     def to(cls, address: ServerAddress) -> "ServerConnection":
         """Return a connection to a server as its file describes it, not opened yet; raises ConfigError as its constructor does."""
+        address_parts(address.url)
         key_file = address.api_key_file
         key = password_from(key_file, f"the server {address.url!r}", "api_key_file") if key_file else None
         return cls(address.url, key, address.timeout_s, address.headers, address.ca_file)

@@ -309,7 +309,7 @@ class ServedModel:
 def _connected(file: ServedFile) -> tuple[ServerLink, ServedProtocol, int]:
     """Return a connection, not opened yet, with the protocol spoken on it, and the ns that an import took."""
     if file.transport != "auto" and file.protocol != "oip":
-        raise ConfigError(f"the server's file of {file.url} sets transport, which protocol {file.protocol} does not have: leave it out")
+        raise ConfigError(f"the server's file sets transport, which protocol {file.protocol} does not have: leave it out")
     if file.transport == "grpc":
         began_ns = time.monotonic_ns()
         grpc_link = served_grpc.GrpcConnection(file)

@@ -132,32 +132,40 @@ def to_list(array: Array, info: TensorInfo) -> list[Any]:
 
 def from_list(values: Any, info: TensorInfo, shape: Sequence[int] | None = None) -> Array:
     """Return the array of numbers in lists, nested or flat; raises AnswerError where they are no numbers of that dtype or shape."""
-    is_float = np.dtype(info.dtype).kind == "f"
     try:
-        array = np.asarray(values)
-        if array.size and array.dtype.kind not in ("biuf" if is_float else "biu"):
-            # Null, as which JSON writes NaN, and integers that NumPy makes floats, or has no type for.
-            array = np.asarray(values, object)
-            kinds = {int, float, bool, type(None)} if is_float else {int, bool}
-            if not set(map(type, array.flat)) <= kinds:
-                raise OverflowError
-            array = array.astype(np.float64) if is_float else array
-        with np.errstate(over="ignore"):
-            converted = array.astype(info.dtype)
-        if array.size and (np.isinf(converted) & np.isfinite(array) if is_float else converted != array).any():
-            raise OverflowError
-    except OverflowError as error:
-        raise wrong_answer(info, f"holds what is no {info.dtype}") from error
+        array = _numbers(values, np.dtype(info.dtype))
+    except OverflowError:
+        array = None
     except (ValueError, TypeError) as error:
         raise wrong_answer(info, "holds lists of different lengths") from error
+    if array is None:
+        raise wrong_answer(info, f"holds what is no {info.dtype}")
     if shape is None:
         # Of an empty list the lists within it are not there.
         sizes = (*array.shape, *(size or 0 for size in info.shape[array.ndim :]))
-        return converted if array.size else converted.reshape(sizes)
+        return array if array.size else array.reshape(sizes)
     _check_sizes(shape, info)
     if array.size != prod(shape):
         raise wrong_answer(info, f"holds {array.size} values for the shape {list(shape)}")
-    return converted.reshape(tuple(shape))
+    return array.reshape(tuple(shape))
+
+
+def _numbers(values: Any, dtype: np.dtype[Any]) -> Array | None:
+    """Return the array of these numbers; None where one of them is none of that dtype."""
+    is_float = dtype.kind == "f"
+    array = np.asarray(values)
+    if not array.size:
+        return array.astype(dtype)
+    if array.dtype.kind not in ("biuf" if is_float else "biu"):
+        # Null, as which JSON writes NaN, and integers that NumPy makes floats, or has no type for.
+        array = np.asarray(values, object)
+        if not set(map(type, array.flat)) <= ({int, float, bool, type(None)} if is_float else {int, bool}):
+            return None
+        array = array.astype(np.float64) if is_float else array
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    is_another = np.isinf(converted) & np.isfinite(array) if is_float else converted != array
+    return None if is_another.any() else converted
 
 
 def _check_sizes(shape: Sequence[int], info: TensorInfo) -> None:
