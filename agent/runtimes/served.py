@@ -140,7 +140,7 @@ class ServedModel:
         try:
             link.make_ready(protocol.ping_path)
         except TransientError as error:
-            raise AnswerError(str(error), kind="no connection") from error
+            raise AnswerError(str(error), kind="no connection", is_busy=True) from error
         return lambda: self._ask(link, payload)
 
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
