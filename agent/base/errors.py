@@ -57,11 +57,12 @@ class AnswerError(MeasurementError):
     """One query was not answered: it counts as failed, and the run goes on.
 
     `kind` names the failure in a few words (`http 429`, `broke off`, `timeout`); `retry_after_s` is how long a server asks to wait.
+    `is_busy`: the server has no room just now, or is gone; who tries again at once is refused again.
     """
 
-    def __init__(self, message: str, *, kind: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, message: str, *, kind: str, retry_after_s: float | None = None, is_busy: bool = False) -> None:
         super().__init__(message)
-        self.kind, self.retry_after_s = kind, retry_after_s
+        self.kind, self.retry_after_s, self.is_busy = kind, retry_after_s, is_busy
 
 
 def one_line(words: object) -> str:

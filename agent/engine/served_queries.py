@@ -14,7 +14,7 @@ from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.goodput import goodput_within
 from edgemeter.agent.engine.scenarios.timing import DRAWN, KEPT_OUTPUTS, TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
-from edgemeter.agent.runtimes import Array, ConcurrentRuntime
+from edgemeter.agent.runtimes import Answered, Array, ConcurrentRuntime
 
 # Of each user between two looks at whether latencies have settled.
 WARM_QUERIES = 8
@@ -35,9 +35,9 @@ class ServedSubject(RequestSubject):
         """Return the bare query on the connection of those before it."""
         call = self.runtime.bind(self.inputs[self._item(number)])
 
-        def query() -> Callable[[], list[Array]]:
+        def query() -> Answered:
             call()
-            return self.runtime.outputs
+            return Answered(self.runtime.outputs)
 
         return query
 
@@ -55,9 +55,10 @@ class ServedSubject(RequestSubject):
         request = request_loops.attempt_call(number, call, arrival_ns)
         if isinstance(request, FailedRequest):
             return request
+        request.answer.end()
         item = self._item(number)
         if number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept:
-            self.kept[item] = request.answer()
+            self.kept[item] = request.answer.outputs()
         return replace(request, answer=None)
 
     def warm_up(self, limit_s: float, users: int | None) -> Warmed:

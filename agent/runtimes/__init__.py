@@ -162,16 +162,24 @@ class LateFacts(Protocol):
         """Return them; called once, between the last timed query and the accuracy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer that has come; outside the clock `end` closes a connection that was its alone, then `outputs` may be asked for."""
+
+    outputs: Callable[[], list[Array]]
+    end: Callable[[], None] = lambda: None
+
+
 @runtime_checkable
 class ConcurrentRuntime(Runtime, WatchedRuntime, Protocol):
     """A runtime that answers several queries at once: a model behind a server. A call of `bind` too raises AnswerError if it fails."""
 
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Callable[[], list[Array]]]:
-        """Return the bare call of one query, which returns what reads its outputs: that is called later, outside the clock, or never.
+    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
+        """Return the bare call of one query.
 
         It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other on a connection that is open when
-        this returns, and stays so until the runtime closes. A call without one opens a connection and closes it: it is made again and
-        again, in several threads at once. The same list of inputs comes many times, so that its request may be made once.
+        this returns, and stays so until the runtime closes. A call without one opens a connection of its own: it is made again and again,
+        in several threads at once. The same list of inputs comes many times, so that its request may be made once.
 
         Raises:
             ConfigError: see `Runtime.bind`.
