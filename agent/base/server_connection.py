@@ -25,8 +25,8 @@ LONGEST_ANSWER_BYTES = 1 << 24
 LARGEST_TENSORS_BYTES = 1 << 28
 # An answer ends so soon after its `[DONE]`, or its connection is given up.
 _ENDS_WITHIN_S = 0.05
-# About a round trip: an end of the connection that comes later is one of a server that had begun to work.
-_CLOSED_WITHIN_S = 0.05
+# An end of the connection that comes later is one of a server that had begun to work.
+_CLOSED_WITHIN_NS = 50_000_000
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
 _BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
@@ -80,7 +80,7 @@ class ServerConnection:
             raise ConfigError(f"{url!r} is not the address of a server: give http://HOST:PORT or https://HOST (without user and password)")
         self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
-        self._answered_ns = 0
+        self._answered_ns = self._looked_ns = 0
         self._tls = tls
         if parts.scheme == "http":
             self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
@@ -115,7 +115,7 @@ class ServerConnection:
                 if is_last or isinstance(error, ConnectionRefusedError | TimeoutError | ssl.SSLError):
                     raise TransientError(f"no answer from {self._url} ({_reason(error)}): {_remedy(error)}") from error
                 continue
-            self._answered_ns = time.monotonic_ns()
+            self._answered_ns = self._looked_ns = time.monotonic_ns()
             took_ms = (self._answered_ns - began_ns) / 1e6
             return Answer(response.status, json_object(body), took_ms, body)
         raise AssertionError
@@ -189,6 +189,7 @@ class ServerConnection:
             raise AnswerError(
                 f"{self._url}{path} broke off ({_reason(error)}): read the server's log, and check its memory and the network",
                 kind="timeout" if isinstance(error, TimeoutError) else "broke off",
+                is_busy=isinstance(error, ConnectionRefusedError),
             ) from error
         finally:
             # What is left of this answer would be taken for the next one.
@@ -236,6 +237,7 @@ class ServerConnection:
         is_over = opened is None or bool(select.select([opened], [], [], 0)[0])
         if is_over or time.monotonic_ns() - self._answered_ns > IDLE_NS:
             self.ask(path)
+        self._looked_ns = time.monotonic_ns()
 
     def is_to_this_machine(self) -> bool:
         """Return whether the open connection ends at an address of this machine: then the kernel lets it begin at the same."""
@@ -253,13 +255,18 @@ class ServerConnection:
         self._connection.close()
 
     def _send_anew(self, path: str, content: bytes, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
-        """Send; where a connection that was kept open had just been ended without an answer, once more on a new one."""
-        was_open, began_s = self._connection.sock is not None, time.monotonic()
+        """Send; where a connection that was kept open, and not looked at just now, ends at once without an answer, once more on a new one.
+
+        A server that drops what it took would otherwise seem to fail at nothing.
+        """
+        began_ns = time.monotonic_ns()
+        may_have_ended = self._connection.sock is not None and began_ns - self._looked_ns > IDLE_NS
+        self._looked_ns = 0
         try:
             return self._send(path, content, headers)
         except ConnectionError:
             self.close()
-            if not was_open or time.monotonic() - began_s > _CLOSED_WITHIN_S:
+            if not may_have_ended or time.monotonic_ns() - began_ns > _CLOSED_WITHIN_NS:
                 raise
             return self._send(path, content, headers)
 

@@ -1,5 +1,6 @@
 """Queries of a served model: one after the other, of several users, or at arrivals."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -7,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine import request_loops
 from edgemeter.agent.engine.request_loops import FailedRequest, RequestSubject, TimedRequest
@@ -33,13 +35,7 @@ class ServedSubject(RequestSubject):
 
     def bind_alone(self, number: int) -> Callable[[], Any]:
         """Return the bare query on the connection of those before it."""
-        call = self.runtime.bind(self.inputs[self._item(number)])
-
-        def query() -> Callable[[], list[Array]]:
-            call()
-            return self.runtime.outputs
-
-        return query
+        return self.runtime.bind(self.inputs[self._item(number)])
 
     def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
         """Return the bare query; arrivals with the same input share theirs, so that the requests of a long schedule fit in memory."""
@@ -51,13 +47,19 @@ class ServedSubject(RequestSubject):
         return self._arrivals[item]
 
     def attempt(self, number: int, call: Callable[[], Any], arrival_ns: int | None = None) -> TimedRequest | FailedRequest:
-        """Run a query of `bind`, and keep the outputs of some, outside the clock."""
+        """Run a query of `bind`; outside the clock, read what is unlike the answers before, and keep the outputs of some."""
         request = request_loops.attempt_call(number, call, arrival_ns)
         if isinstance(request, FailedRequest):
             return request
-        item = self._item(number)
-        if number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept:
-            self.kept[item] = request.answer()
+        item, answer = self._item(number), request.answer
+        keeps = number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept
+        if keeps or answer.is_unlike:
+            try:
+                outputs = answer.outputs()
+            except AnswerError as error:
+                return FailedRequest(number, request.start_ns, request.arrival_ns, time.monotonic_ns(), error)
+            if keeps:
+                self.kept[item] = outputs
         return replace(request, answer=None)
 
     def warm_up(self, limit_s: float, users: int | None) -> Warmed:

@@ -189,7 +189,7 @@ class ServerGenerator:
                 self._answer(_EVICTION)
                 self._ping()
         except TransientError as error:
-            raise AnswerError(str(error), kind="no connection") from error
+            raise AnswerError(str(error), kind="no connection", is_busy=True) from error
         path, content = self._post(prompt, limits)
 
         def query(stamp: Stamp) -> Generated:

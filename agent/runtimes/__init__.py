@@ -162,12 +162,20 @@ class LateFacts(Protocol):
         """Return them; called once, between the last timed query and the accuracy."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConcurrentAnswer:
+    """An answer, and what reads its outputs, outside the clock; it must be read where it `is_unlike` those that were read before."""
+
+    outputs: Callable[[], list[Array]]
+    is_unlike: bool
+
+
 @runtime_checkable
 class ConcurrentRuntime(Runtime, WatchedRuntime, Protocol):
-    """A runtime that answers several queries at once: a model behind a server. A call of `bind` too raises AnswerError if it fails."""
+    """A runtime that answers several queries at once: a model behind a server. A call of `bind` too returns and raises as one here."""
 
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Callable[[], list[Array]]]:
-        """Return the bare call of one query, which returns what reads its outputs: that is called later, outside the clock, or never.
+    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], ConcurrentAnswer]:
+        """Return the bare call of one query.
 
         It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other on a connection that is open when
         this returns, and stays so until the runtime closes. A call without one opens a connection and closes it: it is made again and

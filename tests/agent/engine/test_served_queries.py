@@ -123,6 +123,21 @@ def test_the_share_of_failures_is_the_planted_one(tmp_path):
     assert len(entries) >= requests
 
 
+@pytest.mark.parametrize("settings", [{"concurrency": 2}, {"rate_per_s": 60.0}, {}])
+@pytest.mark.parametrize(("status", "kind"), [(0, "broke off"), (200, "no answer")])
+def test_requests_that_are_dropped_or_answered_by_an_error_count_as_failed(tmp_path, settings, status, kind):
+    """Each once: one that the server took for 10 ms and cut is not sent again, and an error under status 200 is no answer."""
+    with paced_model_server(tmp_path, places=2, service_ms=10.0, failing_ratio=0.15, status=status, first_fault=30) as server:
+        run = measured(server, **{"seconds": 3.0} | settings)
+        entries, later = timed_entries(run, server), [entry for entry in server.requests() if entry["came_ns"] >= run.timed.start_ns]
+    failed, failed_in_all = (sum("fails" in entry for entry in part) for part in (entries, later))
+    assert failed > 5
+    # The first query of each user counts as nothing; the last ones may end after those that were answered.
+    assert failed - settings.get("concurrency", 0) <= run.served.failed_queries <= failed_in_all
+    assert run.served.failures == {kind: run.served.failed_queries}
+    assert "failed-answers" in violated(run)
+
+
 def test_failures_one_after_the_other_are_counted_too(tmp_path):
     """In single_stream, before and after which the warm-up, the first query and the check of outputs ask again."""
     with paced_model_server(tmp_path, service_ms=2.0, failing_ratio=0.2) as server:

@@ -191,7 +191,7 @@ def test_users_have_connections_of_their_own_and_arrivals_a_new_one(served):
     runtime, _, _ = served()
     calls = [runtime.bind_concurrent([X], user) for user in (0, 1, None)]
     for call in [*calls, *calls]:
-        np.testing.assert_array_equal(call()()[0], Y)
+        np.testing.assert_array_equal(call().outputs()[0], Y)
 
 
 def test_the_custom_template_fills_lists_base64_and_bytes(tmp_path, models):
@@ -274,7 +274,8 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served, answer, message):
         outputs_for(runtime, X)
     assert failure.value.kind == "no answer"
     assert "\n" not in str(failure.value)
-    with pytest.raises(MeasurementError, match=message):
+    runtime.bind([X])()
+    with pytest.raises(AnswerError, match=message):
         runtime.bind([X])
 
 
