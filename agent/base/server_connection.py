@@ -1,7 +1,7 @@
 """One kept-open HTTP connection to a server of models: JSON requests, and answers that stream line by line."""
 
+import copy
 import http.client
-import ipaddress
 import json
 import select
 import ssl
@@ -9,14 +9,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import urlsplit
-
-import msgspec
+from typing import Any
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, one_line
 from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.server_address import ServerAddress, address_parts, has_tls
 
 DONE = b"[DONE]"
 LONGEST_LINE_BYTES = 1 << 20
@@ -30,16 +29,6 @@ _CLOSED_WITHIN_NS = 50_000_000
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
 _BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
-
-
-class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server answers, and how: the keys that the files of all servers have."""
-
-    url: str
-    api_key_file: str | None = None
-    ca_file: str | None = None
-    headers: dict[str, str] = {}
-    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,8 @@ class ServerConnection:
     """Requests to the server at `url` (http or https, with or without a path before /v1); the connection stays open as the server allows.
 
     Used from one thread. `key` is sent as bearer token, `headers` with each request. `ca_file` holds the authority of its certificate.
-    `timeout_s` is the longest silence. `tls` holds the authorities, where they were read before.
+    `timeout_s` is the longest silence. `connect_ns` is how long the last request took to open the connection, None where it was open.
+    `closes`: the server ended it behind the answer to a ping.
     """
 
     def __init__(
@@ -66,34 +56,28 @@ class ServerConnection:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
         ca_file: str | None = None,
-        *,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._settings = (url, key, timeout_s, headers, ca_file)
         self._url, self._timeout_s = url, timeout_s
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host, port = None, None
-        if host is None or parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query or parts.fragment:
-            raise ConfigError(f"{url!r} is not the address of a server: give http://HOST:PORT or https://HOST (without user and password)")
+        parts = address_parts(url)
         self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
         self._answered_ns = self._looked_ns = 0
-        self._tls = tls
-        if parts.scheme == "http":
-            self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
-            return
-        try:
-            self._tls = tls or ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
-        except OSError as error:
-            raise ConfigError(f"cannot read the ca_file {ca_file!r}: {_reason(error)}; give a certificate in PEM form") from error
-        self._connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
+        self.connect_ns: int | None = None
+        self.closes = False
+        kind: Any = http.client.HTTPConnection
+        if has_tls(parts):
+            try:
+                tls = ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
+            except OSError as error:
+                raise ConfigError(f"cannot read the ca_file {ca_file!r}: {_reason(error)}; give a certificate in PEM form") from error
+            kind = partial(http.client.HTTPSConnection, context=tls)
+        self._unopened = partial(kind, parts.hostname, parts.port, timeout=timeout_s)
+        self._connection: http.client.HTTPConnection = self._unopened()
 
     @classmethod
     def to(cls, address: ServerAddress) -> "ServerConnection":
         """Return a connection to a server as its file describes it, not opened yet; raises ConfigError as its constructor does."""
+        address_parts(address.url)
         key_file = address.api_key_file
         key = password_from(key_file, f"the server {address.url!r}", "api_key_file") if key_file else None
         return cls(address.url, key, address.timeout_s, address.headers, address.ca_file)
@@ -235,20 +219,19 @@ class ServerConnection:
         opened = self._connection.sock
         # What can be read of a connection on which nothing was asked is its end.
         is_over = opened is None or bool(select.select([opened], [], [], 0)[0])
-        if is_over or time.monotonic_ns() - self._answered_ns > IDLE_NS:
+        if is_over and self.closes:
+            self.close()
+        elif is_over or time.monotonic_ns() - self._answered_ns > IDLE_NS:
             self.ask(path)
+            # It is of no use then.
+            self.closes = self._connection.sock is None
         self._looked_ns = time.monotonic_ns()
-
-    def is_to_this_machine(self) -> bool:
-        """Return whether the open connection ends at an address of this machine: then the kernel lets it begin at the same."""
-        if self._connection.sock is None:
-            return False
-        local, remote = self._connection.sock.getsockname()[0], self._connection.sock.getpeername()[0]
-        return bool(local == remote or ipaddress.ip_address(remote).is_loopback)
 
     def another(self) -> "ServerConnection":
         """Return another connection to the same server, not opened yet; authorities, which take long to read, are shared."""
-        return ServerConnection(*self._settings, tls=self._tls)
+        twin = copy.copy(self)
+        twin._connection = self._unopened()  # noqa: SLF001 - of this class
+        return twin
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
@@ -272,6 +255,11 @@ class ServerConnection:
 
     def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
         headers = {**self._headers, **headers} if headers else self._headers
+        self.connect_ns = None
+        if self._connection.sock is None:
+            began_ns = time.monotonic_ns()
+            self._connection.connect()
+            self.connect_ns = time.monotonic_ns() - began_ns
         self._connection.request("GET" if content is None else "POST", self._path + path, content, headers)
         return self._connection.getresponse()
 

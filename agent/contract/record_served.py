@@ -6,7 +6,7 @@ from edgemeter.agent.contract.record_figures import Goodput, Stage
 
 
 class Served(RecordPart, frozen=True, kw_only=True):
-    """A model that a server ran. `latency` is from the ready request on an open connection to the last byte of the answer."""
+    """A model that a server ran. `latency` is from the ready request to the last byte of the answer: an arrival's with its connecting."""
 
     protocol: str = "unknown"  # Protocol and form of the tensors, e.g. `oip,binary`.
     server: str = "unknown"  # Name that the server gives itself.
@@ -16,6 +16,7 @@ class Served(RecordPart, frozen=True, kw_only=True):
     is_here: bool | None = None  # Whether the connection ends at this machine; null if unknown.
     encode: Stage | None = None  # Making a request of the inputs, before the query; no part of the latency.
     decode: Stage | None = None  # Making outputs of an answer, after the query; no part of the latency.
+    connect: Stage | None = None  # Opening a connection within the latency of timed queries; null where none did, and of gRPC.
     request_bytes: Count | None = None  # Size of a request without its HTTP headers, the largest.
     response_bytes: Count | None = None  # Size of an answer without its HTTP headers, the largest.
     network_round_trip_ms: float | None = None  # Round trip of a small request on the same connection in ms: a part of the latency.

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.python_target import PythonTarget
-from edgemeter.agent.base.server_connection import ServerAddress
+from edgemeter.agent.base.server_address import ServerAddress, port_of
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
@@ -154,8 +154,7 @@ def _server_grant(model: Path, read: tuple[Path, ...]) -> SandboxGrant:
     """Return what a client of a server needs: its key, names and certificates, and connections to the port of that server."""
     file = read_toml(model, ServerAddress, "server's file")
     try:
-        address = urlsplit(file.url)
-        port = address.port or (443 if address.scheme == "https" else 80)
+        port = port_of(urlsplit(file.url))
     except ValueError:
         # The generator itself explains what is wrong with the address.
         return SandboxGrant(read=read, accelerator=False)

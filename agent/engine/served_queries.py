@@ -51,7 +51,8 @@ class ServedSubject(RequestSubject):
         request = request_loops.attempt_call(number, call, arrival_ns)
         if isinstance(request, FailedRequest):
             return request
-        item, answer = self._item(number), request.answer
+        answer, item = request.answer, self._item(number)
+        answer.end()
         keeps = number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept
         if keeps or answer.is_unlike:
             try:

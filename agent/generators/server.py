@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.server_connection import DONE, ServerConnection, encoded, error_message
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
@@ -102,13 +103,15 @@ class ServerGenerator:
         self._extra, self._timeout_s, self._context_tokens = file.extra, file.timeout_s, context_tokens
         began_ns = time.monotonic_ns()
         try:
-            self._found = self._ask(connection, model, file, context_tokens)
+            found = self._ask(connection, model, file, context_tokens)
+            load_ns = time.monotonic_ns() - began_ns
+            round_trip_ms = statistics.median(self._ping() for _ in range(_PINGS))
+            self._found = replace(found, load_ns=load_ns, network_round_trip_ms=round_trip_ms)
         except (TransientError, MeasurementError, UnavailableError) as error:
             raise UnavailableError(f"{str(model)!r}: {error}") from error
         finally:
             if self._found is None:
                 connection.close()
-        self._found = replace(self._found, load_ns=time.monotonic_ns() - began_ns)
         return self._found
 
     def _ask(self, connection: ServerConnection, model: Path, file: ServerFile, context_tokens: int) -> LoadedGenerator:
@@ -133,11 +136,10 @@ class ServerGenerator:
         # What two chats share that begin otherwise is their template.
         other = self._answer(_OTHER) if self._opened()[1].is_chat else None
         return replace(
-            _loaded(facts, file, probe, context_tokens, is_here=connection.is_to_this_machine()),
+            _loaded(facts, file, probe, context_tokens, is_here=bool(is_on_this_machine(file.url))),
             template_tokens=other.cached_tokens if other else 0,
             text_tokens=np.unique(np.asarray(words, np.int32)),
             first_tokens=tuple(first),
-            network_round_trip_ms=statistics.median(self._ping() for _ in range(_PINGS)),
         )
 
     def _probe(self) -> ReceivedAnswer:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.server_connection import ServerAddress, ServerConnection
+from edgemeter.agent.base.server_address import ServerAddress
+from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.generators.adapter import part
 from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaChat, LlamaServer, Ollama, OpenAi, Vllm
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from edgemeter.agent.base.server_address import is_own, port_of
 from edgemeter.agent.contract.record_figures import Memory
 
 _LISTENS = "0A"
@@ -33,7 +34,7 @@ def served_memory(url: str, proc: str = "/proc") -> Memory:
     address = urlsplit(url)
     if not address.hostname:
         return _absent("the address of the server is not known")
-    port = address.port or (443 if address.scheme == "https" else 80)
+    port = port_of(address)
     try:
         addresses = socket.getaddrinfo(address.hostname, port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -42,7 +43,7 @@ def served_memory(url: str, proc: str = "/proc") -> Memory:
     for family, _, _, _, (host, *_) in addresses:
         if inodes := _listening(family, str(host).partition("%")[0], port, proc):
             return _memory_of(_owners(inodes, proc), f"the memory of the server at port {port} is not seen", proc)
-    if any(_is_own(family, str(host)) for family, _, _, _, (host, *_) in addresses):
+    if any(is_own(family, str(host)) for family, _, _, _, (host, *_) in addresses):
         return _absent(f"no process that is seen here listens at port {port}: {CONTAINER}")
     return _absent(f"the server runs on {address.hostname}, whose memory is not seen from here")
 
@@ -51,17 +52,9 @@ def _absent(reason: str) -> Memory:
     return Memory(peak_mb=None, reason=reason)
 
 
-def _is_own(family: int, host: str) -> bool:
-    """Return whether an address is one of this machine: only such can be bound."""
-    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as bound:
-        bound.bind((host, 0))
-        return True
-    return False
-
-
 def _listening(family: int, host: str, port: int, proc: str) -> set[str]:
     """Return the sockets, by their inodes, that take connections to an address of this machine: its own, else those of any address."""
-    if not _is_own(family, host):
+    if not is_own(family, host):
         return set()
     exact = socket.inet_pton(family, host)
     by_address: dict[bytes, set[str]] = {}

@@ -163,23 +163,27 @@ class LateFacts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ConcurrentAnswer:
-    """An answer, and what reads its outputs, outside the clock; it must be read where it `is_unlike` those that were read before."""
+class Answered:
+    """An answer that has come; outside the clock `end` closes a connection that was its alone, then `outputs` may be asked for.
+
+    They must be where it `is_unlike` those before it: it may be no answer.
+    """
 
     outputs: Callable[[], list[Array]]
-    is_unlike: bool
+    is_unlike: bool = True
+    end: Callable[[], None] = lambda: None
 
 
 @runtime_checkable
 class ConcurrentRuntime(Runtime, WatchedRuntime, Protocol):
     """A runtime that answers several queries at once: a model behind a server. A call of `bind` too returns and raises as one here."""
 
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], ConcurrentAnswer]:
+    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
         """Return the bare call of one query.
 
         It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other on a connection that is open when
-        this returns, and stays so until the runtime closes. A call without one opens a connection and closes it: it is made again and
-        again, in several threads at once. The same list of inputs comes many times, so that its request may be made once.
+        this returns, and stays so until the runtime closes. A call without one opens a connection of its own: it is made again and again,
+        in several threads at once. The same list of inputs comes many times, so that its request may be made once.
 
         Raises:
             ConfigError: see `Runtime.bind`.

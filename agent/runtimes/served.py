@@ -13,8 +13,9 @@ The model is a TOML file `NAME.server` (samples: tests/fixtures/runtimes/served*
     body = { image = "{images}" }      custom: "{NAME}" is an input as lists, "{NAME:base64}" its bytes; "{NAME:bytes}" alone
     [[inputs]]                         custom: name, dtype, shape; of outputs also pointer (JSON) and encoding (list, base64, bytes)
 
-Timed: from the ready request on an open connection to the last byte of the answer; `encode` and `decode` apart. Triton states its
-queue and compute times (`served`); a run that its response cache answers ends. FP16 and BF16 (as float32) need bytes; BYTES are refused.
+Timed: from the ready request to the last byte of the answer on an open connection, of which an arrival (`poisson`) opens one within its
+latency (`connect`); `encode` and `decode` apart. Triton states its queue and compute times (`served`); a run that its response cache
+answers ends. FP16 and BF16 (as float32) need bytes; BYTES are refused.
 Needs no library (tritonclient would bring 90 MB); grpc the extra `grpc`.
 Run here: MLServer 1.7.1 (JSON, gRPC). By contract: binary tensors and statistics, checked with tritonclient 2.73; TensorFlow Serving.
 """
@@ -23,6 +24,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,12 +32,13 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.record_figures import Stage
 from edgemeter.agent.contract.record_served import Served
-from edgemeter.agent.runtimes import Array, ConcurrentAnswer, Loaded, Options, served_grpc
+from edgemeter.agent.runtimes import Answered, Array, Loaded, Options, served_grpc
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 from edgemeter.agent.runtimes.served_http import Custom, OpenInference, TensorFlowServing
 from edgemeter.agent.runtimes.served_protocols import ServedFile, ServedProtocol, ServerLink
@@ -47,12 +50,30 @@ _PROTOCOLS: Mapping[str, Callable[[ServerLink, ServedFile], ServedProtocol]] = {
     "tf-serving": TensorFlowServing,
     "custom": Custom,
 }
-_ERROR = b'"error"'
 # Requests that are kept ready, in all; what exceeds it is made for each query.
 _READY_BYTES = 256_000_000
 # An answer to the same request whose size differs by more may be another thing: it is decoded.
 _UNLIKE_RATIO = 0.1
-_WITHOUT_WINDOW = "no queries were timed."
+_ERROR = b'"error"'
+# A request that failed so may be one that the server answers, and counts.
+_UNSEEN = ("timeout", "broke off", "no answer")
+# Of the answered requests.
+_FEWEST_COUNTED_RATIO = 0.9
+_CLOSES = "closed by the server after each answer"
+
+
+@dataclass(slots=True)
+class _Window:
+    """Of some queries: how long each answered one took, how many may be answered unseen, the openings of a connection, the server's count.
+
+    Several users append at once. `by_arrival`: each opens a connection.
+    """
+
+    took_ns: list[int] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    connect_ns: list[int] = field(default_factory=list)
+    by_arrival: bool = False
+    counted: ServerStatistics | str = "no queries were timed."
 
 
 class ServedModel:
@@ -64,20 +85,19 @@ class ServedModel:
         self._users: dict[int, ServerLink] = {}
         self._payloads: dict[tuple[int, ...], tuple[Sequence[Array], Payload]] = {}
         self._ready_bytes = 0
-        # The size of the last answer to each request that was decoded, by the identity of the request; of `bind` the
-        # last that is sound, as far as is known, and the one that has to be read.
+        # The size of the last answer to each request that was decoded, by the identity of the request.
         self._decoded: dict[int, int] = {}
-        self._last: ConcurrentAnswer | None = None
-        self._unread: ConcurrentAnswer | None = None
+        # Of `bind` the last that is sound, as far as is known, and one that has to be decoded.
+        self._last: Answered | None = None
+        self._unread: Answered | None = None
         self._encode_ns: list[int] = []
         self._decode_ns: list[int] = []
         self._bytes = 0, 0
         self._round_trip_ms = 0.0
-        self._is_here = False
+        self._is_here: bool | None = None
         self._version: str | None = None
-        # Of the timed window: how long each answered request took, and what the server counted.
-        self._took_ns: list[int] = []
-        self._counted: ServerStatistics | str = _WITHOUT_WINDOW
+        # What queries go into now, and the last that was timed.
+        self._window = self._timed = _Window()
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Ask the server for the model's inputs and outputs; see `Runtime.load`."""
@@ -88,8 +108,8 @@ class ServedModel:
         link, protocol, import_ns = _connected(file)
         try:
             description = protocol.describe()
+            load_ns = time.monotonic_ns() - began_ns - import_ns
             pings = [link.ask(protocol.ping_path).took_ms for _ in range(_PINGS)]
-            self._is_here = link.is_to_this_machine()
         except (TransientError, UnavailableError) as error:
             link.close()
             raise UnavailableError(f"{str(model)!r}: {error}") from error
@@ -97,7 +117,7 @@ class ServedModel:
             link.close()
             raise
         self._open, self._version = (link, protocol, description), description.model_version
-        self._round_trip_ms = statistics.median(pings)
+        self._round_trip_ms, self._is_here = statistics.median(pings), is_on_this_machine(file.url)
         self._loaded = Loaded(
             package=description.server,
             version=description.server_version,
@@ -106,7 +126,7 @@ class ServedModel:
             outputs=tuple(tensor.info for tensor in description.outputs),
             metadata={},
             import_ns=import_ns,
-            load_ns=time.monotonic_ns() - began_ns - import_ns,
+            load_ns=load_ns,
             facts={"server_url": file.url} | ({"server_machine": "this"} if self._is_here else {}),
             # Tensors of a server do not show how its weights are stored.
             precision="unknown",
@@ -125,7 +145,7 @@ class ServedModel:
         except TransientError as error:
             raise AnswerError(str(error), kind="no connection", is_busy=True) from error
 
-        def query() -> ConcurrentAnswer:
+        def query() -> Answered:
             answer = self._ask(link, payload)
             if not answer.is_unlike:
                 self._last, self._unread = answer, None
@@ -137,25 +157,27 @@ class ServedModel:
                 self._last = answer
                 return outputs
 
-            self._unread = ConcurrentAnswer(read, is_unlike=True)
+            self._unread = Answered(read)
             return self._unread
 
         return query
 
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], ConcurrentAnswer]:
+    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
         """Make the request of one query on the user's own connection; see `ConcurrentRuntime.bind_concurrent`."""
         link, protocol, _ = self._opened()
         payload = self._payload(inputs)
         # Some servers have few places for connections.
         link.close()
         if user is None:
+            self._window.by_arrival = True
 
-            def query() -> ConcurrentAnswer:
+            def query() -> Answered:
                 arrival = link.another()
                 try:
-                    return self._ask(arrival, payload)
-                finally:
+                    return replace(self._ask(arrival, payload), end=arrival.close)
+                except AnswerError:
                     arrival.close()
+                    raise
 
             return query
         if user not in self._users:
@@ -166,13 +188,20 @@ class ServedModel:
             user_link.make_ready(protocol.ping_path)
         return lambda: self._ask(user_link, payload)
 
-    def _ask(self, link: ServerLink, payload: Payload) -> ConcurrentAnswer:
+    def _ask(self, link: ServerLink, payload: Payload) -> Answered:
         began_ns = time.monotonic_ns()
-        content, headers = link.exchange(payload.path, payload.content, payload.headers)
-        self._took_ns.append(time.monotonic_ns() - began_ns)
+        try:
+            content, headers = link.exchange(payload.path, payload.content, payload.headers)
+        except AnswerError as error:
+            if error.kind in _UNSEEN:
+                self._window.unseen.append(error.kind)
+            raise
+        self._window.took_ns.append(time.monotonic_ns() - began_ns)
+        if link.connect_ns is not None:
+            self._window.connect_ns.append(link.connect_ns)
         decoded_bytes = self._decoded.get(id(payload))
         is_unlike = decoded_bytes is None or abs(len(content) - decoded_bytes) > _UNLIKE_RATIO * decoded_bytes or _ERROR in content[:32]
-        return ConcurrentAnswer(partial(self._decode, Reply(content, headers), id(payload)), is_unlike)
+        return Answered(partial(self._decode, Reply(content, headers), id(payload)), is_unlike)
 
     def _payload(self, inputs: Sequence[Array]) -> Payload:
         """Return the request for these inputs: one that was made before, where there was room for it."""
@@ -216,20 +245,25 @@ class ServedModel:
         """Note what the server counts of the queries in the block; see `WatchedRuntime.window`."""
         _, protocol, _ = self._opened()
         before = _statistics(protocol)
-        self._took_ns = []
+        self._window = self._timed = timed = _Window()
         yield
-        after = _statistics(protocol)
-        self._counted = after - before if not isinstance(after, str) and not isinstance(before, str) else str(after)
-        if not isinstance(self._counted, str) and self._counted.cache_hits > 0:
+        self._window = _Window()
+        timed.counted = _between(before, _statistics(protocol), len(timed.took_ns))
+        if not isinstance(timed.counted, str) and timed.counted.cache_hits > 0:
             raise MeasurementError(
-                f"the server answered {self._counted.cache_hits} of {len(self._took_ns)} queries from its response cache, without the "
+                f"the server answered {timed.counted.cache_hits} of {len(timed.took_ns)} queries from its response cache, without the "
                 "model: switch the cache off for this model (Triton: response_cache)"
             )
+
+    def late_facts(self) -> Mapping[str, str]:
+        """Return whether the server ends its connections; see `LateFacts.late_facts`."""
+        timed = self._timed
+        return {"connection": _CLOSES} if not timed.by_arrival and len(timed.connect_ns) > len(timed.took_ns) / 2 else {}
 
     def served(self) -> Served:
         """Return what travelled, and the server's own times; see `WatchedRuntime.served`."""
         _, protocol, description = self._opened()
-        answered = len(self._took_ns)
+        took_ns, counted = self._timed.took_ns, self._timed.counted
         served = Served(
             protocol=protocol.form,
             server=description.server,
@@ -239,22 +273,20 @@ class ServedModel:
             is_here=self._is_here,
             encode=_stage(self._encode_ns),
             decode=_stage(self._decode_ns),
+            connect=_stage(self._timed.connect_ns),
             request_bytes=self._bytes[0],
             response_bytes=self._bytes[1],
             network_round_trip_ms=self._round_trip_ms,
         )
-        if isinstance(self._counted, str):
-            return msgspec.structs.replace(served, server_reason=self._counted)
-        if not self._counted.requests:
-            return msgspec.structs.replace(served, server_reason="the server counted no request in the timed part.")
-        queue_ms, compute_ms = (ns / self._counted.requests / 1e6 for ns in (self._counted.queue_ns, self._counted.compute_ns))
-        is_ours = self._counted.requests == answered
+        if isinstance(counted, str):
+            return msgspec.structs.replace(served, server_reason=counted)
+        queue_ms, compute_ms = (ns / counted.requests / 1e6 for ns in (counted.queue_ns, counted.compute_ns))
         return msgspec.structs.replace(
             served,
             server_queue_ms=queue_ms,
             server_compute_ms=compute_ms,
-            remainder_ms=sum(self._took_ns) / answered / 1e6 - queue_ms - compute_ms if is_ours else None,
-            requests_of_others=max(self._counted.requests - answered, 0),
+            remainder_ms=sum(took_ns) / len(took_ns) / 1e6 - queue_ms - compute_ms if counted.requests == len(took_ns) else None,
+            requests_of_others=max(counted.requests - len(took_ns) - len(self._timed.unseen), 0),
         )
 
     def close(self) -> None:
@@ -278,7 +310,7 @@ class ServedModel:
 def _connected(file: ServedFile) -> tuple[ServerLink, ServedProtocol, int]:
     """Return a connection, not opened yet, with the protocol spoken on it, and the ns that an import took."""
     if file.transport != "auto" and file.protocol != "oip":
-        raise ConfigError(f"the server's file of {file.url} sets transport, which protocol {file.protocol} does not have: leave it out")
+        raise ConfigError(f"the server's file sets transport, which protocol {file.protocol} does not have: leave it out")
     if file.transport == "grpc":
         began_ns = time.monotonic_ns()
         grpc_link = served_grpc.GrpcConnection(file)
@@ -292,6 +324,18 @@ def _statistics(protocol: ServedProtocol) -> ServerStatistics | str:
         return protocol.statistics()
     except TransientError as error:
         return f"the server's own statistics were not read: {one_line(error)[:120]}."
+
+
+def _between(before: ServerStatistics | str, after: ServerStatistics | str, answered: int) -> ServerStatistics | str:
+    """Return what the server counted between two looks at its counts, or why that is not known."""
+    if isinstance(before, str) or isinstance(after, str):
+        return before if isinstance(before, str) else str(after)
+    counted = after - before
+    if min(counted.requests, counted.queue_ns, counted.compute_ns, counted.cache_hits) < 0:
+        return "the server's counters were reset in the timed part."
+    if counted.requests < max(1.0, _FEWEST_COUNTED_RATIO * answered):
+        return f"the server counted {counted.requests} of the {answered} requests of the timed part."
+    return counted
 
 
 def _stage(took_ns: Sequence[int]) -> Stage | None:

@@ -3,17 +3,18 @@
 Source: docs/protocol of Triton, grpc_core_service.proto; https://protobuf.dev/programming-guides/encoding/.
 """
 
-import ipaddress
+import copy
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.server_address import address_parts, has_tls, port_of
 from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, Answer
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, load_library
@@ -25,6 +26,7 @@ from edgemeter.agent.runtimes.served_tensors import (
     ServedDescription,
     ServedTensor,
     ServerStatistics,
+    check_stated,
     checked,
     from_bytes,
     from_list,
@@ -41,12 +43,21 @@ _SERVICE = "/inference.GRPCInferenceService/"
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 # Fields of InferTensorContents, and how the elements of each are packed; varints without a dtype.
 _CONTENTS: Mapping[int, str | None] = {1: None, 2: None, 3: None, 4: None, 5: None, 6: "<f4", 7: "<f8"}
-_KINDS = {"DEADLINE_EXCEEDED": "timeout", "UNAVAILABLE": "no connection"}
-_REMEDIES = {
-    "DEADLINE_EXCEEDED": "raise timeout_s, or read the server's log",
-    "UNAVAILABLE": "start the server, or correct its url, which is that of the gRPC port; of TLS, check ca_file",
-    "RESOURCE_EXHAUSTED": "ask for less at once, or raise the server's limit",
-}
+# By the code of an error, and words of its text: the kind of the failure and what to do; the first that fits.
+_FAILURES = (
+    ("DEADLINE_EXCEEDED", "", "timeout", "raise timeout_s, or read the server's log"),
+    (
+        "UNAVAILABLE",
+        "failed to connect|resolution failed|handshake",
+        "no connection",
+        "start the server, or correct its url, which is that of the gRPC port; of TLS, check ca_file",
+    ),
+    ("UNAVAILABLE", "socket closed|reset by peer|goaway|broken pipe", "broke off", "read the server's log, and check its memory"),
+    ("UNAVAILABLE", "", "grpc unavailable", "ask for less at once, or raise the server's limit"),
+    ("RESOURCE_EXHAUSTED", "larger than max", "grpc too large", "choose a smaller batch, or raise the server's limit"),
+    ("RESOURCE_EXHAUSTED", "", "grpc resource_exhausted", "ask for less at once, or raise the server's limit"),
+)
+_BUSY = ("no connection", "grpc unavailable", "grpc resource_exhausted")
 
 
 def _varint(number: int) -> bytes:
@@ -123,19 +134,16 @@ class GrpcConnection:
     """A channel of its own to the server, as a `ServerLink`: the path of a request is the name of the method."""
 
     def __init__(self, file: ServedFile) -> None:
+        parts = address_parts(file.url, ("grpc", "grpcs", "http", "https"))
         self._file, self._grpc = file, load_library(_LIBRARY, "grpc").module
-        try:
-            parts = urlsplit(file.url)
-            host, port, scheme = parts.hostname, parts.port, parts.scheme
-        except ValueError:
-            host, port, scheme = None, None, ""
-        if host is None or scheme not in ("http", "https", "grpc", "grpcs"):
-            raise ConfigError(f"{file.url!r} is not the address of a gRPC server: give http://HOST:PORT, or https:// with TLS")
-        self._host, self._is_tls = host, scheme in ("https", "grpcs")
-        self._port = port or (443 if self._is_tls else 80)
+        self._target = f"{f'[{parts.hostname}]' if ':' in str(parts.hostname) else parts.hostname}:{port_of(parts)}"
+        self._credentials = self._grpc.ssl_channel_credentials(self._authority()) if has_tls(parts) else None
         key = password_from(file.api_key_file, f"the server {file.url!r}", "api_key_file") if file.api_key_file else None
         bearer = [("authorization", f"Bearer {key}")] if key else []
         self._metadata = [*((name.lower(), value) for name, value in file.headers.items()), *bearer]
+        # A channel connects by itself, and stays open.
+        self.connect_ns: int | None = None
+        self.closes = False
         self._channel: Any = None
         self._methods: dict[str, Any] = {}
 
@@ -144,12 +152,10 @@ class GrpcConnection:
             sizes = [(f"grpc.max_{kind}_message_length", LARGEST_TENSORS_BYTES) for kind in ("receive", "send")]
             # Otherwise channels to one address share a connection.
             options = [*sizes, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-            target = f"{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
-            if self._is_tls:
-                credentials = self._grpc.ssl_channel_credentials(self._authority())
-                self._channel = self._grpc.secure_channel(target, credentials, options)
+            if self._credentials is not None:
+                self._channel = self._grpc.secure_channel(self._target, self._credentials, options)
             else:
-                self._channel = self._grpc.insecure_channel(target, options)
+                self._channel = self._grpc.insecure_channel(self._target, options)
         if path not in self._methods:
             self._methods[path] = self._channel.unary_unary(path)
         answer: bytes = self._methods[path](content, timeout=self._file.timeout_s, metadata=self._metadata)
@@ -168,12 +174,12 @@ class GrpcConnection:
         try:
             return self._call(path, content), headers
         except self._grpc.RpcError as error:
-            code = error.code().name
-            remedy = _REMEDIES.get(code, "check model and version of the server's file, or read the server's log")
-            raise AnswerError(
-                f"no answer from {self._file.url} ({code}: {one_line(error.details())}): {remedy}",
-                kind=_KINDS.get(code, f"grpc {code.lower()}"),
-            ) from error
+            code, details = error.code().name, one_line(error.details())
+            kind, remedy = next(
+                ((kind, remedy) for name, words, kind, remedy in _FAILURES if name == code and re.search(words, details, re.IGNORECASE)),
+                (f"grpc {code.lower()}", "check model and version of the server's file, or read the server's log"),
+            )
+            raise AnswerError(f"no answer from {self._file.url} ({code}: {details}): {remedy}", kind=kind, is_busy=kind in _BUSY) from error
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Call a method without a request, which tells that the server is there; see `ServerLink.ask`."""
@@ -189,16 +195,11 @@ class GrpcConnection:
         if self._channel is None:
             self.ask(path)
 
-    def is_to_this_machine(self) -> bool:
-        """Return whether the address is a loopback: a channel does not show where it ends."""
-        try:
-            return ipaddress.ip_address(self._host).is_loopback
-        except ValueError:
-            return self._host == "localhost"
-
     def another(self) -> "GrpcConnection":
-        """See `ServerLink.another`."""
-        return GrpcConnection(self._file)
+        """See `ServerLink.another`; key and authorities are shared."""
+        twin = copy.copy(self)
+        twin._channel, twin._methods = None, {}  # noqa: SLF001 - of this class
+        return twin
 
     def close(self) -> None:
         """Close the channel; the next request opens another."""
@@ -237,6 +238,7 @@ class GrpcInference:
         if not any(self._ask("ModelReady").get(1, [])):
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready: wait, or read its log")
         self._inputs, self._outputs = (tuple(map(_declared, metadata.get(number, []))) for number in (4, 5))
+        check_stated(model, self._inputs, self._outputs)
         versions = [bytes(version).decode() for version in metadata.get(2, [])]
         version = self._file.version or (versions[0] if len(versions) == 1 else None)
         name, server_version = (_text(server, number) or "unknown" for number in (1, 2))
@@ -283,7 +285,7 @@ class GrpcInference:
 
 def _declared(content: memoryview) -> ServedTensor:
     message = message_of(content)
-    return served_tensor(_text(message, 1), _text(message, 2), _integers(message, 3), in_json=False)
+    return served_tensor(_text(message, 1), _text(message, 2), _integers(message, 3))
 
 
 def _counts(stats: memoryview) -> ServerStatistics:

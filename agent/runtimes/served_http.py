@@ -26,6 +26,7 @@ from edgemeter.agent.runtimes.served_tensors import (
     ServedDescription,
     ServedTensor,
     ServerStatistics,
+    check_stated,
     checked,
     from_bytes,
     from_list,
@@ -52,8 +53,8 @@ class _OipTensor(msgspec.Struct):
 
 
 class _OipMetadata(msgspec.Struct):
-    inputs: list[_OipTensor] = []
-    outputs: list[_OipTensor] = []
+    inputs: list[_OipTensor] | None = None
+    outputs: list[_OipTensor] | None = None
     versions: list[str] | None = None
 
 
@@ -127,10 +128,12 @@ class OpenInference:
             metadata = msgspec.convert(answer.document, _OipMetadata)
         except msgspec.ValidationError as error:
             raise UnavailableError(f"{self._file.url} describes {model!r} as the protocol does not: {error}: check its url") from error
+        remedy = "" if self._is_binary else 'set transport = "binary" or "grpc", if the server speaks it'
         self._inputs, self._outputs = (
-            tuple(served_tensor(tensor.name, tensor.datatype, tensor.shape, in_json=not self._is_binary) for tensor in tensors)
+            tuple(served_tensor(tensor.name, tensor.datatype, tensor.shape, json_remedy=remedy) for tensor in tensors or ())
             for tensors in (metadata.inputs, metadata.outputs)
         )
+        check_stated(model, self._inputs, self._outputs)
         version = self._file.version or (metadata.versions[0] if metadata.versions and len(metadata.versions) == 1 else None)
         name, server_version = (str(server.get(key) or "unknown") for key in ("name", "version"))
         return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
@@ -288,7 +291,9 @@ def _of_signature(entry: tuple[str, _TensorFlowTensor]) -> ServedTensor:
     if tensor.tensor_shape.unknown_rank:
         raise ConfigError(f"tensor {name!r} of the served model has no known rank: export the model with shapes")
     sizes = [int(size) if (size := dim.get("size", "-1")).lstrip("-").isdecimal() else -1 for dim in tensor.tensor_shape.dim]
-    return served_tensor(name, _OF_TENSORFLOW.get(tensor.dtype, tensor.dtype), sizes, in_json=True)
+    return served_tensor(
+        name, _OF_TENSORFLOW.get(tensor.dtype, tensor.dtype), sizes, json_remedy="serve it with float32 there, or by protocol oip"
+    )
 
 
 class Custom:
@@ -299,7 +304,7 @@ class Custom:
     def __init__(self, link: ServerLink, file: ServedFile) -> None:
         self._link, self._file, self.ping_path = link, file, file.path
         self._inputs, self._outputs = (
-            tuple(served_tensor(tensor.name, DATATYPES[tensor.dtype], tensor.shape, in_json=False) for tensor in tensors)
+            tuple(served_tensor(tensor.name, DATATYPES[tensor.dtype], tensor.shape) for tensor in tensors)
             for tensors in (file.inputs, file.outputs)
         )
         self.model_version: str | None = None

@@ -5,7 +5,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from edgemeter.agent.base.server_connection import Answer, ServerAddress
+from edgemeter.agent.base.server_address import ServerAddress
+from edgemeter.agent.base.server_connection import Answer
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.replay import DType
 from edgemeter.agent.runtimes.served_tensors import Payload, Reply, ServedDescription, ServerStatistics
@@ -36,7 +37,10 @@ class ServedFile(ServerAddress, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ServerLink(Protocol):
-    """A kept-open connection to a server; `ServerConnection` is one."""
+    """A kept-open connection to a server; `ServerConnection` explains what it shows."""
+
+    connect_ns: int | None
+    closes: bool
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer to a short request; raises TransientError if there is none."""
@@ -46,9 +50,6 @@ class ServerLink(Protocol):
 
     def make_ready(self, path: str) -> None:
         """Open the connection unless it is open; raises TransientError if the server does not answer."""
-
-    def is_to_this_machine(self) -> bool:
-        """Return whether the open connection ends at this machine."""
 
     def another(self) -> "ServerLink":
         """Return another connection to the same server, not opened yet."""

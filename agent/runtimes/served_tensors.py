@@ -80,17 +80,26 @@ class Reply:
     headers: Mapping[str, str]
 
 
-def served_tensor(name: str, datatype: str, shape: Sequence[int], *, in_json: bool) -> ServedTensor:
-    """Return a declared tensor; raises ConfigError where it is of a type that cannot be sent or read here."""
+def served_tensor(name: str, datatype: str, shape: Sequence[int], *, json_remedy: str = "") -> ServedTensor:
+    """Return a declared tensor; raises ConfigError where it is of a type that cannot be sent or read here.
+
+    With `json_remedy` it travels as JSON: what to do where that cannot hold it.
+    """
     if datatype not in DTYPES:
         remedy = "texts cannot be made of data here" if datatype == "BYTES" else f"these are known: {', '.join(DTYPES)}"
         raise ConfigError(f"tensor {name!r} of the served model is of {datatype or 'no datatype'}: {remedy}")
-    if in_json and datatype in _NOT_IN_JSON:
-        raise ConfigError(
-            f'tensor {name!r} of the served model is of {datatype}, which JSON cannot hold: set transport = "binary" or "grpc", if the '
-            "server speaks it"
-        )
+    if json_remedy and datatype in _NOT_IN_JSON:
+        raise ConfigError(f"tensor {name!r} of the served model is of {datatype}, which JSON cannot hold: {json_remedy}")
     return ServedTensor(TensorInfo(name, tuple(None if size < 0 else size for size in shape), DTYPES[datatype]), datatype)
+
+
+def check_stated(model: str, inputs: Sequence[ServedTensor], outputs: Sequence[ServedTensor]) -> None:
+    """Raise ConfigError where the server states no inputs or no outputs."""
+    if not inputs or not outputs:
+        raise ConfigError(
+            f"the server states no {'outputs' if inputs else 'inputs'} of {model!r}: add them to the model's configuration on the server "
+            "(MLServer: model-settings.json), or use protocol custom"
+        )
 
 
 def to_bytes(array: Array, datatype: str) -> bytes:
@@ -104,6 +113,7 @@ def to_bytes(array: Array, datatype: str) -> bytes:
 def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequence[int]) -> Array:
     """Return the array of these bytes; raises AnswerError where they are not as many as the shape takes."""
     dtype = np.dtype(np.uint16) if tensor.datatype == BF16 else np.dtype(tensor.info.dtype)
+    _check_sizes(shape, tensor.info)
     if len(content) != prod(shape) * dtype.itemsize:
         raise wrong_answer(tensor.info, f"holds {len(content)} bytes for the shape {list(shape)} of {tensor.datatype}")
     array = np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype)
@@ -122,19 +132,45 @@ def to_list(array: Array, info: TensorInfo) -> list[Any]:
 
 def from_list(values: Any, info: TensorInfo, shape: Sequence[int] | None = None) -> Array:
     """Return the array of numbers in lists, nested or flat; raises AnswerError where they are no numbers of that dtype or shape."""
-    is_float = np.dtype(info.dtype).kind == "f"
     try:
-        # JSON has no NaN: servers write null.
-        array = np.asarray(values, np.float64 if is_float else np.uint64 if info.dtype == "uint64" else None)
+        array = _numbers(values, np.dtype(info.dtype))
+    except OverflowError:
+        array = None
     except (ValueError, TypeError) as error:
-        raise wrong_answer(info, "holds lists of different lengths, or what is no number") from error
-    if array.dtype.kind not in ("f" if is_float else "biu"):
-        raise wrong_answer(info, "holds fractions, or what is no number")
+        raise wrong_answer(info, "holds lists of different lengths") from error
+    if array is None:
+        raise wrong_answer(info, f"holds what is no {info.dtype}")
     if shape is None:
-        return array.astype(info.dtype)
+        # Of an empty list the lists within it are not there.
+        sizes = (*array.shape, *(size or 0 for size in info.shape[array.ndim :]))
+        return array if array.size else array.reshape(sizes)
+    _check_sizes(shape, info)
     if array.size != prod(shape):
         raise wrong_answer(info, f"holds {array.size} values for the shape {list(shape)}")
-    return array.astype(info.dtype).reshape(tuple(shape))
+    return array.reshape(tuple(shape))
+
+
+def _numbers(values: Any, dtype: np.dtype[Any]) -> Array | None:
+    """Return the array of these numbers; None where one of them is none of that dtype."""
+    is_float = dtype.kind == "f"
+    array = np.asarray(values)
+    if not array.size:
+        return array.astype(dtype)
+    if array.dtype.kind not in ("biuf" if is_float else "biu"):
+        # Null, as which JSON writes NaN, and integers that NumPy makes floats, or has no type for.
+        array = np.asarray(values, object)
+        if not set(map(type, array.flat)) <= ({int, float, bool, type(None)} if is_float else {int, bool}):
+            return None
+        array = array.astype(np.float64) if is_float else array
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    is_another = np.isinf(converted) & np.isfinite(array) if is_float else converted != array
+    return None if is_another.any() else converted
+
+
+def _check_sizes(shape: Sequence[int], info: TensorInfo) -> None:
+    if min(shape, default=0) < 0:
+        raise wrong_answer(info, f"states the shape {list(shape)}")
 
 
 def checked(array: Array, info: TensorInfo) -> Array:

@@ -65,7 +65,9 @@ def _served(facts: RunFacts, answers: Answers) -> str | None:
         return None
     where = facts.measured.runtime.facts.get("server_url", "a server")
     did = "generated the text" if isinstance(answers, Generation) else "ran the model"
-    return f"{where} {did}: load and waiting for cores are those of the process that asked it"
+    connection = facts.measured.runtime.facts.get("connection")
+    connects = f"; the connection is {connection}, so that each query opens one" if connection else ""
+    return f"{where} {did}: load and waiting for cores are those of the process that asked it{connects}"
 
 
 @_RULES.suspect(

@@ -1,6 +1,7 @@
 """A model behind a server: what is sent and read by protocol and form, what the server states, and what goes wrong."""
 
 import base64
+import itertools
 import json
 import math
 import ssl
@@ -103,7 +104,7 @@ def test_bfloat16_is_rounded_to_the_nearest_and_read_exactly():
     from edgemeter.agent.runtimes.served_tensors import from_bytes, served_tensor, to_bytes  # noqa: PLC0415
 
     values = np.random.default_rng(1).standard_normal(1000).astype(np.float32) * np.float32(1e3)
-    tensor = served_tensor("x", "BF16", [1000], in_json=False)
+    tensor = served_tensor("x", "BF16", [1000])
     rounded = from_bytes(to_bytes(values, "BF16"), tensor, [1000])
     for value, nearest in zip(values.tolist(), rounded.tolist(), strict=True):
         step = 2.0 ** (math.frexp(value)[1] - 8)
@@ -155,13 +156,121 @@ def test_the_servers_own_times_are_those_of_the_timed_window(served):
 
 
 def test_requests_of_others_are_counted(served):
-    """By the server's count; then no remainder is stated, which would mix both."""
+    """By the server's count of the timed part; then no remainder is stated, which would mix both."""
     runtime, _, script = served()
     with runtime.window():
         outputs_for(runtime, X)
         script.count("success", 0, 2)
+    for _ in range(3):
+        outputs_for(runtime, X)
     part = runtime.served()
     assert (part.requests_of_others, part.remainder_ms) == (2, None)
+
+
+def test_a_request_that_was_given_up_is_not_one_of_others(served):
+    """The server finishes and counts it."""
+    runtime, _, script = served(keys='protocol = "oip"\ntimeout_s = 0.2')
+    with runtime.window():
+        outputs_for(runtime, X)
+        script.compute_s = 0.3
+        with pytest.raises(AnswerError, match="timeout_s"):
+            runtime.bind([X])()
+        time.sleep(0.3)
+    assert script.counts["success"][0] == 2
+    assert runtime.served().requests_of_others == 0
+
+
+def forget(script):
+    """Begin the server's counts anew, as a server does that was started again."""
+    for count in script.counts.values():
+        count[:] = 0, 0
+
+
+@pytest.mark.parametrize("asked_before", [0, 40])
+def test_counters_that_were_reset_give_no_times(served, asked_before):
+    """A difference may be negative, or too small for the requests."""
+    runtime, _, script = served(queue_s=0.001)
+    for _ in range(asked_before):
+        outputs_for(runtime, X)
+    with runtime.window():
+        for query in range(20):
+            outputs_for(runtime, X)
+            if query == 15:
+                forget(script)
+    part = runtime.served()
+    assert (part.server_queue_ms, part.server_compute_ms, part.remainder_ms, part.requests_of_others) == (None, None, None, None)
+    few = "the server counted 4 of the 20 requests of the timed part."
+    assert part.server_reason == ("the server's counters were reset in the timed part." if asked_before else few)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_statistics_that_were_read_once_are_a_reason(served, failing):
+    """Before the timed part or behind it: the reason is that of the read that failed."""
+    runtime, _, script = served()
+    reads = itertools.count()
+    script.instead = lambda _, path: (503, {}, b'{"error": "later"}') if path.endswith("/stats") and next(reads) == failing else None
+    with runtime.window():
+        outputs_for(runtime, X)
+    assert runtime.served().server_reason == "the server states no statistics of its own (later)."
+
+
+def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served):
+    """The record has what connecting took; a user's connection stays open, and connects in no query."""
+    runtime, _, _ = served()
+    with runtime.window():
+        arrival, user = runtime.bind_concurrent([X]), runtime.bind_concurrent([X], 0)
+        user().end()
+        assert runtime.served().connect is None
+        for _ in range(3):
+            answered = arrival()
+            link = answered.end.__self__
+            assert link._connection.sock is not None
+            answered.end()
+            assert link._connection.sock is None
+    connect = runtime.served().connect
+    assert connect.count == 3
+    assert 0 < connect.p50_ms < 1e3 * 5
+    assert "connection" not in runtime.late_facts()
+
+
+@pytest.mark.parametrize("keys", [keys for keys, _ in FORMS])
+def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served, keys):
+    """Each query connects within the clock: a ping before it would open nothing."""
+    runtime, _, script = served(ServedModelScript(closes=True), keys)
+    outputs_for(runtime, X)
+    before = len(script.requests)
+    with runtime.window():
+        for _ in range(5):
+            outputs_for(runtime, X)
+    assert sum(not path.endswith("/stats") for path, _ in script.requests[before:]) == 5
+    assert runtime.late_facts() == {"connection": "closed by the server after each answer"}
+    assert runtime.served().connect.count == 5
+
+
+def test_the_pings_are_no_part_of_loading(served):
+    """They are the benchmark's."""
+    slow = ServedModelScript(instead=lambda _, path: time.sleep(0.05) if "health" in path else None)
+    _, loaded, _ = served(slow)
+    assert loaded.load_ns < 9 * 50e6
+
+
+def test_inputs_that_the_server_does_not_state_have_their_remedy(served):
+    """Null or none: the file names nothing that helps."""
+    nothing = b'{"name": "double", "inputs": null, "outputs": null}'
+    for script in (
+        ServedModelScript(instead=lambda _, path: (200, {}, nothing) if path == "/v2/models/double" else None),
+        ServedModelScript(inputs=[]),
+    ):
+        with pytest.raises(ConfigError, match="states no inputs of 'double': add them to the model's configuration on the server"):
+            served(script)
+    with pytest.raises(ConfigError, match="states no outputs"):
+        served(outputs=[])
+
+
+def test_half_floats_of_tensorflow_have_a_remedy_that_works(served):
+    """It has no other transport."""
+    with pytest.raises(ConfigError, match="FP16, which JSON cannot hold: serve it with float32 there, or by protocol oip"):
+        served(ServedModelScript(inputs=[("x", "FP16", [1, 4])]), TF)
 
 
 def test_a_response_cache_ends_the_run(served):
@@ -191,7 +300,9 @@ def test_users_have_connections_of_their_own_and_arrivals_a_new_one(served):
     runtime, _, _ = served()
     calls = [runtime.bind_concurrent([X], user) for user in (0, 1, None)]
     for call in [*calls, *calls]:
-        np.testing.assert_array_equal(call().outputs()[0], Y)
+        answered = call()
+        answered.end()
+        np.testing.assert_array_equal(answered.outputs()[0], Y)
 
 
 def test_the_custom_template_fills_lists_base64_and_bytes(tmp_path, models):
@@ -257,7 +368,7 @@ WRONG = [
     (output(shape=[1, 2, 2]), r"'y' of the served model is float32 \[1, 2, 2\], the server declares float32 \[\?, 4\]"),
     (output(shape=[1, 3]), r"holds 4 values for the shape \[1, 3\]"),
     (output(datatype="INT32"), "comes as INT32, the server declares FP32"),
-    (output(data=[1, "a", 2, 3]), "holds lists of different lengths, or what is no number"),
+    (output(data=[1, "a", 2, 3]), "holds what is no float32"),
     (output(name="z"), "'y' of the served model is not in the answer"),
     (output(parameters={"binary_data_size": 8}), "holds 0 bytes for the shape"),
     (b"<html>", "the server's answer is not as its protocol says .*'<html>'; check url"),

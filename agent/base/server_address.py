@@ -1,0 +1,70 @@
+"""Where a server of models answers: the keys of its file, the parts of its address, and whether that is one of this machine."""
+
+import ipaddress
+import socket
+from contextlib import suppress
+from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+
+_SCHEMES = ("http", "https")
+_WITH_TLS = ("https", "grpcs")
+
+
+class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server answers, and how: the keys that the files of all servers have."""
+
+    url: str
+    api_key_file: str | None = None
+    ca_file: str | None = None
+    headers: dict[str, str] = {}
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+
+
+def address_parts(url: str, schemes: tuple[str, ...] = _SCHEMES) -> SplitResult:
+    """Return the parts of a server's address; raises ConfigError where it is none, or would show a password in every record."""
+    try:
+        parts = urlsplit(url)
+        is_address = bool(parts.hostname and parts.scheme in schemes and port_of(parts) and not parts.query and not parts.fragment)
+    except ValueError:
+        is_address = False
+    if is_address and "@" not in parts.netloc:
+        return parts
+    before, at, behind = url.rpartition("@")
+    visible = f"{before.partition('://')[0]}://...@{behind}" if at else url
+    remedy = f"give {schemes[0]}://HOST:PORT or {schemes[1]}://HOST (without user and password)"
+    raise ConfigError(f"{visible!r} is not the address of a server: {remedy}")
+
+
+def port_of(parts: SplitResult) -> int:
+    """Return the port of an address, by its scheme where it states none; raises ValueError where that is no number."""
+    return parts.port or (443 if has_tls(parts) else 80)
+
+
+def has_tls(parts: SplitResult) -> bool:
+    """Return whether an address is spoken to with TLS."""
+    return parts.scheme in _WITH_TLS
+
+
+def is_own(family: int, host: str) -> bool:
+    """Return whether an IP address is one of this machine: a connection to it begins there too, which needs no packet."""
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as datagrams:
+        # A sandbox lets nobody bind.
+        datagrams.connect((host, 9))
+        local, remote = datagrams.getsockname()[0], datagrams.getpeername()[0]
+        return bool(local == remote or ipaddress.ip_address(remote).is_loopback)
+    return False
+
+
+def is_on_this_machine(url: str) -> bool | None:
+    """Return whether the server at an address runs on this machine; None where its name has no address, or several that differ in that."""
+    parts = address_parts(url, (*_SCHEMES, "grpc", "grpcs"))
+    try:
+        found = socket.getaddrinfo(parts.hostname, port_of(parts), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    are_own = {is_own(family, str(address[0])) for family, _, _, _, address in found}
+    return are_own.pop() if len(are_own) == 1 else None

@@ -1,0 +1,40 @@
+"""Addresses of servers: their parts, and which are of this machine."""
+
+import socket
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.server_address import address_parts, is_on_this_machine, port_of
+
+
+@pytest.mark.parametrize(
+    ("url", "port"), [("http://h", 80), ("https://h", 443), ("grpcs://h", 443), ("grpc://h", 80), ("grpcs://h:8001", 8001)]
+)
+def test_the_port_is_that_of_the_scheme_unless_it_is_stated(url, port):
+    """With TLS 443, of gRPC too."""
+    assert port_of(address_parts(url, ("http", "https", "grpc", "grpcs"))) == port
+
+
+@pytest.mark.parametrize("url", ["http://alice:s3cret@h:80", "http://s3cret@h", "ftp://alice:s3cret@h", "http://alice:s3cret@h:x"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(url):
+    """The address stands in every record, the error in logs."""
+    with pytest.raises(ConfigError, match=r"is not the address of a server: give .*without user and password") as failure:
+        address_parts(url)
+    assert "s3cret" not in str(failure.value)
+    assert "alice" not in str(failure.value)
+
+
+def test_a_name_of_this_machine_is_known():
+    """By its addresses, without a packet; of another machine too, and of a name without an address nothing is known."""
+    assert is_on_this_machine("http://127.0.0.1:1")
+    assert is_on_this_machine("grpc://localhost:1")
+    # TEST-NET-1, which nobody has.
+    assert is_on_this_machine("http://192.0.2.1") is False
+    assert is_on_this_machine("http://no-such-name.invalid") is None
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return
+    assert is_on_this_machine(f"grpc://{name}:8001")

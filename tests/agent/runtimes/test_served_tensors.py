@@ -1,0 +1,47 @@
+"""Tensors of an answer as JSON or bytes: what is taken, and what is refused rather than converted."""
+
+import pytest
+
+from edgemeter.agent.base.errors import AnswerError
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.runtimes.served_tensors import checked, from_bytes, from_list, served_tensor
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "uint64", "float16", "float32"])
+def test_an_empty_output_has_its_declared_type_and_sizes(dtype):
+    """A list without elements does not show them: `[[]]` of [1, ?, 6] are no boxes of six numbers."""
+    info = TensorInfo("o", (1, None, 6), dtype)
+    assert from_list([], info, [1, 0, 6]).shape == (1, 0, 6)
+    for values, declared, shape in ([[]], (1, None, 6), (1, 0, 6)), ([], (None, 6), (0, 6)), ([], (None,), (0,)):
+        array = checked(from_list(values, TensorInfo("o", declared, dtype)), TensorInfo("o", declared, dtype))
+        assert (array.shape, array.dtype) == (shape, dtype)
+
+
+NO_NUMBERS = [
+    ("uint8", 300), ("uint8", -1), ("int8", 128), ("bool", 2), ("int64", 1 << 63), ("int64", 1 << 70), ("uint64", -1), ("uint64", 1.5),
+    ("int32", 1.0), ("int32", None), ("int32", "1"), ("float32", "1.5"), ("float32", "NaN"), ("float16", 1e5), ("float32", 1e39),
+    ("float64", 10**400), ("float32", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "value"), NO_NUMBERS)
+def test_what_a_type_cannot_hold_is_refused(dtype, value):
+    """In one line, alone and beside another number: converted silently 300 would be 44."""
+    for values in ([value], [value, 1]):
+        with pytest.raises(AnswerError, match=f"'o' of the served model holds what is no {dtype}") as failure:
+            from_list(values, TensorInfo("o", (None,), dtype), [len(values)])
+        assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(("dtype", "values"), [("uint64", [2**64 - 1, 5]), ("int64", [-(2**63), 2**63 - 1]), ("float64", [2**70, 0.5])])
+def test_the_largest_integers_are_exact(dtype, values):
+    """Beside small ones too, where NumPy alone would make floats of them."""
+    assert from_list(values, TensorInfo("o", (2,), dtype)).tolist() == values
+
+
+def test_negative_sizes_are_refused():
+    """In an answer, whose product may be right."""
+    tensor = served_tensor("o", "FP32", [-1, -1])
+    for read in (lambda: from_list([1.0, 2.0], tensor.info, [-1, -2]), lambda: from_bytes(bytes(8), tensor, [-1, -2])):
+        with pytest.raises(AnswerError, match=r"states the shape \[-1, -2\]"):
+            read()
