@@ -83,8 +83,8 @@ class ServedSubject(RequestSubject):
         return self._order[number % min(DRAWN, len(self._order))]
 
 
-def with_outcome(served: Served, timed: TimedQueries, limits_ms: Mapping[str, float], throughput_per_s: float) -> Served:
+def with_outcome(served: Served, timed: TimedQueries, limits_ms: Mapping[str, float], requests_per_s: float) -> Served:
     """Return the part of the record with the queries that failed, and the goodput where there are limits."""
     failed = sum(timed.failures.values())
-    goodput = goodput_within(limits_ms, {"latency": timed.latency_ns}, timed, failed, throughput_per_s)
+    goodput = goodput_within(limits_ms, {"latency": timed.latency_ns}, timed, failed, requests_per_s)
     return msgspec.structs.replace(served, failed_queries=failed, failures=dict(timed.failures), goodput=goodput)

@@ -1,5 +1,10 @@
 """Facts about sessions on a served model: a sweep finds what its server can hold, and a server that dies leaves the runs before."""
 
+import os
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+
 import pytest
 
 from edgemeter.agent.base.errors import EdgemeterError
@@ -7,8 +12,20 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract.load_sweep import bracket, sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.machine.load import LOAD_RATIO
 from edgemeter.agent.session import session
+from tests.fixtures.oip_server import ServedModelScript, oip_server
 from tests.fixtures.paced_model_server import paced_model_server
+
+
+@contextmanager
+def busy_loops(count):
+    """Run so many processes that use a core each."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            stack.callback(process.kill)
+        yield
 
 
 def outcomes_of(server, folder, **settings):
@@ -55,6 +72,36 @@ def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
     assert "failed-answers" in record.verdict.rules
     assert record.load.paused_ms > 0
     assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
+
+
+@pytest.mark.slow
+def test_goodput_of_a_fixed_batch_is_in_requests(tmp_path):
+    """All of them good, the goodput is the rate of requests, and follows from the record."""
+    script = ServedModelScript(inputs=[("x", "FP32", [8, 4])], outputs=[("y", "FP32", [8, 4])], compute_s=0.005)
+    with oip_server(script) as url:
+        file = tmp_path / "m.server"
+        file.write_text(f'url = "{url}"\nprotocol = "oip"\nmodel = "double"\n')
+        case = Settings(model=str(file), mode="rapid", accuracy="never", idle_seconds=0.0, repeats=1, concurrency=2, slo="latency=9s")
+        suite = expand(SuiteFile(name="s", case=[case]), tmp_path)
+        (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None)
+    assert record.served.goodput.good_ratio == 1.0
+    assert record.load.samples_per_query == 8
+    assert record.served.goodput.requests_per_s == pytest.approx(record.throughput_per_s / 8)
+    assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
+
+
+@pytest.mark.slow
+def test_a_build_beside_a_server_of_this_machine_is_found(tmp_path):
+    """The server's own work is not that of others; two busy loops beside it are, and are named."""
+    with paced_model_server(tmp_path, service_ms=5.0, spins=True) as server:
+        (alone,) = outcomes_of(server, tmp_path, repeats=1, seconds=2.0)
+        with busy_loops(2):
+            (beside,) = outcomes_of(server, tmp_path, repeats=1, seconds=2.0)
+    during, disturbed = (next(seen for seen in record.conditions if seen.when == "during") for record in (alone, beside))
+    # A core of this machine's, all the time.
+    assert during.served_load_ratio > 0.5 / os.cpu_count()
+    assert disturbed.other_load_ratio > max(LOAD_RATIO, during.other_load_ratio)
+    assert "busy-machine" in beside.verdict.rules
 
 
 @pytest.mark.slow
