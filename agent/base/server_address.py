@@ -63,8 +63,8 @@ def is_on_this_machine(url: str) -> bool | None:
     """Return whether the server at an address runs on this machine; None where its name has no address, or several that differ in that."""
     parts = address_parts(url, (*_SCHEMES, "grpc", "grpcs"))
     try:
-        found = socket.getaddrinfo(parts.hostname, port_of(parts), type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(parts.hostname, port_of(parts), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return None
-    are_own = {is_own(family, str(address[0])) for family, _, _, _, address in found}
+    are_own = {is_own(family, str(address[0])) for family, _, _, _, address in addresses}
     return are_own.pop() if len(are_own) == 1 else None

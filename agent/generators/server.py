@@ -103,10 +103,10 @@ class ServerGenerator:
         self._extra, self._timeout_s, self._context_tokens = file.extra, file.timeout_s, context_tokens
         began_ns = time.monotonic_ns()
         try:
-            found = self._ask(connection, model, file, context_tokens)
+            loaded = self._ask(connection, model, file, context_tokens)
             load_ns = time.monotonic_ns() - began_ns
             round_trip_ms = statistics.median(self._ping() for _ in range(_PINGS))
-            self._found = replace(found, load_ns=load_ns, network_round_trip_ms=round_trip_ms)
+            self._found = replace(loaded, load_ns=load_ns, network_round_trip_ms=round_trip_ms)
         except (TransientError, MeasurementError, UnavailableError) as error:
             raise UnavailableError(f"{str(model)!r}: {error}") from error
         finally:

@@ -13,10 +13,10 @@ The model is a TOML file `NAME.server` (samples: tests/fixtures/runtimes/served*
     body = { image = "{images}" }      custom: "{NAME}" is an input as lists, "{NAME:base64}" its bytes; "{NAME:bytes}" alone
     [[inputs]]                         custom: name, dtype, shape; of outputs also pointer (JSON) and encoding (list, base64, bytes)
 
-Timed: from the ready request to the last byte of the answer on an open connection, of which an arrival (`poisson`) opens one within its
-latency (`connect`); `encode` and `decode` apart. Triton states its queue and compute times (`served`); a run that its response cache
-answers ends. FP16 and BF16 (as float32) need bytes; BYTES are refused.
-Needs no library (tritonclient would bring 90 MB); grpc the extra `grpc`.
+Timed: from the ready request on an open connection to the last byte of the answer; an arrival (`poisson`) opens one within its latency
+(`connect`). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and BF16 (as float32)
+need bytes; BYTES are refused.
+Needs no library; grpc the extra `grpc`.
 Run here: MLServer 1.7.1 (JSON, gRPC). By contract: binary tensors and statistics, checked with tritonclient 2.73; TensorFlow Serving.
 """
 

@@ -48,7 +48,7 @@ _FAILURES = (
     ("DEADLINE_EXCEEDED", "", "timeout", "raise timeout_s, or read the server's log"),
     (
         "UNAVAILABLE",
-        "failed to connect|resolution failed|handshake",
+        "failed to connect|resolving|resolution|lookup failed|handshake",
         "no connection",
         "start the server, or correct its url, which is that of the gRPC port; of TLS, check ca_file",
     ),

@@ -14,6 +14,7 @@ import pytest
 from edgemeter.agent.base.errors import AnswerError, ConfigError, EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.base.server_connection import ServerConnection
 from edgemeter.agent.generators import Chat, ChatMessage, EngineTimings, Limits, Picture, create
+from edgemeter.agent.generators.server import ServerGenerator
 from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import LanguageServer, Reply, events, llama_cpp_server, llama_server
@@ -353,6 +354,13 @@ def test_only_a_request_that_met_a_closed_connection_is_sent_again(worked_s, out
     server.join()
     assert answered == outcome
     assert bodies == [b'{"query": 1}', b'{"query": 2}']
+
+
+def test_the_pings_are_no_part_of_loading(loaded, monkeypatch):
+    """They are the benchmark's."""
+    ping = ServerGenerator._ping
+    monkeypatch.setattr(ServerGenerator, "_ping", lambda self: (time.sleep(0.05), ping(self))[1])
+    assert loaded(llama_server())[2].load_ns < 9 * 50e6
 
 
 def test_users_share_the_authorities_and_keep_their_connections(loaded, monkeypatch):

@@ -64,7 +64,7 @@ FAILED = [
 
 
 @pytest.mark.parametrize(("code", "details", "kind", "is_busy", "remedy"), FAILED)
-def test_a_failed_query_says_whether_the_server_is_busy(tmp_path, code, details, kind, is_busy, remedy):
+def test_a_failed_query_states_whether_the_server_is_busy(tmp_path, code, details, kind, is_busy, remedy):
     """A full queue is no lost connection, and who tries again at once is refused again."""
     instead = {}
     with grpc_server(instead) as port, closing(create("served")) as runtime:
@@ -89,10 +89,10 @@ def test_a_server_that_is_gone_has_no_connection(tmp_path):
 
 def test_a_server_of_this_machine_is_known_by_any_of_its_names(tmp_path, monkeypatch):
     """By the addresses of the name; of a name without an address nothing is known."""
-    found = socket.getaddrinfo
+    resolve = socket.getaddrinfo
 
-    def named(host, *rest, **options):
-        return found("127.0.0.1" if host == "board.example" else host, *rest, **options)
+    def named(host, port, **options):
+        return resolve("127.0.0.1" if host == "board.example" else host, port, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", named)
     with grpc_server({}) as port, closing(create("served")) as runtime:

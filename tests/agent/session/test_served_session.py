@@ -1,5 +1,6 @@
-"""Facts about sessions on a served model: a sweep finds what its server can hold, and a server that dies leaves the runs before."""
+"""Facts about sessions on a served model: what its server can hold, what it counted, its energy, and what is left when it dies."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from edgemeter.agent.contract.load_sweep import bracket, sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
 from edgemeter.agent.machine.load import LOAD_RATIO
+from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
 from tests.fixtures.oip_server import ServedModelScript, oip_server
 from tests.fixtures.paced_model_server import paced_model_server
@@ -30,9 +32,73 @@ def busy_loops(count):
 
 def outcomes_of(server, folder, **settings):
     """Return what a session of these settings gives, record or error, in the order of its runs."""
-    case = Settings(model=str(server.file), mode="rapid", accuracy="never", idle_seconds=0.0, **settings)
+    return outcomes_at(server.file, folder, **settings)
+
+
+def outcomes_at(file, folder, sensors=None, **settings):
+    """Return what a session on the server of a file gives."""
+    case = Settings(**{"model": str(file), "mode": "rapid", "accuracy": "never", "idle_seconds": 0.0, **settings})
     suite = expand(SuiteFile(name="s", case=[case]), folder)
-    return list(session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None))
+    return list(session.measure(suite, session.DeviceIdentity("bench", "lab"), sensors or {}, "no sensor", lambda _: None))
+
+
+def scripted(folder, script, sensors=None, **settings):
+    """Return the record of one run on a server that follows a script."""
+    file = folder / "double.server"
+    with oip_server(script) as url:
+        file.write_text(f'url = "{url}"\nprotocol = "oip"\n')
+        (record,) = outcomes_at(file, folder, sensors, repeats=1, **settings)
+    assert isinstance(record, RunRecord), record
+    return record
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [{}, {"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 50.0}])
+def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
+    """The accuracy's queries come later; what is left of the latency is a number, and an arrival has connected within it."""
+    script = ServedModelScript(queue_s=0.002, compute_s=0.005)
+    served = scripted(tmp_path, script, queries=64, seconds=1.0, **load).served
+    assert served.requests_of_others == 0
+    assert 0 < served.remainder_ms < 1e3 * 5
+    assert (served.connect is not None) == ("rate_per_s" in load)
+
+
+@pytest.mark.slow
+def test_requests_of_others_are_a_doubt(tmp_path):
+    """Planted while queries are timed, which the first look at the statistics begins."""
+    script, looks = ServedModelScript(compute_s=0.004), []
+
+    def instead(_, path):
+        if path.endswith("/stats"):
+            looks.append(path)
+        elif path.endswith("/infer") and len(looks) == 1:
+            looks.append(path)
+            script.count("success", 0, 5)
+
+    script.instead = instead
+    record = scripted(tmp_path, script, queries=64, seconds=0.5)
+    assert (record.served.requests_of_others, record.served.remainder_ms) == (5, None)
+    assert "other-requests" in record.verdict.rules
+
+
+@pytest.mark.slow
+def test_connections_that_the_server_closes_are_noted(tmp_path):
+    """Every query connects."""
+    record = scripted(tmp_path, ServedModelScript(closes=True), queries=64, seconds=0.5)
+    assert record.runtime.facts["connection"] == "closed by the server after each answer"
+    assert record.served.connect.count == record.latency.count
+    assert any("so that each query opens one" in note for note in record.verdict.notes)
+
+
+@pytest.mark.slow
+def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
+    """Of 3 W the joules of a query are those of the time that it takes, by the sensor of this machine."""
+    recording = tmp_path / "power.json"
+    recording.write_text(json.dumps({"t_s": [0, 0.01, 60], "power_w": [3, 3, 3], "scope": "board-input", "period_ms": 20.0}))
+    sensors = {"replay": ReplaySensor(str(recording))}
+    record = scripted(tmp_path, ServedModelScript(compute_s=0.005), sensors, queries=64, seconds=11.0)
+    assert record.energy is not None, record.energy_reason
+    assert record.energy.gross_mj == pytest.approx(3.0 * 1e3 / record.throughput_per_s, rel=0.02)
 
 
 @pytest.mark.slow
@@ -78,12 +144,7 @@ def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
 def test_goodput_of_a_fixed_batch_is_in_requests(tmp_path):
     """All of them good, the goodput is the rate of requests, and follows from the record."""
     script = ServedModelScript(inputs=[("x", "FP32", [8, 4])], outputs=[("y", "FP32", [8, 4])], compute_s=0.005)
-    with oip_server(script) as url:
-        file = tmp_path / "m.server"
-        file.write_text(f'url = "{url}"\nprotocol = "oip"\nmodel = "double"\n')
-        case = Settings(model=str(file), mode="rapid", accuracy="never", idle_seconds=0.0, repeats=1, concurrency=2, slo="latency=9s")
-        suite = expand(SuiteFile(name="s", case=[case]), tmp_path)
-        (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None)
+    record = scripted(tmp_path, script, concurrency=2, slo="latency=9s")
     assert record.served.goodput.good_ratio == 1.0
     assert record.load.samples_per_query == 8
     assert record.served.goodput.requests_per_s == pytest.approx(record.throughput_per_s / 8)
