@@ -24,8 +24,8 @@ LONGEST_ANSWER_BYTES = 1 << 24
 LARGEST_TENSORS_BYTES = 1 << 28
 # An answer ends so soon after its `[DONE]`, or its connection is given up.
 _ENDS_WITHIN_S = 0.05
-# About a round trip: an end of the connection that comes later is one of a server that had begun to work.
-_CLOSED_WITHIN_S = 0.05
+# An end of the connection that comes later is one of a server that had begun to work.
+_CLOSED_WITHIN_NS = 50_000_000
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
 _BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
@@ -61,7 +61,7 @@ class ServerConnection:
         parts = address_parts(url)
         self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
-        self._answered_ns = 0
+        self._answered_ns = self._looked_ns = 0
         self.connect_ns: int | None = None
         self.closes = False
         kind: Any = http.client.HTTPConnection
@@ -99,7 +99,7 @@ class ServerConnection:
                 if is_last or isinstance(error, ConnectionRefusedError | TimeoutError | ssl.SSLError):
                     raise TransientError(f"no answer from {self._url} ({_reason(error)}): {_remedy(error)}") from error
                 continue
-            self._answered_ns = time.monotonic_ns()
+            self._answered_ns = self._looked_ns = time.monotonic_ns()
             took_ms = (self._answered_ns - began_ns) / 1e6
             return Answer(response.status, json_object(body), took_ms, body)
         raise AssertionError
@@ -173,6 +173,7 @@ class ServerConnection:
             raise AnswerError(
                 f"{self._url}{path} broke off ({_reason(error)}): read the server's log, and check its memory and the network",
                 kind="timeout" if isinstance(error, TimeoutError) else "broke off",
+                is_busy=isinstance(error, ConnectionRefusedError),
             ) from error
         finally:
             # What is left of this answer would be taken for the next one.
@@ -224,6 +225,7 @@ class ServerConnection:
             self.ask(path)
             # It is of no use then.
             self.closes = self._connection.sock is None
+        self._looked_ns = time.monotonic_ns()
 
     def another(self) -> "ServerConnection":
         """Return another connection to the same server, not opened yet; authorities, which take long to read, are shared."""
@@ -236,13 +238,18 @@ class ServerConnection:
         self._connection.close()
 
     def _send_anew(self, path: str, content: bytes, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
-        """Send; where a connection that was kept open had just been ended without an answer, once more on a new one."""
-        was_open, began_s = self._connection.sock is not None, time.monotonic()
+        """Send; where a connection that was kept open, and not looked at just now, ends at once without an answer, once more on a new one.
+
+        A server that drops what it took would otherwise seem to fail at nothing.
+        """
+        began_ns = time.monotonic_ns()
+        may_have_ended = self._connection.sock is not None and began_ns - self._looked_ns > IDLE_NS
+        self._looked_ns = 0
         try:
             return self._send(path, content, headers)
         except ConnectionError:
             self.close()
-            if not was_open or time.monotonic() - began_s > _CLOSED_WITHIN_S:
+            if not may_have_ended or time.monotonic_ns() - began_ns > _CLOSED_WITHIN_NS:
                 raise
             return self._send(path, content, headers)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
+from edgemeter.agent.contract.load_sweep import requests_per_s
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Windows
 from edgemeter.agent.contract.record_generation import Generation
@@ -298,7 +299,7 @@ def _served(facts: RecordFacts) -> Iterator[FigureFinding]:
     served, timed = facts.record.served, facts.timed
     if served is not None and timed is not None:
         limits_ms = served.goodput.limits_ms if served.goodput else {}
-        recomputed = with_outcome(served, timed, limits_ms, facts.record.throughput_per_s)
+        recomputed = with_outcome(served, timed, limits_ms, requests_per_s(facts.record))
         yield from compare_figures("served", served, recomputed)
 
 

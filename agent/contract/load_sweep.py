@@ -76,6 +76,11 @@ def answers_of(run: RunRecord) -> Generation | Served | None:
     return run.generation or run.served
 
 
+def requests_per_s(run: RunRecord) -> float:
+    """Return the requests answered a second; the throughput counts the samples of a fixed batch."""
+    return run.throughput_per_s / (run.load.samples_per_query if run.load else 1)
+
+
 def error_ratio(run: RunRecord) -> float:
     """Return the share of requests without an answer: failed, or left out because too many were under way."""
     answers = answers_of(run)
@@ -143,7 +148,7 @@ def _middle(runs: Sequence[RunRecord], path: str) -> float | None:
 
 # Where the figures of a point stand in the record.
 _PATHS: Mapping[str, str] = {
-    "requests_per_s": "throughput_per_s", "output_tokens_per_s": "generation.output_tokens_per_s",
+    "output_tokens_per_s": "generation.output_tokens_per_s",
     "user_tokens_per_s": "generation.user_tokens_per_s", "ttft_p50_ms": "generation.ttft.p50_ms", "ttft_p90_ms": "generation.ttft.p90_ms",
     "tpot_p50_ms": "generation.tpot.p50_ms", "goodput_per_s": "generation.goodput.requests_per_s or served.goodput.requests_per_s",
     "good_ratio": "generation.goodput.good_ratio or served.goodput.good_ratio", "latency_p50_ms": "latency.p50_ms",
@@ -158,6 +163,7 @@ def _point(runs: Sequence[RunRecord]) -> SweepPoint:
         runs=len(runs),
         concurrency=load.concurrency if load else None,
         target_per_s=load.target_per_s if load else None,
+        requests_per_s=median(map(requests_per_s, runs)),
         error_ratio=median(map(error_ratio, runs)),
         # Of several runs at one level most must hold.
         holds=len(limits) * 2 < len(runs),

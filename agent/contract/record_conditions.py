@@ -171,6 +171,7 @@ class Condition(RecordPart, frozen=True, kw_only=True):
     swap_used_mb: float | None = None  # Swap in use, in MB.
     load_window_ms: float | None = None  # Window of the load figures in ms; it ends with the timed part.
     agent_load_ratio: float | None = None  # CPU share, 0..1, of the agent itself, over `load_window_ms`.
+    served_load_ratio: float | None = None  # CPU share, 0..1, of the model's server, in no other share; null where it is not seen.
     busiest_other: OtherProcess | None = None  # The busiest processes that were not measured.
     memory_available_mb: float | None = None  # Available memory in MB; `during` holds the lowest.
     governor: str | None = None  # CPU frequency governor.

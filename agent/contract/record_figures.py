@@ -111,8 +111,8 @@ class Load(RecordPart, frozen=True, kw_only=True):
     """Time at the end in ms in which some of these users had no query left, which rates leave out; in an open loop the time after the last
     arrival, which rates include. Null elsewhere."""
     pauses: Count = 0
-    """Random pauses between queries, made so that these do not keep step with a clock of a power sensor, or waits that a server asked for
-    (`Retry-After`); they are in no latency."""
+    """Random pauses between queries, made so that these do not keep step with a clock of a power sensor, or waits after a server
+    refused (`Retry-After`, or 0.1 s); they are in no latency."""
     paused_ms: float = 0.0
     """Length of all pauses in ms; throughput and energy leave them out. Of users (`concurrency`) it is the sum of their waits, in which the
     others go on: rates and energy include it."""

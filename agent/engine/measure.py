@@ -289,7 +289,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,
-        served=with_outcome(served, timed, work.case.slo, throughput_per_s) if served else None,
+        served=with_outcome(served, timed, work.case.slo, throughput_per_s / load.samples_per_query) if served else None,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
         **timing.part.surroundings(),
     )

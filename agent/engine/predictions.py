@@ -11,7 +11,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import msgspec
@@ -28,7 +27,7 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, output_difference, summarise_check
 from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
-from edgemeter.agent.engine.request_loops import answered_ns
+from edgemeter.agent.engine.request_loops import outputs_of
 from edgemeter.agent.engine.robustness import robustness
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.tasks import OF_OBJECTS, Task, create, prepared
@@ -225,8 +224,7 @@ def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[A
     """Return the outputs of each call; those of several are copied, since the runtime may reuse their memory."""
     results = []
     for inputs in calls:
-        answered_ns(partial(runtime.bind, inputs))
-        outputs = runtime.outputs()
+        outputs = outputs_of(runtime, inputs)
         results.append(outputs if len(calls) == 1 else [np.array(output) for output in outputs])
     return results
 
@@ -240,8 +238,7 @@ def _by_call(
 ) -> list[OutputDifference]:
     differences = []
     for index, outputs in sorted(kept_outputs.items()):
-        answered_ns(partial(model.runtime.bind, prepared[index]))
-        repeated = model.runtime.outputs()
+        repeated = outputs_of(model.runtime, prepared[index])
         log.add(prepared[index], repeated, None)
         differences.append(output_difference(outputs, repeated))
     return differences

@@ -19,12 +19,12 @@ from edgemeter.agent.contract.record_figures import WarmUp
 from edgemeter.agent.engine.scenarios import concurrent, poisson
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.engine.warm_up import looks_settled
+from edgemeter.agent.runtimes import Array, Runtime
 
 # A server that is busy asks to wait; longer than this nobody does.
 LONGEST_WAIT_S = 60.0
 WARM_ATTEMPTS = 5
 GONE_WAIT_S = 0.1
-BUSY = ("http 429", "http 503")
 # The warm-up ends with its limit, but has at least this many whole queries; the cold one before it does not count.
 FEWEST_WARM_UP = 2
 SHORTEST_WARM_UP_S = 0.5
@@ -148,17 +148,31 @@ def answered_ns(bind: Callable[[], Callable[[], object]]) -> int:
     return until_answered(partial(attempt_bound, 0, bind)).token_ns[0]
 
 
+def outputs_of(runtime: Runtime, inputs: Sequence[Array]) -> list[Array]:
+    """Return the outputs of a call of `inputs`; one that a server does not answer, or not as it declares, is made again."""
+
+    def bind() -> Callable[[], list[Array]]:
+        call = runtime.bind(inputs)
+
+        def query() -> list[Array]:
+            call()
+            return runtime.outputs()
+
+        return query
+
+    outputs: list[Array] = until_answered(partial(attempt_bound, 0, bind)).answer
+    return outputs
+
+
 def wait_after(error: AnswerError) -> tuple[int, int] | None:
-    """Wait as long as the server asked for, `LONGEST_WAIT_S` at most; return when that began and ended, None if it asked for nothing.
+    """Wait as long as the server asked for, `LONGEST_WAIT_S` at most; return when that began and ended, None if there was no reason to.
 
     A server that is gone asks for nothing, nor do some that are busy; users who tried on at once would fail 10,000 times a second.
     """
-    if not error.retry_after_s:
-        if error.kind in BUSY or isinstance(error.__cause__, ConnectionRefusedError):
-            time.sleep(GONE_WAIT_S)
+    if not error.retry_after_s and not error.is_busy:
         return None
     begin_ns = time.monotonic_ns()
-    time.sleep(min(error.retry_after_s, LONGEST_WAIT_S))
+    time.sleep(min(error.retry_after_s or GONE_WAIT_S, LONGEST_WAIT_S))
     return begin_ns, time.monotonic_ns()
 
 
@@ -167,7 +181,7 @@ class TimedRequests:
     """The timed queries in the order of arrival, and when the first was due (monotonic ns).
 
     `unserved` arrivals found no room; `overlap`: queries were answered beside each other, in a closed loop those of so many `users`.
-    `failures` are in no statistic, `waits_ns` (begin and end) are the pauses that a server asked for. The first query of each of several
+    `failures` are in no statistic, `waits_ns` (begin and end) are the pauses after refusals. The first query of each of several
     users is not among these: it was answered at `ramp_up_ns`.
     """
 

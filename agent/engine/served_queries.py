@@ -1,5 +1,6 @@
 """Queries of a served model: one after the other, of several users, or at arrivals."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -7,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.engine import request_loops
 from edgemeter.agent.engine.request_loops import FailedRequest, RequestSubject, TimedRequest
@@ -14,7 +16,7 @@ from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.goodput import goodput_within
 from edgemeter.agent.engine.scenarios.timing import DRAWN, KEPT_OUTPUTS, TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
-from edgemeter.agent.runtimes import Answered, Array, ConcurrentRuntime
+from edgemeter.agent.runtimes import Array, ConcurrentRuntime
 
 # Of each user between two looks at whether latencies have settled.
 WARM_QUERIES = 8
@@ -33,13 +35,7 @@ class ServedSubject(RequestSubject):
 
     def bind_alone(self, number: int) -> Callable[[], Any]:
         """Return the bare query on the connection of those before it."""
-        call = self.runtime.bind(self.inputs[self._item(number)])
-
-        def query() -> Answered:
-            call()
-            return Answered(self.runtime.outputs)
-
-        return query
+        return self.runtime.bind(self.inputs[self._item(number)])
 
     def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
         """Return the bare query; arrivals with the same input share theirs, so that the requests of a long schedule fit in memory."""
@@ -51,14 +47,20 @@ class ServedSubject(RequestSubject):
         return self._arrivals[item]
 
     def attempt(self, number: int, call: Callable[[], Any], arrival_ns: int | None = None) -> TimedRequest | FailedRequest:
-        """Run a query of `bind`, and keep the outputs of some, outside the clock."""
+        """Run a query of `bind`; outside the clock, read what is unlike the answers before, and keep the outputs of some."""
         request = request_loops.attempt_call(number, call, arrival_ns)
         if isinstance(request, FailedRequest):
             return request
-        request.answer.end()
-        item = self._item(number)
-        if number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept:
-            self.kept[item] = request.answer.outputs()
+        answer, item = request.answer, self._item(number)
+        answer.end()
+        keeps = number >= 0 and number % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept
+        if keeps or answer.is_unlike:
+            try:
+                outputs = answer.outputs()
+            except AnswerError as error:
+                return FailedRequest(number, request.start_ns, request.arrival_ns, time.monotonic_ns(), error)
+            if keeps:
+                self.kept[item] = outputs
         return replace(request, answer=None)
 
     def warm_up(self, limit_s: float, users: int | None) -> Warmed:
@@ -81,8 +83,8 @@ class ServedSubject(RequestSubject):
         return self._order[number % min(DRAWN, len(self._order))]
 
 
-def with_outcome(served: Served, timed: TimedQueries, limits_ms: Mapping[str, float], throughput_per_s: float) -> Served:
+def with_outcome(served: Served, timed: TimedQueries, limits_ms: Mapping[str, float], requests_per_s: float) -> Served:
     """Return the part of the record with the queries that failed, and the goodput where there are limits."""
     failed = sum(timed.failures.values())
-    goodput = goodput_within(limits_ms, {"latency": timed.latency_ns}, timed, failed, throughput_per_s)
+    goodput = goodput_within(limits_ms, {"latency": timed.latency_ns}, timed, failed, requests_per_s)
     return msgspec.structs.replace(served, failed_queries=failed, failures=dict(timed.failures), goodput=goodput)

@@ -4,7 +4,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
 from operator import or_
@@ -65,13 +65,21 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsag
 class ConditionWatcher:
     """Inspects the machine every period, from a thread, while the process `pid` is measured.
 
-    Where the timed part is too short for the kernel's clock ticks, the load is counted from an earlier `mark` on.
+    Where the timed part is too short for the kernel's clock ticks, the load is counted from an earlier `mark` on. `served` returns the
+    processes of the model's server, which are none of the others.
     """
 
     def __init__(
-        self, pid: int | None = None, machine: Machine = THIS_MACHINE, *, period_s: float = PERIOD_S, table: ProcessTable | None = None
+        self,
+        pid: int | None = None,
+        machine: Machine = THIS_MACHINE,
+        *,
+        period_s: float = PERIOD_S,
+        table: ProcessTable | None = None,
+        served: Callable[[], set[int]] = set,
     ) -> None:
         self._pid = pid
+        self._find_served, self._served = served, set[int]()
         self._machine = machine
         self._period_s = period_s
         self._table = table
@@ -84,8 +92,12 @@ class ConditionWatcher:
         self._events: list[Mapping[str, int]] = []
 
     def mark(self) -> None:
-        """Record the usage up to now, before the timed part begins."""
-        usage = load.read_usage(self._machine, self._pid, os.getpid())
+        """Record the usage up to now, before the timed part begins; a server may have begun processes since the last."""
+        self._served |= self._find_served() - {os.getpid(), self._pid}
+        self._mark()
+
+    def _mark(self) -> None:
+        usage = load.read_usage(self._machine, self._pid, os.getpid(), self._served)
         if usage is not None and usage.own is not None:
             self._marks.append(usage)
 
@@ -94,7 +106,7 @@ class ConditionWatcher:
         if self._thread is not None:
             return
         self.taken, self._events, self._last = [], [], None
-        self.mark()
+        self._mark()
         self._count()
         self._ended.clear()
         self._thread = threading.Thread(target=self._watch, name="conditions", daemon=True)
@@ -113,7 +125,7 @@ class ConditionWatcher:
         self._marks = []
         if self._table is None:
             return [together]
-        own_pids = {os.getpid(), *([] if self._pid is None else [self._pid])}
+        own_pids = {os.getpid(), *self._served, *([] if self._pid is None else [self._pid])}
         return [msgspec.structs.replace(together, busiest_other=busiest(self._table, read_processes(self._machine), own_pids))]
 
     def _watch(self) -> None:
@@ -125,7 +137,7 @@ class ConditionWatcher:
             wait_s = self._period_s
 
     def _count(self) -> None:
-        usage = load.read_usage(self._machine, self._pid, os.getpid())
+        usage = load.read_usage(self._machine, self._pid, os.getpid(), self._served)
         # The process may end before its last event is read: the last usage while it lived counts.
         if usage is not None and usage.own is not None:
             self._last = usage

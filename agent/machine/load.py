@@ -28,7 +28,8 @@ LEAST_NAMED = 0.01
 class ProcessorUsage:
     """Processor time since boot in clock ticks, over all cores.
 
-    `own` is that of the measured process, None when it is gone; `agent` that of the agent and its finished children.
+    `own` is that of the measured process, None when it is gone; `agent` that of the agent and its finished children; `served` that of the
+    model's server and its finished children, None where its processes are not seen.
     """
 
     total: int
@@ -37,6 +38,7 @@ class ProcessorUsage:
     own: int | None
     agent: int = 0
     taken_ns: int = 0
+    served: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,13 @@ class ProcessorLoad:
     steal_ratio: float
     agent_load_ratio: float = 0.0
     load_window_ms: float = 0.0
+    served_load_ratio: float | None = None
 
 
-def read_usage(machine: Machine, pid: int | None = None, agent_pid: int | None = None) -> ProcessorUsage | None:
-    """Return the usage up to now, with that of the process `pid` and of the agent, all their threads; None without a /proc/stat."""
+def read_usage(
+    machine: Machine, pid: int | None = None, agent_pid: int | None = None, served: Collection[int] = ()
+) -> ProcessorUsage | None:
+    """Return the usage up to now, with that of the process `pid`, of the agent and of `served`, all threads; None without a /proc/stat."""
     fields = (machine.text("proc/stat") or "").partition("\n")[0].split()
     counts = [count for field in fields[1:9] if (count := whole_number(field)) is not None]
     if fields[:1] != ["cpu"] or len(counts) < 5:
@@ -61,7 +66,8 @@ def read_usage(machine: Machine, pid: int | None = None, agent_pid: int | None =
     own_ticks = 0 if pid is None else ticks_of(machine, pid)
     # A run in the process of its caller is the agent's own process: it counts once.
     agent = 0 if agent_pid in (None, pid) else ticks_of(machine, agent_pid, with_children=True) or 0
-    return ProcessorUsage(total, total - counts[3] - counts[4] - stolen, stolen, own_ticks, agent, time.monotonic_ns())
+    of_server = sum(ticks_of(machine, process, with_children=True) or 0 for process in served) if served else None
+    return ProcessorUsage(total, total - counts[3] - counts[4] - stolen, stolen, own_ticks, agent, time.monotonic_ns(), of_server)
 
 
 def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) -> ProcessorLoad | None:
@@ -69,11 +75,13 @@ def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) ->
     if first is None or second is None or second.total - first.total < FEWEST_TICKS:
         return None
     total, agent_ticks = second.total - first.total, second.agent - first.agent
+    served_ticks = None if first.served is None or second.served is None else second.served - first.served
     other_ratio = None
     if first.own is not None and second.own is not None:
-        other_ratio = _ratio(second.busy - first.busy - (second.own - first.own) - agent_ticks, total)
+        other_ratio = _ratio(second.busy - first.busy - (second.own - first.own) - agent_ticks - (served_ticks or 0), total)
     steal_ratio, agent_ratio = _ratio(second.stolen - first.stolen, total), _ratio(agent_ticks, total)
-    return ProcessorLoad(other_ratio, steal_ratio, agent_ratio, (second.taken_ns - first.taken_ns) / 1e6)
+    served_ratio = None if served_ticks is None else _ratio(served_ticks, total)
+    return ProcessorLoad(other_ratio, steal_ratio, agent_ratio, (second.taken_ns - first.taken_ns) / 1e6, served_ratio)
 
 
 def load_up_to(marks: Sequence[ProcessorUsage], last: ProcessorUsage | None) -> ProcessorLoad | None:

@@ -1,4 +1,4 @@
-"""The memory of a server that answers at an address of this machine: of the process that listens there, and of those that work for it.
+"""The processes and the memory of a server at an address of this machine: of what listens there, and of those that work for it.
 
 The kernel names the sockets that listen in /proc/net/tcp and tcp6, and those that a process has open in /proc/PID/fd, which only its user
 and root may read, and no sandboxed process. Source: Linux Documentation/filesystems/proc.rst.
@@ -31,21 +31,37 @@ def served_memory(url: str, proc: str = "/proc") -> Memory:
 
     Of several processes the highest of each are added, less what they share now.
     """
+    owners, unseen = _listeners(url, proc)
+    return _memory_of(owners, unseen, proc) if owners else _absent(unseen)
+
+
+def served_processes(url: str, proc: str = "/proc") -> set[int]:
+    """Return the processes of the server at `url`; none where they are not seen."""
+    owners, _ = _listeners(url, proc)
+    return owners | _descendants(owners, proc)
+
+
+def _listeners(url: str, proc: str) -> tuple[set[int], str]:
+    """Return the processes that listen at `url`, and as a sentence's begin that their memory is not seen; or none, and why."""
     address = urlsplit(url)
     if not address.hostname:
-        return _absent("the address of the server is not known")
+        return set(), "the address of the server is not known"
     port = port_of(address)
     try:
         addresses = socket.getaddrinfo(address.hostname, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        return _absent(f"{address.hostname} has no address: {error.strerror}")
+        return set(), f"{address.hostname} has no address: {error.strerror}"
+    unseen = f"the memory of the server at port {port} is not seen"
     # In the order in which a client tries them.
     for family, _, _, _, (host, *_) in addresses:
         if inodes := _listening(family, str(host).partition("%")[0], port, proc):
-            return _memory_of(_owners(inodes, proc), f"the memory of the server at port {port} is not seen", proc)
+            owners = _owners(inodes, proc)
+            if owners and (server := _name(min(owners), proc)) in FORWARDERS:
+                return set(), f"{unseen}: {server} passes its connections on"
+            return owners, unseen if owners else f"{unseen}: {CONTAINER}"
     if any(is_own(family, str(host)) for family, _, _, _, (host, *_) in addresses):
-        return _absent(f"no process that is seen here listens at port {port}: {CONTAINER}")
-    return _absent(f"the server runs on {address.hostname}, whose memory is not seen from here")
+        return set(), f"no process that is seen here listens at port {port}: {CONTAINER}"
+    return set(), f"the server runs on {address.hostname}, whose memory is not seen from here"
 
 
 def _absent(reason: str) -> Memory:
@@ -88,17 +104,12 @@ def _owners(inodes: set[str], proc: str) -> set[int]:
 
 
 def _memory_of(owners: set[int], unseen: str, proc: str) -> Memory:
-    if not owners:
-        return _absent(f"{unseen}: {CONTAINER}")
-    server = _name(min(owners), proc)
-    if server in FORWARDERS:
-        return _absent(f"{unseen}: {server} passes its connections on")
     processes = owners | _descendants(owners, proc)
     highest_mb = [_field_mb(number, "status", "VmHWM", proc) for number in processes]
     shared_mb = [_shared_mb(number, proc) for number in processes] if len(processes) > 1 else [0.0]
     if None in highest_mb or None in shared_mb:
         return _absent(f"{unseen}: one of its processes has ended, or belongs to another user")
-    return Memory(peak_mb=sum(filter(None, highest_mb)) - sum(filter(None, shared_mb)), server=server)
+    return Memory(peak_mb=sum(filter(None, highest_mb)) - sum(filter(None, shared_mb)), server=_name(min(owners), proc))
 
 
 def _shared_mb(number: int, proc: str) -> float | None:

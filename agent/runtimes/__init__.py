@@ -164,15 +164,19 @@ class LateFacts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer that has come; outside the clock `end` closes a connection that was its alone, then `outputs` may be asked for."""
+    """An answer that has come; outside the clock `end` closes a connection that was its alone, then `outputs` may be asked for.
+
+    They must be where it `is_unlike` those before it: it may be no answer.
+    """
 
     outputs: Callable[[], list[Array]]
+    is_unlike: bool = True
     end: Callable[[], None] = lambda: None
 
 
 @runtime_checkable
 class ConcurrentRuntime(Runtime, WatchedRuntime, Protocol):
-    """A runtime that answers several queries at once: a model behind a server. A call of `bind` too raises AnswerError if it fails."""
+    """A runtime that answers several queries at once: a model behind a server. A call of `bind` too returns and raises as one here."""
 
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
         """Return the bare call of one query.

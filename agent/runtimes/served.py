@@ -24,7 +24,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -52,8 +52,9 @@ _PROTOCOLS: Mapping[str, Callable[[ServerLink, ServedFile], ServedProtocol]] = {
 }
 # Requests that are kept ready, in all; what exceeds it is made for each query.
 _READY_BYTES = 256_000_000
-# First answers that wait to be decoded, at most.
-_UNDECODED = 64
+# An answer to the same request whose size differs by more may be another thing: it is decoded.
+_UNLIKE_RATIO = 0.1
+_ERROR = b'"error"'
 # A request that failed so may be one that the server answers, and counts.
 _UNSEEN = ("timeout", "broke off", "no answer")
 # Of the answered requests.
@@ -84,10 +85,11 @@ class ServedModel:
         self._users: dict[int, ServerLink] = {}
         self._payloads: dict[tuple[int, ...], tuple[Sequence[Array], Payload]] = {}
         self._ready_bytes = 0
-        # The first answer to each request, by the identity of that, until it is decoded; and the last.
-        self._undecoded: dict[int, Reply] = {}
-        self._decoded: set[int] = set()
-        self._last: Reply | None = None
+        # The size of the last answer to each request that was decoded, by the identity of the request.
+        self._decoded: dict[int, int] = {}
+        # Of `bind` the last that is sound, as far as is known, and one that has to be decoded.
+        self._last: Answered | None = None
+        self._unread: Answered | None = None
         self._encode_ns: list[int] = []
         self._decode_ns: list[int] = []
         self._bytes = 0, 0
@@ -135,18 +137,34 @@ class ServedModel:
         """Make the request, decode what has not been looked at, and open the connection; see `Runtime.bind`."""
         link, protocol, _ = self._opened()
         self._part_from_users()
-        self._decode_first()
+        if self._unread is not None:
+            self.outputs()
         payload = self._payload(inputs)
         try:
             link.make_ready(protocol.ping_path)
         except TransientError as error:
             raise AnswerError(str(error), kind="no connection", is_busy=True) from error
-        return lambda: self._ask(link, payload)
+
+        def query() -> Answered:
+            answer = self._ask(link, payload)
+            if not answer.is_unlike:
+                self._last, self._unread = answer, None
+                return answer
+
+            def read() -> list[Array]:
+                self._unread = None
+                outputs = answer.outputs()
+                self._last = answer
+                return outputs
+
+            self._unread = Answered(read)
+            return self._unread
+
+        return query
 
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
         """Make the request of one query on the user's own connection; see `ConcurrentRuntime.bind_concurrent`."""
         link, protocol, _ = self._opened()
-        self._decode_first()
         payload = self._payload(inputs)
         # Some servers have few places for connections.
         link.close()
@@ -156,7 +174,7 @@ class ServedModel:
             def query() -> Answered:
                 arrival = link.another()
                 try:
-                    return Answered(partial(self._decode, self._ask(arrival, payload)), arrival.close)
+                    return replace(self._ask(arrival, payload), end=arrival.close)
                 except AnswerError:
                     arrival.close()
                     raise
@@ -168,9 +186,9 @@ class ServedModel:
         # The query itself fails then, and is counted.
         with suppress(TransientError):
             user_link.make_ready(protocol.ping_path)
-        return lambda: Answered(partial(self._decode, self._ask(user_link, payload)))
+        return lambda: self._ask(user_link, payload)
 
-    def _ask(self, link: ServerLink, payload: Payload) -> Reply:
+    def _ask(self, link: ServerLink, payload: Payload) -> Answered:
         began_ns = time.monotonic_ns()
         try:
             content, headers = link.exchange(payload.path, payload.content, payload.headers)
@@ -181,10 +199,9 @@ class ServedModel:
         self._window.took_ns.append(time.monotonic_ns() - began_ns)
         if link.connect_ns is not None:
             self._window.connect_ns.append(link.connect_ns)
-        self._last = reply = Reply(content, headers)
-        if id(payload) not in self._decoded and len(self._undecoded) < _UNDECODED:
-            self._undecoded.setdefault(id(payload), reply)
-        return reply
+        decoded_bytes = self._decoded.get(id(payload))
+        is_unlike = decoded_bytes is None or abs(len(content) - decoded_bytes) > _UNLIKE_RATIO * decoded_bytes or _ERROR in content[:32]
+        return Answered(partial(self._decode, Reply(content, headers), id(payload)), is_unlike)
 
     def _payload(self, inputs: Sequence[Array]) -> Payload:
         """Return the request for these inputs: one that was made before, where there was room for it."""
@@ -205,31 +222,16 @@ class ServedModel:
 
     def outputs(self) -> list[Array]:
         """Decode the last answer; see `Runtime.outputs`."""
-        if self._last is None:
+        answer = self._unread or self._last
+        if answer is None:
             raise ConfigError("no query was sent: bind inputs and call first")
-        outputs = self._decode(self._last)
-        for key in [key for key, reply in self._undecoded.items() if reply is self._last]:
-            del self._undecoded[key]
-            self._decoded.add(key)
-        return outputs
+        return answer.outputs()
 
-    def _decode_first(self) -> None:
-        """Decode the first answer to each request, which shows whether the server answers as it declares."""
-        # Several users come here at once.
-        for key in list(self._undecoded):
-            if (reply := self._undecoded.pop(key, None)) is None:
-                continue
-            self._decoded.add(key)
-            try:
-                self._decode(reply)
-            except AnswerError as error:
-                # It would answer so each time: no query that failed.
-                raise MeasurementError(str(error)) from error
-
-    def _decode(self, reply: Reply) -> list[Array]:
+    def _decode(self, reply: Reply, request: int) -> list[Array]:
         _, protocol, _ = self._opened()
         began_ns = time.monotonic_ns()
         outputs = protocol.outputs(reply)
+        self._decoded[request] = len(reply.content)
         self._decode_ns.append(time.monotonic_ns() - began_ns)
         self._bytes = self._bytes[0], max(self._bytes[1], len(reply.content))
         version = protocol.model_version or self._version
@@ -261,7 +263,6 @@ class ServedModel:
     def served(self) -> Served:
         """Return what travelled, and the server's own times; see `WatchedRuntime.served`."""
         _, protocol, description = self._opened()
-        self._decode_first()
         took_ns, counted = self._timed.took_ns, self._timed.counted
         served = Served(
             protocol=protocol.form,
@@ -293,8 +294,8 @@ class ServedModel:
         self._part_from_users()
         if self._open is not None:
             self._open[0].close()
-        self._open = self._loaded = self._last = None
-        self._payloads, self._undecoded, self._decoded, self._ready_bytes = {}, {}, set(), 0
+        self._open = self._loaded = self._last = self._unread = None
+        self._payloads, self._decoded, self._ready_bytes = {}, {}, 0
 
     def _part_from_users(self) -> None:
         while self._users:

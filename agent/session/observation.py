@@ -92,12 +92,19 @@ class Observation:
     # Every condition read while queries were timed, with its moment, monotonic ns.
     timed_conditions: list[tuple[int, Condition]]
 
-    def __init__(self, sensors: Mapping[str, PowerSensor], observing: Observing = "all", machine: Machine = THIS_MACHINE) -> None:
+    def __init__(
+        self,
+        sensors: Mapping[str, PowerSensor],
+        observing: Observing = "all",
+        machine: Machine = THIS_MACHINE,
+        served: Callable[[], set[int]] = set,
+    ) -> None:
         self.sampler = Sampler(sensors) if sensors and observing == "all" else None
         self.seen = []
         self.timed_conditions = []
         self._observing = observing
         self._machine = machine
+        self._served = served
         self._table: ProcessTable | None = None
         self._watcher: conditions.ConditionWatcher | None = None
 
@@ -131,7 +138,7 @@ class Observation:
         if self._observing == "nothing":
             return
         if event.name == "load":
-            self._watcher = conditions.ConditionWatcher(pid, self._machine, table=self._table)
+            self._watcher = conditions.ConditionWatcher(pid, self._machine, table=self._table, served=self._served)
         if self._watcher is None:
             return
         if event.name == "timed":

@@ -4,6 +4,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 from edgemeter.agent import datasets
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.suggestions import did_you_mean
+from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
@@ -28,7 +30,7 @@ from edgemeter.agent.engine.process_usage import check_affinity
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.bounds import find_bounds
 from edgemeter.agent.machine.power_range import power_range
-from edgemeter.agent.machine.served_memory import served_memory
+from edgemeter.agent.machine.served_memory import served_memory, served_processes
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import rate_search, run_record, sustained
@@ -254,7 +256,7 @@ def measure_run(
     if case.start_below_c is not None:
         begins = partial(on_event, job.Phase(name="cool-down", seconds=case.cool_down_limit_s))
         cooled = wait_until_cool(case.start_below_c, case.cool_down_limit_s, begins)
-    observation = Observation(sensors, run.session.observing)
+    observation = Observation(sensors, run.session.observing, served=partial(_served_processes, Path(case.model)))
     observation.inspect_before()
     monotonic_ns = time.monotonic_ns()
 
@@ -279,6 +281,15 @@ def measure_run(
     curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if case.mode == "sustained" else None
     described_traces = tuple(map(describe_trace, traces))
     return run_record.run_record(run, measured, monotonic_ns, observation.seen, power, described_traces, cooled, curve)
+
+
+def _served_processes(model: Path) -> set[int]:
+    """Return the processes of a model's server that are seen here; none of a model that is no server's file."""
+    if model.suffix.lower() != ".server":
+        return set()
+    with suppress(ConfigError):
+        return served_processes(str(parse_toml(model, "server's file").get("url", "")))
+    return set()
 
 
 def _with_token_energy(

@@ -40,7 +40,7 @@ def _failures(facts: RunFacts, answers: Answers) -> str:
 
 
 @_RULES.suspect(
-    "users wait as the server asks them to (`Retry-After`) for at most 5% of their time",
+    "users pause after refusals (as `Retry-After` asks, or 0.1 s) for at most 5% of their time",
     "meanwhile they send nothing: rates and latencies are those of fewer users",
     "fewer users, or a higher limit of requests at the server",
 )
@@ -52,7 +52,7 @@ def _users_waited(facts: RunFacts, _: Answers) -> str | None:
     if ratio <= MOST_WAITED_RATIO:
         return None
     at_work = f"on average {load.concurrency * (1 - ratio):.3g} of {load.concurrency} users sent queries"
-    return f"users waited {load.paused_ms / 1e3:,.3g} s in all as the server asked (`Retry-After`): {at_work}"
+    return f"users paused {load.paused_ms / 1e3:,.3g} s in all after refusals: {at_work}"
 
 
 @_RULES.note(

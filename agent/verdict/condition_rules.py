@@ -82,10 +82,10 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
 )
 def _busy_machine(facts: RunFacts) -> str | None:
     during = next((condition for condition in facts.at("during") if condition.other_load_ratio is not None), None)
-    if facts.measured.runtime.facts.get("server_machine") == "this":
-        # Most of it is the server's, which is measured.
-        return None
     if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
+        return None
+    if facts.measured.runtime.facts.get("server_machine") == "this" and during.served_load_ratio is None:
+        # Most of it may be the server's, which is measured.
         return None
     named = by_whom(during.busiest_other, during.other_load_ratio)
     return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{named}"

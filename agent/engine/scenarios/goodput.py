@@ -14,7 +14,7 @@ from edgemeter.agent.engine.scenarios.timing import TimedQueries
 
 
 def goodput_of(
-    generation: Generation, moments: TokenMoments, timed: TimedQueries, limits_ms: Mapping[str, float], throughput_per_s: float
+    generation: Generation, moments: TokenMoments, timed: TimedQueries, limits_ms: Mapping[str, float], requests_per_s: float
 ) -> Goodput | None:
     """Return the goodput of generated text; see `goodput_within`. A request of one token has no TPOT."""
     later_tokens = moments.later_tokens()
@@ -22,13 +22,13 @@ def goodput_of(
     metrics_ns = {"ttft": moments.first_ns, "tpot": tpot_ns, "latency": moments.latency_ns}
     absent = [name for name in ("ttft", "tpot") if getattr(generation, name) is None]
     present = {name: metric_ns for name, metric_ns in metrics_ns.items() if name not in absent}
-    return goodput_within(limits_ms, present, timed, generation.failed_queries, throughput_per_s)
+    return goodput_within(limits_ms, present, timed, generation.failed_queries, requests_per_s)
 
 
 def goodput_within(
-    limits_ms: Mapping[str, float], metrics_ns: Mapping[str, NDArray[Any]], timed: TimedQueries, failed: int, throughput_per_s: float
+    limits_ms: Mapping[str, float], metrics_ns: Mapping[str, NDArray[Any]], timed: TimedQueries, failed: int, requests_per_s: float
 ) -> Goodput | None:
-    """Return the goodput of a load with this throughput, of which it is the good part; None without limits.
+    """Return the goodput of a load of so many requests a second, of which it is the good part; None without limits.
 
     A request without an answer (`failed`, or left out) is never good, nor is one without a metric. Of several users a request that
     ramp-up or tail cuts counts by its share in between, as in the throughput.
@@ -44,6 +44,6 @@ def goodput_within(
         limits_ms=dict(limits_ms),
         good=int(good.sum()),
         good_ratio=int(good.sum()) / requests,
-        requests_per_s=throughput_per_s * float(shares[good].sum() / max(shares.sum(), 1e-9)),
+        requests_per_s=requests_per_s * float(shares[good].sum() / max(shares.sum(), 1e-9)),
         missed={name: int((~met).sum()) for name, met in meets.items()},
     )

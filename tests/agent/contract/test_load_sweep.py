@@ -191,6 +191,15 @@ def test_users_of_a_served_model_give_most_requests():
                                   "without an answer)")  # fmt: skip
 
 
+def test_requests_of_a_fixed_batch_are_not_its_samples():
+    """The throughput counts samples, eight a request here."""
+    load = Load(samples_per_query=8, samples=512, concurrency=2)
+    runs = [msgspec.structs.replace(served_at(users=users), load=msgspec.structs.replace(load, concurrency=users)) for users in (1, 2)]
+    (sweep,) = sweeps(runs)
+    assert [point.requests_per_s for point in sweep.points] == [2.5, 5.0]
+    assert "gives most with 2 users: 5 requests/s" in sweep.summary
+
+
 def test_runs_in_a_process_of_their_own_are_no_sweep():
     """A model in the agent's own process has a queue of its own there."""
     assert sweeps([msgspec.structs.replace(served_at(rate), served=None) for rate in (1.0, 2.0)]) == []

