@@ -122,11 +122,13 @@ def _not_steady(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "a just-in-time compiler compiled nothing while queries were timed",
-    "the query that waits for it has its work in the latency",
+    "a just-in-time compiler compiled nothing while queries were timed, and gave nothing up",
+    "the query that waits for it has its work in the latency; past its limit of recompilations `torch.compile` runs the rest eagerly",
     "inputs of one shape, or `--option dynamic=yes` of torch.compile",
 )
 def _recompiled(facts: RunFacts) -> str | None:
+    if fell_back := facts.measured.runtime.facts.get("fell_back"):
+        return fell_back
     began_ns = [int(text) for text in facts.measured.runtime.facts.get("compiled_ns", "").split() if text.isdecimal()]
     timed = facts.measured.timed
     within_s = [(moment - timed.start_ns) / 1e9 for moment in began_ns if timed.start_ns <= moment <= timed.end_ns]
