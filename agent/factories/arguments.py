@@ -35,8 +35,8 @@ def parse_inputs(text: str) -> tuple[TensorInfo, ...]:
         is_integer = dtype.startswith(("int", "uint"))
         if match["limit"] and (not is_integer or not int(match["limit"])):
             raise ConfigError(f"input={text!r}: a limit is of integers, and above 0: give e.g. input=ids=1x8:int64<1000")
-        drawn = (0, int(match["limit"]) - 1) if match["limit"] else (1, 1) if is_integer and name in _MASKS else None
-        infos.append(TensorInfo(name, shape, dtype, drawn=drawn))
+        noise_range = (0, int(match["limit"]) - 1) if match["limit"] else (1, 1) if is_integer and name in _MASKS else None
+        infos.append(TensorInfo(name, shape, dtype, noise_range=noise_range))
     return tuple(infos)
 
 

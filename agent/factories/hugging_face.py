@@ -88,7 +88,7 @@ def _of_network(network: Any, device: TorchDevice, inputs: Sequence[TensorInfo],
         "position_ids": getattr(network.config, "max_position_embeddings", 1),
     }
     inputs = [
-        replace(info, drawn=info.drawn or (0, (limits.get(info.name) or words) - 1))
+        replace(info, noise_range=info.noise_range or (0, (limits.get(info.name) or words) - 1))
         if words and np.dtype(info.dtype).kind in "iu"
         else info
         for info in inputs

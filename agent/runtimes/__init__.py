@@ -54,7 +54,7 @@ class TensorInfo:
     """One input or output as the model declares it.
 
     A dimension that the model leaves open is None. `scale` and `zero_point` are the tensor's affine quantisation
-    (real = scale x (q - zero_point)), None where it has none. `drawn` are the first and the last integer that noise takes, None: all.
+    (real = scale x (q - zero_point)), None where it has none. `noise_range` is the first and the last integer that noise takes, None: all.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TensorInfo:
     dtype: str
     scale: float | None = None
     zero_point: int | None = None
-    drawn: tuple[int, int] | None = None
+    noise_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as
 returns (numpy, PyTorch, JAX, TensorFlow) are waited for.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
 `compile` what it took beyond later ones, unless the backend is called eager.
-Identity: the hash of the source (of a shipped factory its name), of files that `import_attribute` read, of the modules in their packages or
-folders that were imported by the end of the first call, and of the weights. Name: `name` of the texts, else the weights', else the
+Identity: the hash of the source (of a shipped factory its name), of files that `import_attribute` read, of modules in their folders that
+were imported by the first call, and of the weights. Name: `name` of the texts, else the weights', else the
 factory's.
 It is your own code, run in the sandbox only where a command or a suite on this machine names it: no order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,

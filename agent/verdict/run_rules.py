@@ -126,7 +126,7 @@ def _not_steady(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "a just-in-time compiler compiled nothing while queries were timed, and gave nothing up",
-    "the query that waits for it has its work in the latency; past its limit of recompilations `torch.compile` runs the rest eagerly",
+    "the query that waits has its work in the latency; past its limit `torch.compile` runs the rest eagerly",
     "inputs of one shape, or `--option dynamic=yes` of torch.compile",
 )
 def _recompiled(facts: RunFacts) -> str | None:

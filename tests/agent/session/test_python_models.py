@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from PIL import Image
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import case_identity, order_suite
@@ -200,7 +201,7 @@ def test_the_card_of_a_shipped_factory_lies_beside_its_weights(run, tmp_path):
     (tmp_path / "images").mkdir()
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
     assert run(*words)["model"]["task"] == "unknown"
-    (tmp_path / "images" / "a.ppm").write_bytes(b"P6 32 32 255\n" + bytes(3 * 32 * 32))
+    Image.new("RGB", (32, 32)).save(tmp_path / "images" / "a.png")
     failed = edgemeter("run", *words, "--mode", "rapid", "--data", "images", "-q", env=environment, cwd=tmp_path)
     assert f"'{tmp_path / 'net.pt.toml'}'" in failed.stderr, failed.stderr
     (tmp_path / "net.pt.toml").write_text(
