@@ -3,14 +3,22 @@
 import os
 import re
 import sys
+import sysconfig
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
 
 _ADDRESS = re.compile(r"(?:(?P<file>.*\.py)|(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*)):(?P<attribute>[^\W\d]\w*)", re.ASCII)
+
+
+_STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
+_SHIPPED = "edgemeter.agent.factories."
+# Folders of these hold installed packages, not what belongs to one module.
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +48,22 @@ class PythonTarget:
         return source
 
     @property
+    def is_shipped(self) -> bool:
+        """Whether it is a factory of Edgemeter, whose source is no part of a model."""
+        return (self.module or "").startswith(_SHIPPED)
+
+    @property
     def top(self) -> Path:
         """The folder or file of its outermost package; of a file and of a module without a package the file."""
         levels = (self.module or "").count(".") + (self.source.name == "__init__.py")
         return self.source if self.file is not None or not levels else self.source.parents[levels - 1]
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder whose modules belong to it: its package, or where its file lies, unless that is a library's; resolved."""
+        folder = self.top.resolve() if self.top.is_dir() else self.top.resolve().parent
+        is_library = self.top.is_file() and folder.name in _LIBRARIES
+        return None if self.is_shipped or is_library or folder == _STANDARD else folder
 
 
 def parse(text: str) -> PythonTarget | None:
@@ -52,6 +72,12 @@ def parse(text: str) -> PythonTarget | None:
     if match is None or Path(text).exists():
         return None
     return PythonTarget(match["attribute"], Path(match["file"]) if match["file"] else None, match["module"])
+
+
+def lies_in(file: Path, folder: Path) -> bool:
+    """Return whether a file, resolved, is one of a folder's, but of no library that is installed below it."""
+    is_inside = file.is_relative_to(folder) and not file.is_relative_to(_STANDARD)
+    return is_inside and not set(_LIBRARIES).intersection(file.relative_to(folder).parts)
 
 
 def search_folders() -> list[str]:
@@ -63,13 +89,26 @@ def search_folders() -> list[str]:
 
 def _source(module: str) -> Path | None:
     first, *deeper = module.split(".")
-    spec = _spec(first, None) or PathFinder.find_spec(first, search_folders())
+    spec = _spec(first, None) or PathFinder.find_spec(first, search_folders()) or unlisted(first)
     name = first
     for part in deeper:
         folders = list(spec.submodule_search_locations or ()) if spec else []
         name = f"{name}.{part}"
         spec = _spec(name, folders)
     return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None
+
+
+def unlisted(name: str) -> ModuleSpec | None:
+    """Return a module or package of the current folder, which a sandbox may not let Python list: a home, where only it may be read."""
+    with suppress(OSError):
+        for file in (Path.cwd() / name / "__init__.py", Path.cwd() / f"{name}.py"):
+            if file.is_file():
+                return spec_from_file_location(name, file)
+        if os.listdir(Path.cwd() / name):  # noqa: PTH208 - a folder without __init__.py
+            spec = ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [str(Path.cwd() / name)]
+            return spec
+    return None
 
 
 def _spec(name: str, folders: list[str] | None) -> ModuleSpec | None:

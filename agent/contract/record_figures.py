@@ -164,6 +164,7 @@ class Memory(RecordPart, frozen=True, kw_only=True):
     reason: str | None = None  # Why `peak_mb` is null.
     prepared_inputs_mb: float = 0.0  # Part of the peak that holds inputs the benchmark itself keeps ready, in MB.
     grown_mb: float | None = None  # Growth during the timed part, in MB, less what the benchmark itself keeps; null if not measured.
+    thirds_mb: tuple[float, ...] = ()  # At the beginning, the two thirds and the end of the timed part, in MB; empty if not seen.
 
 
 class UncertaintyTerm(RecordPart, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 """
 
 import itertools
+import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -445,6 +446,8 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     values |= {
         "model": str(path),
         "runtime": runtime,
+        # Before a sandbox has another home.
+        "options": {key: os.path.expanduser(value) for key, value in (merged.options or {}).items()},  # noqa: PTH111 - not all are paths
         "corrupt": corruption_names(merged.corrupt or ()),
         "slo": parse_slo(merged.slo) if merged.slo else {},
         "cpus": sorted({*(merged.cpus or ())}),

@@ -96,11 +96,14 @@ def model_files(model: Path) -> Iterator[Path]:
 
 
 def _of_target(target: PythonTarget) -> Iterator[Path]:
-    """Yield what code may read beside its file: its package, or the folder in which Python looks for it; of a home only the file."""
-    top = target.top
+    """Yield what code may read beside its file: its package, or the folder in which Python looks for it; of a home only its package."""
+    top, file = target.top, target.source.resolve()
     is_beside = target.file is not None or (top.parent == Path.cwd() and str(top.parent) not in sys.path)
-    folder = top.parent if is_beside or top.is_file() else top
-    yield folder if is_narrow(folder.resolve()) else target.source
+    folders = (top.parent, top) if is_beside or top.is_file() else (top,)
+    yield next((folder for folder in folders if folder.is_dir() and is_narrow(folder.resolve())), target.source)
+    if file.parent != target.source.parent.resolve():
+        # A link: code finds its modules beside the file itself.
+        yield file.parent if is_narrow(file.parent) else file
 
 
 def _of_user_code(values: Iterable[str]) -> Iterator[Path]:
@@ -111,6 +114,9 @@ def _of_user_code(values: Iterable[str]) -> Iterator[Path]:
                 yield from _of_target(target)
         elif Path(value).is_dir() and is_narrow(Path(value).resolve()):
             yield Path(value)
+        else:
+            # Weights have their card beside them.
+            yield from existing([Path(f"{value}.toml")])
 
 
 def _external_data(model: Path) -> Iterator[Path]:

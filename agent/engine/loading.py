@@ -11,6 +11,7 @@ import msgspec
 from edgemeter.agent import runtimes
 from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import AudioInput, Card, ImageInput, TextInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor, TextForm
 from edgemeter.agent.contract.record_figures import ColdStart
@@ -76,12 +77,14 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
         EdgemeterError: the runtime or a library is missing, the file is broken, or model and data do not fit.
     """
     loaded = runtime.load(Path(case.model), options_of(case))
+    if case.sha256 and loaded.sha256:
+        model_file.check_sha256(case.model, loaded.sha256, case.sha256)
     data = open_data(case, first)
     if data is None:
         card, guesses = _card_if_known(Path(case.model), loaded)
-        return LoadedModel(runtime, loaded, card.beside(Path(case.model)) if card else None, guesses, None, None)
+        return LoadedModel(runtime, loaded, card.beside(recognise.card_of(Path(case.model), loaded)) if card else None, guesses, None, None)
     card, guesses = recognise.card_for(Path(case.model), loaded)
-    card = card.beside(Path(case.model))
+    card = card.beside(recognise.card_of(Path(case.model), loaded))
     return LoadedModel(runtime, loaded, card, tuple(guesses), data, create(card, loaded, data))
 
 
@@ -90,7 +93,7 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str,
     try:
         card, guesses = recognise.card_for(model, loaded)
     except ConfigError:
-        if card_path(model).exists():
+        if recognise.card_of(model, loaded).exists():
             raise
         return None, ()
     return card, tuple(guesses)
@@ -172,7 +175,7 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
         name=case.runtime,
         package=loaded.package,
         version=loaded.version,
-        backend=loaded.backend,
+        backend=f"{loaded.backend},fell-back" if "fell_back" in loaded.facts else loaded.backend,
         threads=case.threads,
         threads_reason=loaded.threads_reason if isinstance(loaded, Loaded) else None,
         options=dict(case.options),

@@ -11,22 +11,32 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.runtimes import TensorInfo
 
-# NAME=SHAPE:DTYPE, of which name and dtype may be left out; a size of `?` is open.
-_INPUT = re.compile(r"(?:(?P<name>[^=,:]+)=)?(?P<shape>(?:\d+|\?)(?:x(?:\d+|\?))*|scalar)(?::(?P<dtype>[a-z]+\d*))?")
+# NAME=SHAPE:DTYPE<LIMIT, of which name, dtype and limit may be left out; a size of `?` is open.
+_INPUT = re.compile(r"(?:(?P<name>[^=,:]+)=)?(?P<shape>(?:\d+|\?)(?:x(?:\d+|\?))*|scalar)(?::(?P<dtype>[a-z]+\d*)(?:<(?P<limit>\d+))?)?")
 _SWITCH = {"yes": True, "no": False}
+# 1 of what is attended to.
+_MASKS = ("attention_mask", "mask")
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def parse_inputs(text: str) -> tuple[TensorInfo, ...]:
-    """Return the inputs that `input=1x3x224x224` declares, or `input=ids=1x8:int64,mask=1x8:int64`; raises ConfigError."""
+    """Return the inputs that `input=1x3x224x224` declares, or `input=ids=1x8:int64<1000,mask=1x8:int64`; raises ConfigError.
+
+    Noise draws integers below the limit, those of a mask without one are 1.
+    """
     infos = []
     entries = [entry.strip() for entry in text.split(",")]
     for index, entry in enumerate(entries):
         match = _INPUT.fullmatch(entry)
         if match is None:
-            raise ConfigError(f"input={text!r} is no shape: give e.g. input=1x3x224x224, or input=ids=1x?:int64,mask=1x?:int64")
+            raise ConfigError(f"input={text!r} is no shape: give e.g. input=1x3x224x224, or input=ids=1x8:int64<1000,mask=1x8:int64")
         shape = () if match["shape"] == "scalar" else tuple(None if size == "?" else int(size) for size in match["shape"].split("x"))
-        infos.append(TensorInfo(match["name"] or ("input" if len(entries) == 1 else f"input_{index}"), shape, match["dtype"] or "float32"))
+        name, dtype = match["name"] or ("input" if len(entries) == 1 else f"input_{index}"), match["dtype"] or "float32"
+        is_integer = dtype.startswith(("int", "uint"))
+        if match["limit"] and (not is_integer or not int(match["limit"])):
+            raise ConfigError(f"input={text!r}: a limit is of integers, and above 0: give e.g. input=ids=1x8:int64<1000")
+        noise_range = (0, int(match["limit"]) - 1) if match["limit"] else (1, 1) if is_integer and name in _MASKS else None
+        infos.append(TensorInfo(name, shape, dtype, noise_range=noise_range))
     return tuple(infos)
 
 

@@ -4,7 +4,7 @@ Library: `pip install transformers`, with PyTorch; pipelines also Pillow.
 Options: `model` (the folder that `save_pretrained` or a download made; nothing is fetched), `dtype` (as of `torch_eager`), and either
 
 - `auto` (default AutoModel; AutoModelForImageClassification ...) with `input` (as of `torch_eager`). Left out, the configuration gives it:
-  pictures `pixel_values`, or `input_ids` and `attention_mask` of `tokens` (128). Ids above the vocabulary wrap, so that noise runs; or
+  pictures `pixel_values`, or `input_ids` and `attention_mask` of `tokens` (128). Noise draws ids of the vocabulary, and masks are 1; or
 - `task=image-classification`: its pipeline, preparation and softmax timed too, on `input` (default 1x480x640x3, RGB bytes). Its output is
   the score of each class. Other pipelines take no arrays: measure their model.
 
@@ -30,7 +30,8 @@ from edgemeter.agent.factories.torch_module import TorchDevice, open_device
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.python_model import PythonModel
 
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "config.json")
+# What determines its numbers, weights first: configuration, preparation and code too.
+_FILES = ("*.safetensors", "pytorch_model*.bin", "*.json", "*.py")
 # The pipelines whose answers are arrays of one shape, and the class of their model.
 _PIPELINES = {"image-classification": "AutoModelForImageClassification"}
 
@@ -49,7 +50,7 @@ def make(  # noqa: PLR0913 - an option each
 ) -> PythonModel:
     """Return the model, or the pipeline of a task; raises ConfigError, UnavailableError."""
     folder = existing("model", model)
-    files = [file for pattern in _WEIGHTS for file in sorted(folder.glob(pattern))]
+    files = [file for pattern in _FILES for file in sorted(folder.glob(pattern))]
     if folder / "config.json" not in files:
         raise ConfigError(f"model={model!r} holds no config.json: name a folder that save_pretrained or a download made")
     # Read when it is imported.
@@ -82,21 +83,28 @@ def make(  # noqa: PLR0913 - an option each
 def _of_network(network: Any, device: TorchDevice, inputs: Sequence[TensorInfo], fields: dict[str, Any]) -> PythonModel:
     names = tuple(info.name for info in inputs)
     words = getattr(network.config, "vocab_size", None)
-
-    def put(array: Array) -> Any:
-        return device.put(array % words if words and array.dtype.kind in "iu" else array)
+    limits = {
+        "token_type_ids": getattr(network.config, "type_vocab_size", 1),
+        "position_ids": getattr(network.config, "max_position_embeddings", 1),
+    }
+    inputs = [
+        replace(info, noise_range=info.noise_range or (0, (limits.get(info.name) or words) - 1))
+        if words and np.dtype(info.dtype).kind in "iu"
+        else info
+        for info in inputs
+    ]
 
     def call(*tensors: Any) -> Any:
         return network(**dict(zip(names, tensors, strict=True)))
 
-    return device.model("eager", call=call, place=put, inputs=tuple(inputs), **fields)
+    return device.model("eager", network, call=call, inputs=tuple(inputs), **fields)
 
 
 def _inputs(network: Any, tokens: str) -> tuple[TensorInfo, ...]:
     """Return the inputs that the configuration gives."""
     config, name = network.config, network.main_input_name
     if name == "input_ids" and tokens.isdecimal() and int(tokens):
-        return tuple(TensorInfo(each, (None, int(tokens)), "int64") for each in ("input_ids", "attention_mask"))
+        return parse_inputs(f"input_ids=?x{tokens}:int64,attention_mask=?x{tokens}:int64")
     size = getattr(config, "image_size", None)
     if name == "pixel_values" and size is not None:
         height, width = size if isinstance(size, list | tuple) else (size, size)
@@ -118,6 +126,7 @@ def _of_pipeline(pipeline: Any, device: TorchDevice, inputs: Sequence[TensorInfo
 
     return device.model(
         "eager,pipeline",
+        pipeline.model,
         call=partial(pipeline, top_k=len(numbers)),
         place=lambda array: image.fromarray(array[0]),
         arrays=scores,

@@ -4,8 +4,8 @@ Library and options: those of `torch_eager`; and `compiler` (inductor, the defau
 (default, reduce-overhead, max-autotune ...), `dynamic` and `fullgraph` (yes or no), as of `torch.compile`.
 inductor on the processor calls a C++ compiler (`sudo apt install g++`). Its cache is in TORCHINDUCTOR_CACHE_DIR, which a sandboxed run has
 in its own empty folder: the first query compiles everything. Without a sandbox the cache of earlier runs shortens it.
-Facts: `graphs`, `graph_breaks` with `graph_break_reason` (the first one), `recompilations`, `compiled_ns`. That a compilation fell into the
-timed part shows the rule `recompiled`.
+Facts: `graphs`, `graph_breaks` with `graph_break_reason` (the first one), `recompilations`, `compiled_ns`, and `fell_back` if the limit of
+recompilations left calls to eager PyTorch. The rule `recompiled` shows this, and a compilation in the timed part.
 Example: `edgemeter run edgemeter.agent.factories.torch_compiled:make --option module=net.py:Net --option input=1x3x224x224 --option
 fullgraph=yes`.
 Tested with torch 2.13.0 on the CPU (g++ 12.2); CUDA is untested.
@@ -21,6 +21,9 @@ from edgemeter.agent.factories.arguments import mapped, one_of, parse_inputs, pa
 from edgemeter.agent.factories.compilations import Compilations
 from edgemeter.agent.factories.torch_module import make_module, open_device
 from edgemeter.agent.runtimes.python_model import PythonModel
+
+# How Dynamo's counters name that it compiles a function no more, which runs eagerly from then on.
+_LIMIT = "recompile limit exceeded"
 
 
 def make(  # noqa: PLR0913 - an option each
@@ -46,7 +49,7 @@ def make(  # noqa: PLR0913 - an option each
     settings = {"backend": compiler, "mode": mode, "dynamic": is_dynamic, "fullgraph": parse_switch("fullgraph", fullgraph)}
     compiled = mapped("torch.compile", lambda: device.torch.compile(device.ready(network), **settings), "change its options")
     counted = _Counted()
-    return device.model("compile", call=compiled, inputs=inputs, facts=counted.facts, **fields)
+    return device.model("compile", network, call=compiled, inputs=inputs, facts=counted.facts, **fields)
 
 
 class _Counted:
@@ -74,4 +77,6 @@ class _Counted:
             "recompilations": self._again,
         }
         reason = {"graph_break_reason": next(iter(breaks)).partition("\n")[0]} if breaks else {}
-        return {name: str(count) for name, count in counts.items()} | reason | self._compilations.facts()
+        limits = [text.partition("\n")[0] for kind in ("unimplemented", "graph_break") for text in self._counters[kind] if _LIMIT in text]
+        fell_back = {"fell_back": f"{limits[0]}: what it has not compiled runs eagerly"} if limits else {}
+        return {name: str(count) for name, count in counts.items()} | reason | fell_back | self._compilations.facts()

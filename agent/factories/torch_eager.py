@@ -2,8 +2,9 @@
 
 Library: `pip install 'edgemeter[torch]'`.
 Options: `module` (`package.net:Net` or `FILE.py:Net`: a class or function that returns the module); `weights` (a state_dict: .pt, read with
-`weights_only=True`, or .safetensors); `input` (`1x3x224x224`; several with commas, each `NAME=SHAPE:DTYPE`, `?` an open size); `dtype`
-(float32, the default, float16, bfloat16: weights and floats of the inputs, which are converted before they are timed).
+`weights_only=True`, or .safetensors); `input` (`1x3x224x224`; several with commas, each `NAME=SHAPE:DTYPE`, `?` an open size; of
+`ids=1x8:int64<1000` noise draws ids below 1000, a mask is 1); `dtype` (float32, the default, float16, bfloat16: weights and floats of the
+inputs, which are converted before they are timed).
 Backend: `cpu` (the default), `cuda` or `cuda:N`, which is synchronised within each query. One operator runs at a time, on the case's
 threads.
 Example: `edgemeter run edgemeter.agent.factories.torch_eager:make --option module=net.py:Net --option weights=net.pt --option
@@ -27,4 +28,5 @@ def make(
     """Return the module in evaluation and inference mode; raises ConfigError, UnavailableError."""
     inputs, device = parse_inputs(input), open_device(backend, dtype, threads)
     network, fields = make_module(device.torch, module, weights)
-    return device.model("eager", call=device.ready(network), inputs=inputs, **fields)
+    network = device.ready(network)
+    return device.model("eager", network, call=network, inputs=inputs, **fields)

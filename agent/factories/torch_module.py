@@ -1,6 +1,7 @@
 """Shared by the factories of PyTorch: the device, its threads, inference mode, and a user's module with its weights."""
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,17 +37,33 @@ class TorchDevice:
         """Return the module on the device, in its precision and in evaluation mode."""
         return module.to(self.name, getattr(self.torch, self.dtype)).eval()
 
-    def model(self, kind: str, **fields: Any) -> PythonModel:
-        """Return the model, in inference mode from here on; `kind` is the first word of its backend."""
+    def model(self, kind: str, network: Any, **fields: Any) -> PythonModel:
+        """Return the model that computes with `network`, in inference mode from here on; `kind` is the first word of its backend."""
         self.mode.enter_context(self.torch.inference_mode())
         synchronise: Callable[[Any], object] = lambda _: self.torch.cuda.synchronize(self.name)  # noqa: E731
-        fields = {"packages": ("torch",), "precision": PRECISIONS[self.dtype], "place": self.put, **fields}
+        fields = {"packages": ("torch",), "precision": _precision(self.torch, network, self.dtype), "place": self.put, **fields}
         return PythonModel(
             wait=None if self.name == "cpu" else synchronise,
             backend=f"{kind},{self.name}",
             close=self.mode.close,
             **fields,
         )
+
+
+def _precision(torch: Any, network: Any, dtype: str) -> str:
+    """Return what the modules and parameters of a network show; `unknown` of several, and of weights packed by other libraries."""
+    # Modules that torch.ao quantised: their weights are no parameters.
+    quantised = [module for module in network.modules() if re.match(r"torch\..*\.quantized\.", type(module).__module__)]
+    if packed := [module for module in quantised if not type(module).__name__.endswith("PackedParams")]:
+        kinds = {"int8-dynamic" if ".dynamic." in f"{type(module).__module__}." else "int8" for module in packed}
+        dtypes = {str(getattr(getattr(module, "_packed_params", module), "dtype", torch.qint8)) for module in packed}
+        return kinds.pop() if len(kinds) == 1 and dtypes <= {"torch.qint8", "torch.quint8"} else "unknown"
+    tensors = [*network.parameters(), *network.buffers()]
+    is_plain = all(type(tensor) in (torch.Tensor, torch.nn.Parameter) or isinstance(tensor, torch.nn.Buffer) for tensor in tensors)
+    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors}
+    # Counters, positions and masks are no weights.
+    weights = dtypes - {"int64", "int32", "bool"} or {dtype}
+    return PRECISIONS.get(weights.pop(), "unknown") if is_plain and len(weights) == 1 else "unknown"
 
 
 def open_device(backend: str | None, dtype: str, threads: int) -> TorchDevice:

@@ -52,6 +52,7 @@ def make(
             part.export, part.format = True, "torchscript"
     return device.model(
         "eager",
+        network,
         call=network,
         inputs=parse_inputs(input or f"images={_size(network)}"),
         packages=("ultralytics", "torch"),

@@ -54,7 +54,7 @@ class TensorInfo:
     """One input or output as the model declares it.
 
     A dimension that the model leaves open is None. `scale` and `zero_point` are the tensor's affine quantisation
-    (real = scale x (q - zero_point)), None where it has none.
+    (real = scale x (q - zero_point)), None where it has none. `noise_range` is the first and the last integer that noise takes, None: all.
     """
 
     name: str
@@ -62,6 +62,7 @@ class TensorInfo:
     dtype: str
     scale: float | None = None
     zero_point: int | None = None
+    noise_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,9 @@ class Loaded:
     `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
     `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None if unknown.
 
-    Of a model that code makes: its name, hash and size of all its files, which are known when it is loaded; `first_ns`, what the first
-    call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it `compiles_at_call`; why the number
-    of threads is unknown.
+    Of a model that code makes: its name, hash and size of all its files, and the file that its card lies beside, which are known when it is
+    loaded; `first_ns`, what the first call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it
+    `compiles_at_call`; why the number of threads is unknown.
     """
 
     package: str
@@ -94,6 +95,7 @@ class Loaded:
     first_ns: int | None = None
     compiles_at_call: bool = False
     threads_reason: str | None = None
+    card_beside: str | None = None
 
 
 class Runtime(Protocol):

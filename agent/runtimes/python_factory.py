@@ -6,8 +6,9 @@ inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as
 returns (numpy, PyTorch, JAX, TensorFlow) are waited for.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
 `compile` what it took beyond later ones, unless the backend is called eager.
-Identity: the hash of the source, of files that `import_attribute` read and of the weights, not of other imports. Name: `name` of the texts,
-else the weights', else the factory's.
+Identity: the hash of the source (of a shipped factory its name), of files that `import_attribute` read, of modules in their folders that
+were imported by the first call, and of the weights. Name: `name` of the texts, else the weights', else the
+factory's.
 It is your own code, run in the sandbox only where a command or a suite on this machine names it: no order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
 `hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
@@ -78,7 +79,8 @@ class PythonFactory:
         first_ns = self._first_call(python_model, address)
         imported = [name for name in _FRAMEWORKS if name in sys.modules]
         packages = python_model.packages or tuple(sorted(imported, key=lambda name: name not in self._of_result))
-        further = [*(source for source in sources() if source != target.source), *_files(python_model.weights, address)]
+        weights = _files(python_model.weights, address)
+        further = [*(source for source in sources() if source != target.source), *weights]
         return Loaded(
             package=packages[0] if packages else "python",
             version=_version(packages[0]) if packages else platform.python_version(),
@@ -92,7 +94,8 @@ class PythonFactory:
             precision=python_model.precision,
             name=_name(python_model, target),
             sha256=model_file.sha256(model, further),
-            size_bytes=sum(path.stat().st_size for path in (target.source, *further)),
+            size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further)),
+            card_beside=str((weights or further)[0]) if target.is_shipped and further else None,
             first_ns=first_ns,
             compiles_at_call=not python_model.backend.startswith("eager"),
             threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from edgemeter.agent.base.suggestions import near
 
 # What was run of the user's files since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
+_TARGETS: list[PythonTarget] = []
 
 
 def import_attribute(address: str) -> Any:
@@ -40,11 +42,13 @@ def forget() -> None:
         if module.__spec__ is None and sys.modules.get(name) is module:
             del sys.modules[name]
     _READ.clear()
+    _TARGETS.clear()
 
 
 def attribute_of(target: PythonTarget, address: str) -> Any:
     """Return what `target` names; `address` is its text. Raises as `import_attribute`."""
     try:
+        _TARGETS.append(target)
         module = _run_file(target.source, address) if target.file else _imported(str(target.module), target.source)
     except (EdgemeterError, MemoryError):
         raise
@@ -82,6 +86,11 @@ def _imported(name: str, source: Path) -> ModuleType:
     for folder in python_target.search_folders():
         if folder not in sys.path:
             sys.path.append(folder)
+    first = name.partition(".")[0]
+    if first not in sys.modules and find_spec(first) is None and (spec := python_target.unlisted(first)):
+        package = sys.modules[first] = module_from_spec(spec)
+        if spec.loader:
+            spec.loader.exec_module(package)
     module = import_module(name)
     _READ[name] = module, source
     return module
@@ -116,8 +125,17 @@ def raised(error: BaseException) -> str:
 
 
 def sources() -> list[Path]:
-    """Return the files of the user's that were run since `forget`, in order."""
-    return [source for _, source in _READ.values()]
+    """Return the files of the user's that were run since `forget`, in order, then those beside them that were imported, by name."""
+    files = [target.source for target in _TARGETS if not target.is_shipped]
+    folders = {folder for target in _TARGETS if (folder := target.folder)}
+    for name, module in sorted(sys.modules.items()) if folders else ():
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) and not name.startswith("edgemeter.") else None
+        if file and any(python_target.lies_in(Path(file).resolve(), folder) for folder in folders):
+            files.append(Path(file))
+    first: dict[Path, Path] = {}
+    for path in files:
+        first.setdefault(path.resolve(), path)
+    return list(first.values())
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Also the wait for a start temperature before it, and the stored observer effect.
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.machine import conditions, temperatures
 from edgemeter.agent.machine.load import ProcessTable, read_processes
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
+from edgemeter.agent.machine.memory_watch import MemoryWatch
 from edgemeter.agent.power import PowerSensor
 
 logger = logging.getLogger(__name__)
@@ -107,6 +109,7 @@ class Observation:
         self._served = served
         self._table: ProcessTable | None = None
         self._watcher: conditions.ConditionWatcher | None = None
+        self.memory: MemoryWatch | None = None
 
     def inspect_before(self) -> None:
         """Inspect the machine before the process is started."""
@@ -131,6 +134,8 @@ class Observation:
         """Stop whatever still runs."""
         if self._watcher:
             self._watcher.stop()
+        if self.memory:
+            self.memory.stop()
         if self.sampler:
             self.sampler.stop()
 
@@ -143,7 +148,11 @@ class Observation:
             return
         if event.name == "timed":
             self._watcher.start()
+            # In this process its thread would take the interpreter from the queries.
+            self.memory = self.memory or (MemoryWatch(pid, self._machine) if pid != os.getpid() else None)
             return
+        if self.memory:
+            self.memory.stop()
         conditions_during = self._watcher.stop()
         self.seen.extend(conditions_during)
         if conditions_during:

@@ -19,7 +19,7 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.contract.suite import Case, Suite, is_model_file
+from edgemeter.agent.contract.suite import PYTHON, Case, Suite, is_model_file
 from edgemeter.agent.energy import per_inference, queries, renewal, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
@@ -109,9 +109,10 @@ def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
         check_runtime(case)
         if case.reader:
             datasets.create(case.reader)
-        if case.sha256 and (model_sha256 := sha256(case.model)) != case.sha256:
-            raise ConfigError(f"{case.model!r} has sha256 {model_sha256}, not {case.sha256}: fetch it again, or correct the hash")
-        if not case.sha256:
+        if case.sha256 and case.runtime != PYTHON:
+            model_file.check_sha256(case.model, sha256(case.model), case.sha256)
+        else:
+            # That of code with all that it reads is known where it was run.
             _require_model(case.model)
         for path, absent in ((case.data, "is no data"), (case.annotations, "are no annotations")):
             if path and not Path(path).exists():
@@ -272,6 +273,9 @@ def measure_run(
     if measured.served is not None or (measured.generation is not None and not measured.generation.is_local):
         # The run's own process may not look at others.
         measured = msgspec.structs.replace(measured, memory=served_memory(measured.runtime.facts.get("server_url", "")))
+    elif observation.memory is not None:
+        thirds_mb = observation.memory.thirds_mb(measured.timed.start_ns, measured.timed.end_ns)
+        measured = msgspec.structs.replace(measured, memory=msgspec.structs.replace(measured.memory, thirds_mb=thirds_mb))
     traces = list(observation.sampler.traces().values()) if observation.sampler else []
     energy_run = _energy_run(run, measured)
     power = _energies(traces, run, measured, energy_run, why_no_power)

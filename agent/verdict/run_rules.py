@@ -1,7 +1,7 @@
 """Rules on the measured run itself: its outputs, its latencies, whether its threads got a core when they wanted one, and its energies."""
 
 import math
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ UNKNOWN_GAIN_RATIO = 0.10
 CALIBRATED_SLACK_RATIO = 0.02
 # Six times what healthy runs grew by in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
 GROWN_MB = 16.0
+# What keeps something of each query grows in each third. Healthy runs grew by 2.5 MB at most in all three together, mostly in the first;
+# at the second limit 4 GB are full within four hours.
+GROWN_IN_THIRD_MB, GROWN_IN_HOUR_MB = 1.0, 1000.0
 RULES, ENERGY_RULES = Rules(), Rules()
 
 
@@ -122,11 +125,13 @@ def _not_steady(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "a just-in-time compiler compiled nothing while queries were timed",
-    "the query that waits for it has its work in the latency",
+    "a just-in-time compiler compiled nothing while queries were timed, and gave nothing up",
+    "the query that waits has its work in the latency; past its limit `torch.compile` runs the rest eagerly",
     "inputs of one shape, or `--option dynamic=yes` of torch.compile",
 )
 def _recompiled(facts: RunFacts) -> str | None:
+    if fell_back := facts.measured.runtime.facts.get("fell_back"):
+        return fell_back
     began_ns = [int(text) for text in facts.measured.runtime.facts.get("compiled_ns", "").split() if text.isdecimal()]
     timed = facts.measured.timed
     within_s = [(moment - timed.start_ns) / 1e9 for moment in began_ns if timed.start_ns <= moment <= timed.end_ns]
@@ -155,17 +160,25 @@ def _drift(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "resident memory grows by at most 16 MB during the timed part, where all inputs have one shape",
+    "resident memory grows by at most 16 MB during the timed part, or by 1 MB in each third and 1 GB/h, where all inputs have one shape",
     "a model that keeps what it computes fills the memory; healthy runs: 2.5 MB at most",
     "let the model release its results; without a graph for gradients (`torch.inference_mode()`)",
 )
 def _memory_grows(facts: RunFacts) -> str | None:
     memory, latency = facts.measured.memory, facts.measured.latency
     # A library may keep more memory when a larger input comes.
-    if memory.grown_mb is None or memory.grown_mb <= GROWN_MB or "timed_shapes" in facts.measured.runtime.facts:
+    if memory.grown_mb is None or "timed_shapes" in facts.measured.runtime.facts:
         return None
+    # Less the outputs that the benchmark keeps.
+    steady_mb = min(3 * min((later - earlier for earlier, later in pairwise(memory.thirds_mb)), default=0.0), memory.grown_mb)
+    timed_h = (facts.measured.timed.end_ns - facts.measured.timed.start_ns) / 3.6e12
+    is_steady = steady_mb >= 3 * GROWN_IN_THIRD_MB and steady_mb > GROWN_IN_HOUR_MB * timed_h
+    if memory.grown_mb <= GROWN_MB and not is_steady:
+        return None
+    steadily = f" in each third, {steady_mb / timed_h / 1000:.3g} GB/h" if is_steady else ""
     return (
-        f"resident memory grew by {memory.grown_mb:.3g} MB in {latency.count} queries, {1000 * memory.grown_mb / latency.count:.3g} kB each"
+        f"resident memory grew by {memory.grown_mb:.3g} MB{steadily} in {latency.count} queries, "
+        f"{1000 * memory.grown_mb / latency.count:.3g} kB each"
     )
 
 

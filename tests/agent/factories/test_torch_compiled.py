@@ -1,12 +1,15 @@
 """`torch.compile`: the numbers of eager PyTorch, and its graphs, breaks and recompilations counted."""
 
+import dataclasses
 import time
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.engine.loading import describe_runtime
 from tests.agent.factories.conftest import NETS
+from tests.fixtures.run_jobs import one_case
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("torch.compile")]
 FACTORY = "torch_compiled"
@@ -68,6 +71,21 @@ def test_a_second_shape_compiles_again_and_shows_when(drive):
     # The runtime's first calls, with a batch of 1, were the first compilation.
     assert [count for count, _ in sizes] == ["1", "1", "2"]
     assert [within[-1] for _, within in sizes] == [True, False, True]
+
+
+def test_a_model_that_dynamo_gave_up_says_so(drive, tmp_path):
+    """After 8 recompilations the function runs eagerly."""
+    (tmp_path / "counting.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n def __init__(self):\n  super().__init__()\n  self.calls = 0\n"
+        " def forward(self, x):\n  self.calls += 1\n  return x * self.calls\n"
+    )
+    model = drive(FACTORY, module=f"{tmp_path / 'counting.py'}:Net", input="1x4", compiler="eager")
+    assert "fell_back" not in model.facts()
+    for _ in range(10):
+        model(np.ones((1, 4), np.float32))
+    assert "recompile limit" in model.facts()["fell_back"]
+    described = describe_runtime(one_case(tmp_path / "net.py:make"), dataclasses.replace(model.loaded, facts=model.facts()))
+    assert described.backend == "compile,cpu,fell-back"
 
 
 def test_open_shapes_need_no_second_compilation(drive):

@@ -1,11 +1,13 @@
 """PyTorch's modules, eager: equal to plain PyTorch, in the dtype that was asked for, with weights that fit."""
 
+import hashlib
 import importlib
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.runtimes import noise
 from tests.agent.factories.conftest import NETS
 
 pytestmark = pytest.mark.torch
@@ -59,6 +61,47 @@ def test_a_dtype_asked_for_is_computed_with(drive, dtype, size, step, precision)
     assert sizes.tolist() == [size]
     assert (sums.astype(np.float64) - 1).tolist() == [step, 0]
     assert model.loaded.precision == precision
+
+
+# Quantisation by torch.ao is deprecated.
+@pytest.mark.filterwarnings("ignore")
+def test_the_precision_is_what_modules_show(drive, tmp_path):
+    """Weights that are packed as integers, and several precisions at once; buffers that count are no weights."""
+    (tmp_path / "kinds.py").write_text(
+        "import torch\ndef plain(): return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))\n"
+        "def dynamic(): return torch.ao.quantization.quantize_dynamic(plain().eval(), {torch.nn.Linear}, dtype=torch.qint8)\n"
+        "class Mixed(torch.nn.Module):\n def __init__(self):\n  super().__init__()\n"
+        "  self.register_buffer('weight', torch.ones(8, 8, dtype=torch.int8))\n  self.scale = torch.nn.Parameter(torch.ones(8))\n"
+        " def forward(self, x): return x @ self.weight.float() * self.scale\n"
+    )
+    for name, precision in (("plain", "fp32"), ("dynamic", "int8-dynamic"), ("Mixed", "unknown")):
+        assert drive(FACTORY, module=f"{tmp_path / 'kinds.py'}:{name}", input="1x8").loaded.precision == precision, name
+
+
+def test_tokens_run_on_noise_below_their_limit(drive, tmp_path):
+    """An embedding has so many rows; a mask lets all through."""
+    (tmp_path / "words.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n def __init__(self):\n  super().__init__()\n\n"
+        "  self.table = torch.nn.Embedding(1000, 4)\n def forward(self, ids, mask): return self.table(ids) * mask[..., None]\n"
+    )
+    model = drive(FACTORY, module=f"{tmp_path / 'words.py'}:Net", input="ids=1x8:int64<1000,mask=1x8:int64")
+    for ids, mask in noise.inputs(model.loaded, 0):
+        assert np.isfinite(model(ids, mask)[0]).all()
+        assert mask.tolist() == [[1] * 8]
+    for text in ("ids=1x8:int64<0", "x=1x8:float32<5"):
+        with pytest.raises(ConfigError, match="a limit is of integers"):
+            drive(FACTORY, module=f"{tmp_path / 'words.py'}:Net", input=text)
+
+
+def test_the_factorys_source_is_no_part_of_the_identity(drive, tmp_path):
+    """A release that changes its docstring makes no other model of it; its name counts."""
+    (tmp_path / "mine.py").write_text("import torch\ndef net(): return torch.nn.Linear(8, 8)\n")
+    hashes = [
+        drive(name, module=f"{tmp_path / 'mine.py'}:net", input="1x8", **options).loaded.sha256
+        for name, options in ((FACTORY, {}), ("torch_compiled", {"compiler": "eager"}))
+    ]
+    content = (tmp_path / "mine.py").read_bytes()
+    assert hashes[0] == hashlib.sha256(b"edgemeter.agent.factories.torch_eager:make" + content).hexdigest() != hashes[1]
 
 
 def test_several_inputs_go_by_their_order(drive):

@@ -185,6 +185,23 @@ def test_code_that_an_option_has_a_factory_import_is_part_of_the_identity(load, 
     assert hashes[0] != hashes[1]
 
 
+def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkeypatch):
+    """Those that it imported; neither others nor a library that is installed there."""
+    hashes = []
+    packages = tmp_path / ".venv" / "site-packages"
+    packages.mkdir(parents=True)
+    monkeypatch.syspath_prepend(packages)
+    source = f"import layers_beside\nimport library_below\ndef make(): return (lambda x: x * layers_beside.K), {INPUTS}"
+    for layers, other, library in (("K=2", "", ""), ("K=2", "X=1", "Y=1"), ("K=3", "", "")):
+        (tmp_path / "layers_beside.py").write_text(layers)
+        (tmp_path / "unused.py").write_text(other)
+        (packages / "library_below.py").write_text(library)
+        hashes.append(load(source)[1].sha256)
+    for name in ("layers_beside", "library_below"):
+        sys.modules.pop(name)
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 def test_an_attribute_that_is_not_there_is_one_line(tmp_path):
     """As an address that is none."""
     (tmp_path / "mine.py").write_text("def net(): pass\n")

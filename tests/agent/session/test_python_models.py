@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from PIL import Image
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import case_identity, order_suite
@@ -157,9 +158,57 @@ def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path, source, text):
     assert re.search(text, line), line
 
 
-def test_another_hash_than_the_sources_is_refused(tmp_path):
-    """Before anything of it is run."""
-    assert "has sha256" in failure(tmp_path, "raise SystemExit('this was run')", "--sha256", "0" * 64)
+def test_the_hash_of_the_record_is_the_one_that_is_named(run, tmp_path):
+    """With its weights; the message about another one has the right one."""
+    sha256 = run("net.py:make")["model"]["sha256"]
+    assert run("net.py:make", "--sha256", sha256)["model"]["sha256"] == sha256
+    assert f"has sha256 {sha256}" in failure(tmp_path, MODEL, "--sha256", "0" * 64)
+
+
+def test_a_link_finds_the_modules_of_its_target(run, tmp_path):
+    """As `python FILE.py` does."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "code" / "layers.py").write_text("K = 2\n")
+    (tmp_path / "code" / "real.py").write_text("import layers\ndef make(): return (lambda x: x * layers.K), {'x': ('float32', (1, 4))}\n")
+    (tmp_path / "links" / "net.py").symlink_to(tmp_path / "code" / "real.py")
+    assert run("links/net.py:make")["runtime"]["name"] == PYTHON
+
+
+@pytest.mark.parametrize("address", ["zoo.nets:make", "zoo:make", "alone:make"])
+def test_a_module_of_a_home_is_found(run, tmp_path, monkeypatch, address):
+    """Its package is opened, never the home; options of it may begin with ~."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "layers.py").write_text("K = 2\n")
+    source = "def make(data): return (lambda x: x * len(open(data).read())), {'x': ('float32', (1, 4))}\n"
+    (tmp_path / "zoo" / "nets.py").write_text(f"from zoo.layers import K\n{source}")
+    (tmp_path / "zoo" / "__init__.py").write_text("from zoo.nets import make\n" if address == "zoo:make" else "")
+    (tmp_path / "alone.py").write_text(source)
+    record = run(address, "--option", "data=~/w.bin")
+    assert record["runtime"]["options"] == {"data": str(tmp_path / "w.bin")}
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_card_of_a_shipped_factory_lies_beside_its_weights(run, tmp_path):
+    """Not in the installed package, where it would count for all; the hint names its file."""
+    torch = __import__("torch")
+    (tmp_path / "mine.py").write_text("import torch\ndef net(): return torch.nn.Conv2d(3, 7, 32)\n")
+    torch.save(torch.nn.Conv2d(3, 7, 32).state_dict(), tmp_path / "net.pt")
+    words = ["edgemeter.agent.factories.torch_eager:make", "--option", f"module={tmp_path / 'mine.py'}:net"]
+    words += ["--option", "input=1x3x32x32", "--option", f"weights={tmp_path / 'net.pt'}"]
+    (tmp_path / "images").mkdir()
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
+    assert run(*words)["model"]["task"] == "unknown"
+    Image.new("RGB", (32, 32)).save(tmp_path / "images" / "a.png")
+    failed = edgemeter("run", *words, "--mode", "rapid", "--data", "images", "-q", env=environment, cwd=tmp_path)
+    assert f"'{tmp_path / 'net.pt.toml'}'" in failed.stderr, failed.stderr
+    (tmp_path / "net.pt.toml").write_text(
+        'name = "mine"\ntask = "classification"\nfamily = "classifier"\nprecision = "fp32"\n'
+        "[input]\nheight = 32\nwidth = 32\nlayout = 'NCHW'\n[output]\nclasses = 7\n"
+    )
+    assert run(*words)["model"]["name"] == "mine"
 
 
 def test_code_without_its_factory_is_refused_with_what_to_add(tmp_path):
@@ -195,6 +244,15 @@ def test_a_model_that_keeps_its_results_is_suspect(run, tmp_path):
     (reason,) = [reason for reason in record["verdict"]["reasons"] if reason.startswith("memory-grows")]
     assert "kB each" in reason
     assert record["memory"]["grown_mb"] > 40
+
+
+def test_memory_that_grows_steadily_is_suspect_before_it_is_much(run, tmp_path):
+    """200 kB a query at 20 ms: 10 MB/s fill a board in minutes, though a rapid run ends at 13 MB."""
+    source = "import time\nimport numpy as np\nkept = []\ndef f(x):\n kept.append(np.ones(25_000))\n time.sleep(0.02)\n return x\n"
+    (tmp_path / "leak.py").write_text(f"{source}def make(): return f, {{'x': ('float32', (1, 4))}}\n")
+    record = run("leak.py:make")
+    assert record["memory"]["grown_mb"] < 16
+    assert [rule for rule in record["verdict"]["reasons"] if rule.startswith("memory-grows")]
 
 
 def test_garbage_in_cycles_is_freed_between_queries(run, tmp_path):

@@ -38,6 +38,26 @@ def test_memory_that_grows_is_suspect_where_all_inputs_have_one_shape():
         assert ("memory-grows" in verdict.judge(run, ()).rules) == is_violated
 
 
+def test_memory_that_grows_in_each_third_is_suspect_by_what_an_hour_would_take():
+    """Not where it came to rest, nor where a few outputs that the benchmark keeps are all of it."""
+    for thirds_mb, grown_mb, is_violated in [
+        ((100.0, 104.0, 108.0, 112.0), 12.0, True),
+        ((100.0, 112.0, 112.0, 112.0), 12.0, False),
+        ((100.0, 104.0, 108.0, 112.0), 0.1, False),
+        ((100.0, 100.1, 100.2, 100.3), 0.3, False),
+        ((), 12.0, False),
+    ]:
+        run = measured(memory=msgspec.structs.replace(measured().memory, grown_mb=grown_mb, thirds_mb=thirds_mb))
+        assert ("memory-grows" in verdict.judge(run, ()).rules) == is_violated, thirds_mb
+
+
+def test_a_model_that_a_compiler_gave_up_is_suspect():
+    """Past its limit of recompilations `torch.compile` runs eagerly, and the record says `compile`."""
+    run = measured(runtime=msgspec.structs.replace(measured().runtime, facts={"fell_back": "Dynamo recompile limit exceeded"}))
+    (reason,) = [reason for reason in verdict.judge(run, ()).reasons if reason.startswith("recompiled")]
+    assert "limit exceeded" in reason
+
+
 def test_a_part_that_draws_more_than_the_whole_is_suspect():
     """7 W of rails inside 5 W at the wall, each known to 2%: one is wrong, and the ratio is stated."""
     (reason,) = _violations(_energy("wall-ac", 5.0, 0.02), _energy("soc-rails", 7.0, 0.02))
