@@ -60,7 +60,8 @@ def model_of(returned: Any, address: str) -> PythonModel:
     """Return what a factory returned in one form; raises ConfigError if it is none of the three, or what it declares is wrong."""
     python_model = _in_one_form(returned, address)
     inputs, outputs = (_declared(kind, getattr(python_model, kind), address) for kind in ("inputs", "outputs"))
-    weights = (python_model.weights,) if isinstance(python_model.weights, str | Path) else python_model.weights
+    weights: Any = python_model.weights
+    weights = (weights,) if isinstance(weights, str | Path) else weights
     if not callable(python_model.call) or not inputs:
         raise ConfigError(f"the model of {address} {'has no inputs' if callable(python_model.call) else 'cannot be called'}: {_FORMS}")
     if python_model.backend == _IN_PROCESS:
