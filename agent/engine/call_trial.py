@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.runtimes.call_results import device_of, is_array, leaves, refuse_coroutine_function, waited, waits_for
+from edgemeter.agent.runtimes.call_results import devices_of, is_array, leaves, refuse_coroutine_function, waited, waits_for
 
 # Inputs up to this size are compared with what the first calls left of them.
 COMPARED_BYTES = 64_000_000
@@ -85,7 +85,7 @@ def try_call(target: FunctionCall) -> CallTrial:
     for wait in waits:
         wait(result)
     first_ns = time.monotonic_ns() - begin
-    trial = CallTrial(waited(bare, waits), first_ns, first_ns, result, device_of(result, target.inputs, target.function))
+    trial = CallTrial(waited(bare, waits), first_ns, first_ns, result, _accelerators(result, target))
     started = [_threads_started(alive)]
     gc.collect()
     begin = time.monotonic_ns()
@@ -108,6 +108,12 @@ def try_call(target: FunctionCall) -> CallTrial:
     if getattr(target.function, "training", False) is True and hasattr(target.function, "named_parameters"):
         trial.facts["training"] = "the module is in training mode: call `.eval()` first, unless it is training that you measure"
     return trial
+
+
+def _accelerators(result: object, target: FunctionCall) -> str | None:
+    """Return the kinds of accelerators that a call ran on, e.g. `cuda`; None for the processor alone."""
+    kinds = {device.partition(":")[0] for device in devices_of(result, target.inputs, target.function)}
+    return "+".join(sorted(kinds - {"cpu"})) or None
 
 
 def _threads_started(alive: set[threading.Thread]) -> list[str]:

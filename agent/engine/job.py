@@ -168,7 +168,7 @@ def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], c
         output.write(encode(answer))
 
 
-def failure(error: Exception, case: Case) -> Failed:
+def failure(error: BaseException, case: Case) -> Failed:
     """Return the message about an error that ended a run of `case`."""
     if isinstance(error, EdgemeterError):
         return Failed(kind=type(error).__name__, message=str(error))

@@ -16,7 +16,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
-from edgemeter.agent.contract.suite import OVERLAPPING, Case
+from edgemeter.agent.contract.suite import OVERLAPPING, PYTHON, Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
@@ -113,8 +113,7 @@ def _with_late_facts(start: _Start) -> _Start:
     model = start.model
     if not isinstance(model.runtime, runtimes.LateFacts):
         return start
-    facts = {**model.loaded.facts, **model.runtime.late_facts()}
-    return replace(start, model=replace(model, loaded=replace(model.loaded, facts=facts)))
+    return replace(start, model=replace(model, loaded=model.runtime.with_late_facts(model.loaded)))
 
 
 def _agree(
@@ -138,10 +137,10 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     item = model.calls_of(0, work.case.seed)
     first = join_batch([item[0]] * queries.joined)
     first_ns = answered_ns(partial(runtime.bind, first))
-    if model.loaded.first_ns is not None:
-        # Loading made the first call. With inputs of other shapes this one may have compiled once more.
-        declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
-        first_ns = model.loaded.first_ns + (0 if loading.shapes_of(first) == declared else first_ns)
+    declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
+    if model.loaded.first_ns is not None and loading.shapes_of(first) == declared:
+        # Loading made the first call; one with inputs of other shapes is not of this run.
+        first_ns = model.loaded.first_ns
     cold = loading.cold_start(work, started_ns, model.loaded, first_ns, stop_counting)
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
@@ -155,8 +154,8 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     prepared = joined_batches(ready.calls, start.queries.joined, loading.PREPARED_BYTES, case.seed)
     is_by_item = ready.is_by_item and start.queries.joined == 1
     first_ns = round(start.cold.first_ms * 1e6)
-    if start.model.loaded.compiles_at_call:
-        # Each shape is compiled before anything is timed; what this takes foretells the rest better than the first call.
+    if case.runtime == PYTHON:
+        # Code that compiles does so for each shape before anything is timed; what this takes foretells the rest better than the first call.
         for inputs in {loading.shapes_of(inputs): inputs for inputs in prepared}.values():
             first_ns = min(first_ns, answered_ns(partial(runtime.bind, inputs)))
     foresee = partial(_later_s, work, start, item_ns)

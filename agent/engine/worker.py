@@ -76,7 +76,7 @@ def main() -> int:
             emit(generating.measure_generation(work, started_ns, emit, STOP_COUNTING))
         else:
             emit(measure.measure(work, started_ns, emit, STOP_COUNTING, run_reference))
-    except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the outer loop: the bare call, which nothing wraps, may raise anything
         emit(job.failure(error, work.case))
     return 0
 

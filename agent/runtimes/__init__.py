@@ -160,8 +160,8 @@ class WatchedRuntime(Protocol):
 class LateFacts(Protocol):
     """A runtime with facts that are known after the timed part only."""
 
-    def late_facts(self) -> Mapping[str, str]:
-        """Return them; called once, between the last timed query and the accuracy."""
+    def with_late_facts(self, loaded: Loaded) -> Loaded:
+        """Return `loaded` with them; called once, between the last timed query and the accuracy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 from types import ModuleType
@@ -23,12 +24,13 @@ Wait = Callable[[Any], object]
 DEEPEST = 4
 # Values that are looked at of one container.
 MOST_VALUES = 1000
-# DLPack's device types whose memory the processor computes in, so that results are there when a call returns.
-_ON_THE_PROCESSOR = (1, 3)
+# Libraries whose arrays are there when a call returns.
+_COMPUTES_AT_ONCE = ("numpy", "pandas", "polars", "scipy")
 # What a library's lazily computed result is recognised by, and what computes it.
 _LAZY = {"__dask_graph__": ".compute()", "collect_schema": ".collect()"}
 # Kinds of numpy's own types; others, such as bfloat16 of JAX, become float32.
 _PLAIN_KINDS = "biufcSU"
+_PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def is_array(value: object) -> bool:
@@ -122,24 +124,39 @@ def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
     Raises:
         ConfigError: the result is no result yet, and cannot be waited for; the message says what to measure instead.
     """
-    _refuse_lazy(result)
-    if callable(getattr(result, "result", None)) and callable(getattr(result, "done", None)):
-        return [methodcaller("result")]
-    results: list[Any] = [leaf for leaf in leaves(result) if is_array(leaf)]
-    if any(hasattr(leaf, "block_until_ready") for leaf in results):
-        return [methodcaller("block_until_ready") if is_array(result) else _block_on_leaves]
-    on_torch = _torch_devices([*results, *leaves(inputs), *_parameters(callable_)])
-    waits: list[Wait] = [_of_torch_device(device) for device in on_torch]
-    for leaf in results:
-        device_type = leaf.__dlpack_device__()[0] if hasattr(leaf, "__dlpack_device__") and not _is_of("torch", leaf) else None
-        if device_type is not None and int(device_type) not in _ON_THE_PROCESSOR:
+    values = list(leaves(result))
+    for value in (result, *values):
+        _refuse_lazy(value)
+    for leaf in filter(is_array, values):
+        if not any(_is_of(library, leaf) for library in (*_COMPUTES_AT_ONCE, "torch", "tensorflow")) and not _is_blocked_on(leaf):
             raise ConfigError(
-                f"cannot wait for {type(leaf).__qualname__} on an accelerator: let the function synchronise before it returns"
+                f"cannot tell when {type(leaf).__module__.partition('.')[0]}.{type(leaf).__qualname__} is computed: let the function wait "
+                "for it and return it in numpy, or give PythonModel(wait=...)"
             )
+    waits = _known_waits(result, [*leaves(inputs), *_parameters(callable_)])
     torch = sys.modules.get("torch")
     if not waits and torch is not None and torch.cuda.is_initialized():
         # What runs there may be hidden in the function.
         return [lambda _: torch.cuda.synchronize()]
+    return waits
+
+
+def wait_for_placed(inputs: Sequence[object]) -> None:
+    """Return when the copies of inputs are where a model reads them, as far as their library is known."""
+    for wait in _known_waits(inputs, []):
+        wait(inputs)
+
+
+def _known_waits(result: object, values: list[Any]) -> list[Wait]:
+    """Return what waits for a result of a library that is known; it may be computed where `values` are."""
+    results = list(leaves(result))
+    waits: list[Wait] = [_on_each("result", _is_future)] if any(map(_is_future, results)) else []
+    if any(map(_is_blocked_on, results)):
+        wait = methodcaller("block_until_ready")
+        waits.append(wait if is_array(result) else _on_each("block_until_ready", _is_blocked_on))
+    waits += [_of_torch_device(device) for device in _torch_devices([*results, *values])]
+    if any(name != "cpu" for name in map(_tensorflow_device, results) if name):
+        waits.append(lambda _: sys.modules["tensorflow"].test.experimental.sync_devices())
     return waits
 
 
@@ -161,20 +178,63 @@ def _refuse_lazy(result: object) -> None:
             )
 
 
-def _block_on_leaves(result: object) -> None:
-    for leaf in leaves(result):
-        if hasattr(leaf, "block_until_ready"):
-            leaf.block_until_ready()
+def _is_future(value: object) -> bool:
+    return callable(getattr(value, "result", None)) and callable(getattr(value, "done", None))
+
+
+def _is_blocked_on(value: object) -> bool:
+    return hasattr(value, "block_until_ready")
+
+
+def _on_each(method: str, is_asked: Callable[[object], bool]) -> Wait:
+    """Return what calls a method of each value within a result that has it."""
+
+    def wait(result: object) -> None:
+        for leaf in filter(is_asked, leaves(result)):
+            getattr(leaf, method)()
+
+    return wait
 
 
 def _is_of(library: str, value: object) -> bool:
     return any(kind.__module__.partition(".")[0] == library for kind in type(value).__mro__)
 
 
-def _parameters(callable_: Any) -> list[Any]:
-    """Return the parameters of a module of PyTorch, or of the method of one; of anything else none."""
+def _used(callable_: Any) -> Iterator[Any]:
+    """Yield what a call shows that it uses: its object and what that holds, what is bound to it, and the variables around it."""
     owner = getattr(callable_, "__self__", callable_)
-    return list(owner.parameters()) if hasattr(owner, "named_parameters") else []
+    if isinstance(owner, type | ModuleType):
+        return
+    yield owner
+    yield from getattr(owner, "__dict__", {}).values()
+    if isinstance(callable_, partial):
+        yield from leaves((callable_.func, callable_.args, callable_.keywords))
+    with suppress(TypeError, ValueError):
+        around = inspect.getclosurevars(callable_)
+        yield from (value for value in (*around.nonlocals.values(), *around.globals.values()) if not isinstance(value, type | ModuleType))
+
+
+def _parameters(callable_: Any) -> list[Any]:
+    """Return the parameters of what a call uses: modules of PyTorch, functions of TensorFlow, and arrays that are bound to it."""
+    parameters: list[Any] = []
+    for value in _used(callable_):
+        if hasattr(type(value), "named_parameters"):
+            parameters += value.parameters()
+        elif _is_of("tensorflow", value) and hasattr(type(value), "variables"):
+            parameters += value.variables
+    bound = leaves((callable_.args, callable_.keywords)) if isinstance(callable_, partial) else ()
+    return [*parameters, *filter(is_array, bound)]
+
+
+def precision_of(result: object, callable_: object) -> str | None:
+    """Return the precision of the parameters, where all of them, and the floats of the result, have one type; None if nothing shows it."""
+    types = {_type_name(parameter) for parameter in _parameters(callable_)}
+    returned = {name for name in map(_type_name, filter(is_array, leaves(result))) if "float" in name}
+    return _PRECISIONS.get(min(types)) if len(types) == 1 and returned <= types else None
+
+
+def _type_name(array: Any) -> str:
+    return str(getattr(array.dtype, "name", array.dtype)).removeprefix("torch.")
 
 
 def _torch_devices(values: list[Any]) -> list[Any]:
@@ -191,11 +251,18 @@ def _of_torch_device(device: Any) -> Wait:
     return lambda _: synchronise()
 
 
-def device_of(result: object, inputs: object, callable_: object) -> str | None:
-    """Return the accelerators that a call ran on by what its arrays show, e.g. `cuda`; None for the processor alone."""
+def _tensorflow_device(value: Any) -> str | None:
+    """Return `cpu` or `gpu:0` of a tensor of TensorFlow, whose device ends in `device:GPU:0`; None of anything else."""
+    device = str(getattr(value, "device", None) or "") if _is_of("tensorflow", value) else ""
+    return device.rpartition("device:")[2].lower().replace("cpu:0", "cpu") or None
+
+
+def devices_of(result: object, inputs: object, callable_: object) -> list[str]:
+    """Return the accelerators that a call ran on by what its arrays show, as `cuda:0`; else `cpu`, or nothing if they show nothing."""
     values: list[Any] = [*leaves(result), *leaves(inputs), *_parameters(callable_)]
-    kinds = {device.type for device in _torch_devices(values)}
+    devices = {str(value.device) for value in values if _is_of("torch", value) and is_array(value)}
+    devices |= {name for name in map(_tensorflow_device, values) if name}
     for leaf in values:
-        if hasattr(leaf, "block_until_ready") and hasattr(leaf, "devices"):
-            kinds |= {device.platform for device in leaf.devices()}
-    return "+".join(sorted(kinds - {"cpu"})) or None
+        if _is_blocked_on(leaf) and hasattr(leaf, "devices"):
+            devices |= {"cpu" if device.platform == "cpu" else f"{device.platform}:{device.id}" for device in leaf.devices()}
+    return sorted(devices - {"cpu", "meta"}) or sorted(devices & {"cpu"})

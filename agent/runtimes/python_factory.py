@@ -3,12 +3,11 @@
 `make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a callable and its
 inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as `predict` and `inputs` of an object; or a `PythonModel`
 (`edgemeter.plugin`), which can state more. The callable takes a numpy array for each input; arrays and tensors that it
-returns (numpy, PyTorch, JAX, TensorFlow) are waited for.
+returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
-`compile` what it took beyond later ones, unless the backend is called eager.
+`compile` what it took beyond later ones, where the model states that it compiles.
 Identity: the hash of the source (of a shipped factory its name), of files that `import_attribute` read, of modules in their folders that
-were imported by the first call, and of the weights. Name: `name` of the texts, else the weights', else the
-factory's.
+were imported by the first call, and of the weights. Name: `name` of the texts, else the weights', else the factory's.
 It is your own code, run in the sandbox only where a command or a suite on this machine names it: no order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
 `hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
@@ -17,10 +16,12 @@ Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
 
 import gc
 import inspect
+import logging
 import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,23 +29,32 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, one_line
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options, describe_tensor, shape_fits
-from edgemeter.agent.runtimes.call_results import Wait, arrays_of, leaves, refuse_coroutine_function, waits_for
-from edgemeter.agent.runtimes.python_model import PythonModel
+from edgemeter.agent.runtimes.call_results import (
+    Wait,
+    arrays_of,
+    devices_of,
+    leaves,
+    precision_of,
+    wait_for_placed,
+    waits_for,
+)
+from edgemeter.agent.runtimes.python_model import PythonModel, model_of
 from edgemeter.agent.runtimes.user_code import attribute_of, compiled, forget, raised, sources, timed_imports, uninstalled
 from edgemeter.agent.runtimes.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
 
-_FORMS = "return a pair (callable, inputs), an object with `predict` and `inputs`, or a PythonModel"
-_INPUTS = 'as {"image": ("float32", (1, 3, 224, 224))}, None for open sizes'
+logger = logging.getLogger(__name__)
 # Their versions are facts where a factory names no packages.
 _FRAMEWORKS = ("torch", "jax", "tensorflow")
-# Of a function that is measured in its caller's process: rules of the verdict go by it.
-_IN_PROCESS = "in-process"
+# First words of backends whose first call compiles.
+_COMPILERS = ("jit", "compile", "function")
+# Kinds of devices that a backend may name, and libraries' names for the same kind.
+_DEVICES = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "mps": "mps", "xpu": "xpu", "tpu": "tpu"}
 # Names of files of weights that say nothing: their folder's does.
 _NAMELESS = ("model", "pytorch_model", "saved_model", "weights")
 _COLLECTED_EVERY_NS = 100_000_000
@@ -58,7 +68,9 @@ class PythonFactory:
         self._outputs: tuple[TensorInfo, ...] = ()
         self._waits: Sequence[Wait] | None = None
         self._last: Any = None
-        self._of_result: set[str] = set()
+        self._arguments: Sequence[object] = ()
+        self._backend: str | None = None
+        self._seen: _Seen | None = None
         self._leaves_garbage, self._collected_ns = True, 0
 
     def load(self, model: Path, options: Options) -> Loaded:
@@ -74,32 +86,30 @@ class PythonFactory:
             begin_ns = time.monotonic_ns()
             returned = _called(factory, keywords, address)
             factory_ns = time.monotonic_ns() - begin_ns
-        python_model = self._model = _model_of(returned, address)
+        python_model = self._model = model_of(returned, address)
         self._outputs, self._waits = python_model.outputs, None if python_model.wait is None else [python_model.wait]
+        self._backend = options.backend
         first_ns = self._first_call(python_model, address)
-        imported = [name for name in _FRAMEWORKS if name in sys.modules]
-        packages = python_model.packages or tuple(sorted(imported, key=lambda name: name not in self._of_result))
         weights = _files(python_model.weights, address)
         further = [*(source for source in sources() if source != target.source), *weights]
-        return Loaded(
-            package=packages[0] if packages else "python",
-            version=_version(packages[0]) if packages else platform.python_version(),
-            backend=python_model.backend or options.backend or "callable",
+        loaded = Loaded(
+            package="python",
+            version=platform.python_version(),
+            backend="callable",
             inputs=python_model.inputs,
             outputs=self._outputs,
             metadata=python_model.metadata,
             import_ns=import_ns + imported_ns[0],
             load_ns=max(1, factory_ns - imported_ns[0]),
-            facts={name: _version(name) for name in packages},
-            precision=python_model.precision,
             name=_name(python_model, target),
             sha256=model_file.sha256(model, further),
             size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further)),
             card_beside=str((weights or further)[0]) if target.is_shipped and further else None,
             first_ns=first_ns,
-            compiles_at_call=not python_model.backend.startswith("eager"),
+            compiles_at_call=python_model.compiles or python_model.backend.partition(",")[0] in _COMPILERS,
             threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",
         )
+        return self._described(loaded)
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if there is no such source, or it is not Python; nothing of it is run. See `Checks.check`."""
@@ -114,7 +124,9 @@ class PythonFactory:
             gc.collect()
             self._collected_ns = time.monotonic_ns()
         copies = [np.array(array, order="C") for array in inputs]
-        arguments = copies if python_model.place is None else [python_model.place(array) for array in copies]
+        self._arguments = arguments = copies if python_model.place is None else [python_model.place(array) for array in copies]
+        if python_model.place is not None:
+            wait_for_placed(arguments)
         function, waits = python_model.call, self._waits
         self._last = None
 
@@ -124,7 +136,9 @@ class PythonFactory:
         def call_and_wait() -> None:
             self._last = result = function(*arguments)
             # How to wait is seen by the very first result.
-            for wait in self._learned(result, arguments) if waits is None else waits:
+            if self._waits is None:
+                self._waits = waits_for(result, arguments, function)
+            for wait in self._waits:
                 wait(result)
 
         return call if waits is not None and not waits else call_and_wait
@@ -155,22 +169,50 @@ class PythonFactory:
         except Exception as error:  # it is the user's code, and may raise anything
             raise MeasurementError(f"the model's `facts` raised {raised(error)}") from error
 
+    def with_late_facts(self, loaded: Loaded) -> Loaded:
+        """Return what was loaded with what its calls showed, and `late_facts`; see `LateFacts`."""
+        described = self._described(loaded)
+        return replace(described, facts={**described.facts, **self.late_facts()})
+
     def close(self) -> None:
-        """Let the model go."""
-        python_model, self._model, self._last = self._model, None, None
+        """Let the model go. What its `close` raises is logged: the run is measured by then."""
+        python_model, self._model, self._last, self._arguments = self._model, None, None, ()
         if python_model is not None and python_model.close is not None:
-            python_model.close()
+            try:
+                python_model.close()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code, and may raise anything
+                logger.warning("the model's `close` raised %s", raised(error))
 
     def _loaded(self) -> PythonModel:
         if self._model is None:
             raise MeasurementError("no model is loaded: load one first")
         return self._model
 
-    def _learned(self, result: object, arguments: Sequence[object]) -> Sequence[Wait]:
-        self._waits = waits_for(result, arguments, self._loaded().call)
-        # JAX's arrays are of its package jaxlib.
-        self._of_result = {type(leaf).__module__.partition(".")[0].removesuffix("lib") for leaf in leaves(result)}
-        return self._waits
+    def _described(self, loaded: Loaded) -> Loaded:
+        """Return what was loaded with framework, backend and precision, as far as the model states them or its calls showed them.
+
+        Raises:
+            ConfigError: it ran elsewhere than on the backend that was asked for.
+        """
+        python_model = self._loaded()
+        if self._seen is None and self._last is not None:
+            self._seen = _seen(self._last, self._arguments, python_model.call)
+        seen = self._seen or _Seen()
+        imported = [name for name in _FRAMEWORKS if name in sys.modules]
+        packages = python_model.packages or tuple(name for name in imported if name in seen.libraries or len(imported) == 1)
+        if self._backend and _contradicts(self._backend, seen.devices):
+            raise ConfigError(
+                f"backend {self._backend!r} was asked for, and the model ran on {', '.join(seen.devices)}: correct its factory"
+            )
+        return replace(
+            loaded,
+            package=packages[0] if packages else "python",
+            version=_version(packages[0]) if packages else platform.python_version(),
+            backend=python_model.backend or self._backend or ",".join(("callable", *seen.devices)),
+            facts={name: _version(name) for name in python_model.packages or imported},
+            # Not by the types of inputs and outputs: a model may convert both.
+            precision=python_model.precision or seen.precision or "unknown",
+        )
 
     def _first_call(self, python_model: PythonModel, address: str) -> int | None:
         """Make the first calls where the sizes of the inputs are known; return the ns of the first. They show the outputs' shapes.
@@ -188,6 +230,7 @@ class PythonFactory:
             begin_ns = time.monotonic_ns()
             call()
             first_ns = time.monotonic_ns() - begin_ns
+            self._seen = _seen(self._last, self._arguments, python_model.call)
             first = self.outputs()
             gc.collect()
             self.bind(zeros)()
@@ -199,7 +242,7 @@ class PythonFactory:
             if isinstance(error, MeasurementError):
                 raise ConfigError(f"{address}: {error}") from error
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             inputs = ", ".join(f"{info.name} {describe_tensor(info.dtype, info.shape)}" for info in python_model.inputs)
             raise ConfigError(
                 f"{address}: the first call, on {inputs}, raised {raised(error)}; declare the inputs that it takes"
@@ -261,51 +304,6 @@ def _called(factory: Callable[..., object], keywords: Mapping[str, Any], address
         raise ConfigError(f"the factory {address} raised {raised(error)}") from error
 
 
-def _model_of(returned: Any, address: str) -> PythonModel:
-    """Return what a factory returned in one form; raises ConfigError if it is none of the three, or what it declares is wrong."""
-    if isinstance(returned, PythonModel):
-        python_model = returned
-    elif isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
-        python_model = PythonModel(call=returned[0], inputs=_declared(returned[1], address))
-    elif callable(getattr(returned, "predict", None)) and hasattr(returned, "inputs"):
-        python_model = PythonModel(call=returned.predict, inputs=_declared(returned.inputs, address))
-    else:
-        kind = "nothing" if returned is None else type(returned).__qualname__
-        raise ConfigError(f"the factory {address} returned {kind}: {_FORMS}")
-    if not callable(python_model.call) or not python_model.inputs:
-        raise ConfigError(f"the model of {address} {'has no inputs' if callable(python_model.call) else 'cannot be called'}: {_FORMS}")
-    if python_model.backend == _IN_PROCESS:
-        raise ConfigError(
-            f"the model of {address} names its backend {_IN_PROCESS!r}, which functions in their own process have: name another"
-        )
-    for info in python_model.inputs:
-        try:
-            is_plain = np.dtype(info.dtype).kind in "biuf"
-        except TypeError:
-            is_plain = False
-        if not is_plain:
-            raise ConfigError(
-                f"input {info.name!r} of {address} has the type {info.dtype!r}, which numpy lacks: declare float32, convert it in `place`"
-            )
-    try:
-        refuse_coroutine_function(python_model.call)
-    except ConfigError as error:
-        raise ConfigError(f"the model of {address}: {error}") from error
-    return python_model
-
-
-def _declared(inputs: Any, address: str) -> tuple[TensorInfo, ...]:
-    """Return the inputs of a mapping of names to dtype and shape."""
-    try:
-        declared = tuple(
-            TensorInfo(str(name), tuple(None if size is None else int(size) for size in shape), str(np.dtype(dtype)))
-            for name, (dtype, shape) in inputs.items()
-        )
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(f"the inputs of {address} are declared as {one_line(inputs)}: declare them {_INPUTS}") from error
-    return declared
-
-
 def _infos(first: Sequence[Array], second: Sequence[Array], *, is_open_batch: bool) -> tuple[TensorInfo, ...]:
     """Return the outputs as two calls showed them: sizes that differ, and that of a batch that is open, are open."""
     if [array.dtype for array in first] != [array.dtype for array in second]:
@@ -334,12 +332,42 @@ def _files(weights: Sequence[Path], address: str) -> list[Path]:
 def _name(python_model: PythonModel, target: PythonTarget) -> str:
     """Return the name that the model shares with its other formats."""
     if named := python_model.metadata.get("name"):
-        return named
+        # Hugging Face's have a slash.
+        return str(named).replace("/", "-")
     if python_model.weights:
         weights = Path(python_model.weights[0])
         return weights.absolute().parent.name if weights.stem in _NAMELESS else weights.stem
     module = (target.module or "").rpartition(".")[2] or target.source.stem
     return module if target.attribute == "make" else target.attribute
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a call showed: the libraries of its results, where it ran, the precision of its parameters."""
+
+    libraries: frozenset[str] = frozenset()
+    devices: Sequence[str] = ()
+    precision: str | None = None
+
+
+def _seen(result: object, arguments: Sequence[object], function: object) -> _Seen:
+    # JAX's arrays are of its package jaxlib.
+    libraries = {type(leaf).__module__.partition(".")[0].removesuffix("lib") for leaf in leaves(result)}
+    devices = devices_of(result, arguments, function)
+    torch = sys.modules.get("torch")
+    if devices in ([], ["cpu"]) and torch is not None and torch.cuda.is_initialized():
+        # The model may copy its inputs and results itself.
+        numbers = range(torch.cuda.device_count())
+        devices = [f"cuda:{number}" for number in numbers if torch.cuda.max_memory_allocated(number)] or devices
+    return _Seen(frozenset(libraries), devices, precision_of(result, function))
+
+
+def _contradicts(backend: str, devices: Sequence[str]) -> bool:
+    """Return whether a backend names devices, and none of those that a call ran on."""
+    named = [part.strip().lower().partition(":") for part in backend.split(",")]
+    stated = {(_DEVICES[kind], number) for kind, _, number in named if kind in _DEVICES}
+    ran = [(_DEVICES.get(kind, kind), number) for kind, _, number in (device.partition(":") for device in devices)]
+    return bool(stated and ran) and not any((kind, number) in stated or (kind, "") in stated for kind, number in ran)
 
 
 def _version(package: str) -> str:

@@ -1,11 +1,22 @@
 """The model that a factory of the runtime `python` returns: a model of any framework."""
 
+import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError, one_line
 from edgemeter.agent.runtimes import Array, TensorInfo
+from edgemeter.agent.runtimes.call_results import refuse_coroutine_function
+from edgemeter.agent.runtimes.user_code import raised
+
+_FORMS = "return a pair (callable, inputs), an object with `predict` and `inputs`, or a PythonModel"
+_TENSORS = 'as {"image": ("float32", (1, 3, 224, 224))}, None for open sizes'
+# Of a function that is measured in its caller's process: rules of the verdict go by it.
+_IN_PROCESS = "in-process"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,16 +25,17 @@ class PythonModel:
 
     call: takes one argument per input, in their order, as `place` returned them; returns arrays or tensors, in any nesting of tuples,
         lists, mappings and dataclasses. It may return before they are computed: the engine waits.
-    inputs: what it takes (name, shape with None for open sizes, dtype).
+    inputs: what it takes (name, shape with None for open sizes, dtype), or a mapping as in a pair.
     outputs: as far as they are declared; may be empty: then the first call shows them.
     place: puts one input (numpy array) where the model reads it, untimed; default: as it is.
-    wait: waits until a result is computed; default: found by the result's type (torch CUDA, JAX), as for measured functions.
+    wait: waits until a result is computed; default: by the result's type (PyTorch, JAX, TensorFlow), as for measured functions.
     arrays: turns a result into numpy arrays in order; default: by type (torch, jax, tensorflow, numpy, dataclass, mapping).
     backend: how it computes, for the record: `eager,cpu`, `jit,cpu`, `compile,cuda:0`.
+    compiles: whether the first call compiles; a backend that begins with jit, compile or function does.
     packages: the distributions that compute, first the main one, whose version is the record's; the versions of all are facts.
     weights: files hashed into the identity (sha256), in order.
     metadata: texts of the model, as of `Loaded.metadata` (class names, task).
-    precision: as of `Loaded.precision`.
+    precision: as of `Loaded.precision`; default: that of its parameters where they can be seen, else unknown.
     facts: called after the timed part; what a record should hold of how it ran (graph breaks, recompilations), texts by name.
     close: releases it.
     """
@@ -35,9 +47,70 @@ class PythonModel:
     wait: Callable[[Any], object] | None = None
     arrays: Callable[[Any], list[Array]] | None = None
     backend: str = ""
+    compiles: bool = False
     packages: tuple[str, ...] = ()
     weights: tuple[Path, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     precision: str | None = None
     facts: Callable[[], Mapping[str, str]] | None = None
     close: Callable[[], None] | None = None
+
+
+def model_of(returned: Any, address: str) -> PythonModel:
+    """Return what a factory returned in one form; raises ConfigError if it is none of the three, or what it declares is wrong."""
+    python_model = _in_one_form(returned, address)
+    inputs, outputs = (_declared(kind, getattr(python_model, kind), address) for kind in ("inputs", "outputs"))
+    weights: Any = python_model.weights
+    weights = (weights,) if isinstance(weights, str | Path) else weights
+    if not callable(python_model.call) or not inputs:
+        raise ConfigError(f"the model of {address} {'has no inputs' if callable(python_model.call) else 'cannot be called'}: {_FORMS}")
+    if python_model.backend == _IN_PROCESS:
+        raise ConfigError(
+            f"the model of {address} names its backend {_IN_PROCESS!r}, which functions in their own process have: name another"
+        )
+    for info in inputs:
+        try:
+            is_plain = np.dtype(info.dtype).kind in "biuf"
+        except TypeError:
+            is_plain = False
+        if not is_plain:
+            raise ConfigError(
+                f"input {info.name!r} of {address} has the type {info.dtype!r}, which numpy lacks: declare float32, convert it in `place`"
+            )
+    try:
+        refuse_coroutine_function(python_model.call)
+    except ConfigError as error:
+        raise ConfigError(f"the model of {address}: {error}") from error
+    return replace(python_model, inputs=inputs, outputs=outputs, weights=weights)
+
+
+def _in_one_form(returned: Any, address: str) -> PythonModel:
+    if isinstance(returned, PythonModel):
+        return returned
+    if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]):
+        return PythonModel(call=returned[0], inputs=returned[1])
+    try:
+        if callable(getattr(returned, "predict", None)) and hasattr(returned, "inputs"):
+            return PythonModel(call=returned.predict, inputs=returned.inputs)
+    except Exception as error:  # a property of the user's may raise anything
+        raise ConfigError(f"`inputs` of the model of {address} raised {raised(error)}") from error
+    kind = "nothing" if returned is None else type(returned).__qualname__
+    raise ConfigError(f"the factory {address} returned {kind}: {_FORMS}")
+
+
+def _declared(kind: str, tensors: Any, address: str) -> tuple[TensorInfo, ...]:
+    """Return the inputs or outputs, also those of a mapping of names to dtype and shape; raises ConfigError if they are none."""
+    try:
+        infos: Any = tensors
+        if isinstance(tensors, Mapping):
+            infos = [TensorInfo(str(name), shape, str(np.dtype(dtype))) for name, (dtype, shape) in tensors.items()]
+        return tuple(replace(info, shape=tuple(map(_size, info.shape))) for info in infos)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"the {kind} of {address} are declared as {one_line(tensors)}: declare them {_TENSORS}") from error
+
+
+def _size(size: Any) -> int | None:
+    """Return a size of a shape; raises TypeError or ValueError if it is none."""
+    if size is not None and operator.index(size) < 1:
+        raise ValueError(size)
+    return None if size is None else operator.index(size)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.engine.measure import may_give_energy
+from edgemeter.agent.engine.measure import may_give_energy, measure
 from edgemeter.agent.engine.scenarios.scenario import SCENARIOS
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from tests.fixtures.run_jobs import one_case, rapid_run, run_job, write_photographs
@@ -58,6 +58,26 @@ def test_a_fixed_batch_is_timed_whole_and_scored(model, photographs, scenario, b
     measured = rapid_run(model, idle_seconds=0.0, scenario=scenario, **photographs)
     assert measured.accuracy.value == pytest.approx(1)
     assert (measured.batch, measured.inputs[0].shape, measured.answers.found) == (batch, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)
+
+
+BATCHES = """
+import time
+from edgemeter.agent.runtimes.python_model import PythonModel
+def f(x):
+    time.sleep(0.2 if len(x) == 1 else 0.005)
+    return x
+def make(): return PythonModel(call=f, inputs={"x": ("float32", (None, 4))}, backend="BACKEND")
+"""
+
+
+@pytest.mark.parametrize(("backend", "compiles"), [("jit,cpu", True), ("callable", False)])
+def test_the_first_query_is_one_of_the_runs_batch(tmp_path, backend, compiles):
+    """Loading called the model with a batch of 1, which is not of this run; compiling is stated of what compiles."""
+    (tmp_path / "net.py").write_text(BATCHES.replace("BACKEND", backend))
+    case = one_case(tmp_path / "net.py:make", mode="rapid", scenario="offline", batch=BATCH)
+    cold = measure(run_job(case), 0, lambda _: None).cold_start
+    assert 5 <= cold.first_ms < 200
+    assert (cold.compile_ms is not None) == compiles
 
 
 def test_a_run_idles_where_its_timed_part_may_give_an_energy():

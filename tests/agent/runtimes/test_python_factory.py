@@ -47,6 +47,7 @@ def outputs_of(runtime, *inputs):
     "source",
     a_pair=f"def make(): return (lambda x: 2 * x), {INPUTS}",
     an_object=f"class make:\n inputs = {INPUTS}\n def predict(self, x): return [2 * x]",
+    a_model_with_a_mapping=f"{MODEL}def make(): return PythonModel(call=lambda x: 2 * x, inputs={INPUTS})",
     a_model=f'{MODEL}def make(): return PythonModel(call=lambda x: {{"y": (2 * x,)}}, inputs=(TensorInfo("x", (1, 4), "float32"),))',
 )
 def test_a_factory_returns_one_of_three_forms(load, source):
@@ -93,6 +94,17 @@ def test_a_factory_returns_one_of_three_forms(load, source):
         f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), weights=('no.pt',))",
         ConfigError, "weights that are not there: 'no.pt'",
     ),
+    negative_size=("def make(): return print, {'x': ('float32', (-1, 4))}", ConfigError, "inputs of .* are declared as"),
+    text_for_a_shape=("def make(): return print, {'x': ('float32', '14')}", ConfigError, "inputs of .* are declared as"),
+    outputs_of_no_tensors=(
+        f"{MODEL}def make(): return PythonModel(call=abs, inputs=(TensorInfo('x', (1,), 'float32'),), outputs=('y',))",
+        ConfigError, "outputs of .* are declared as",
+    ),
+    inputs_raise=(
+        "class make:\n def predict(self, x): return x\n @property\n def inputs(self): 1 / 0", ConfigError,
+        r"`inputs` of the model of .* raised ZeroDivisionError.*\(line 4 of net.py\)",
+    ),
+    call_exits=(f"import sys\ndef f(x): sys.exit(3)\ndef make(): return f, {INPUTS}", ConfigError, r"SystemExit: 3 \(line 2 of net.py\)"),
     backend_of_functions=(
         f"{MODEL}def make(): return PythonModel(call=abs, inputs=(TensorInfo('x', (1,), 'float32'),), backend='in-process')",
         ConfigError, "names its backend 'in-process'",
@@ -214,9 +226,11 @@ def test_an_attribute_that_is_not_there_is_one_line(tmp_path):
 @rows(
     ("metadata", "weights", "attribute", "name"),
     of_the_texts=("{'name': 'resnet'}", "()", "make", "resnet"),
+    of_an_organisation=("{'name': 'org/resnet'}", "()", "make", "org-resnet"),
     of_the_module=("{}", "()", "make", "net"),
     of_the_factory=("{}", "()", "yolo", "yolo"),
     of_the_weights=("{}", "('w8.pt',)", "make", "w8"),
+    of_one_file=("{}", "'w8.pt'", "make", "w8"),
     of_their_folder=("{}", "('tiny/model.safetensors',)", "make", "tiny"),
 )
 def test_the_name_is_that_of_texts_weights_or_code(tmp_path, monkeypatch, metadata, weights, attribute, name):
@@ -246,10 +260,74 @@ def test_the_first_call_is_timed_where_it_is_made(load):
     slow = "import time\nn = []\ndef f(x):\n n or time.sleep(0.1)\n n.append(0)\n return x\n"
     _, loaded = load(f"{slow}def make(): return f, {INPUTS}")
     assert loaded.first_ns >= 100e6
-    assert loaded.compiles_at_call
     _, loaded = load(slow + "def make(): return f, {'x': ('float32', (1, None))}")
     assert loaded.first_ns is None
     assert loaded.outputs == ()
+
+
+@rows(
+    ("fields", "compiles"),
+    unstated=("", False),
+    eager=("backend='eager,cpu'", False),
+    jit=("backend='jit,cpu'", True),
+    function=("backend='function,gpu'", True),
+    stated=("compiles=True", True),
+)
+def test_a_first_call_compiles_where_the_model_states_it(load, fields, compiles):
+    """A first call is longer for other reasons too, as pages of memory that it touches first."""
+    model = f"PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, 4), 'float32'),), {fields})"
+    assert load(f"{MODEL}def make(): return {model}")[1].compiles_at_call == compiles
+
+
+LAZY = """
+import time
+import numpy as np
+class Lazy:
+    dtype, shape, is_there = np.dtype("float32"), (1, 4), False
+    def __array__(self, dtype=None, copy=None):
+        assert self.is_there
+        return np.ones((1, 4), np.float32)
+def evaluate(lazy):
+    time.sleep(0.05)
+    lazy.is_there = True
+class Graph(Lazy):
+    def __dask_graph__(self): return {}
+    def compute(self): return self
+"""
+
+
+@rows(
+    ("result", "text"),
+    an_array=("Lazy()", r"cannot tell when net\.Lazy is computed: .* PythonModel\(wait=\.\.\.\)"),
+    within_a_mapping=("{'y': [x, Lazy()]}", r"cannot tell when net\.Lazy is computed"),
+    a_graph_within=("{'y': Graph()}", r"lazy Graph, .* end it with `\.compute\(\)`"),
+    an_iterator_within=("(x, iter(x))", "returns an iterator"),
+)
+def test_a_result_that_may_not_be_computed_yet_is_refused(load, result, text):
+    """MLX, dask and others return before they compute: who reads the result would wait, and the query seem to take no time."""
+    with pytest.raises(ConfigError, match=text):
+        load(f"{LAZY}def make(): return (lambda x: {result}), {INPUTS}")
+
+
+def test_a_lazy_result_is_waited_for_as_its_model_states(load):
+    """The query is as long as the computation."""
+    model = "PythonModel(call=lambda x: Lazy(), inputs={'x': ('float32', (1, 4))}, wait=evaluate)"
+    runtime, _ = load(f"{MODEL}{LAZY}def make(): return {model}")
+    call = runtime.bind([X])
+    begin = time.monotonic()
+    call()
+    assert time.monotonic() - begin >= 0.05
+
+
+def test_inputs_are_where_the_model_reads_them_before_the_call(load):
+    """JAX copies after `device_put` returned: its time is none of the query's."""
+    copy = "import time\nclass Copy:\n def __init__(self, x): self.x, self.is_there = x, False\n"
+    copy += " dtype, shape = 'float32', (1, 4)\n def block_until_ready(self):\n  time.sleep(0.05)\n  self.is_there = True\n"
+    call = "def call(copy):\n assert copy.is_there\n return copy.x\n"
+    model = "PythonModel(call=call, inputs={'x': ('float32', (1, 4))}, place=Copy)"
+    runtime, loaded = load(f"{MODEL}{copy}{call}def make(): return {model}")
+    assert loaded.first_ns < 50e6
+    np.testing.assert_array_equal(outputs_of(runtime), [X])
 
 
 def test_results_that_are_computed_later_are_waited_for(load):
@@ -285,6 +363,99 @@ def test_a_models_own_functions_are_used(load):
     log = sys.modules["net"].log
     runtime.close()
     assert log[-1] == "close"
+
+
+def test_a_close_that_raises_loses_no_run(load, caplog):
+    """It is logged with its line: by then the run is measured."""
+    source = f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs={INPUTS}, close=lambda: 1 / 0)"
+    load(source)[0].close()
+    assert "`close` raised ZeroDivisionError" in caplog.text
+
+
+DEVICE = """
+from types import SimpleNamespace
+class Placed:
+    dtype, shape = "float32", (1, 4)
+    def __init__(self, x): self.x = x
+    def block_until_ready(self): pass
+    def devices(self): return [SimpleNamespace(platform="PLATFORM", id=1)]
+    def __array__(self, dtype=None, copy=None): return self.x
+Placed.__module__ = "jaxlib.array"
+"""
+
+
+@rows(
+    ("platform", "size", "backend", "recorded"),
+    processor=("cpu", 4, None, "callable,cpu"),
+    accelerator=("gpu", 4, None, "callable,gpu:1"),
+    open_size=("gpu", None, None, "callable,gpu:1"),
+    asked_for=("gpu", 4, "cuda", "cuda"),
+    asked_for_by_number=("gpu", 4, "cuda:1", "cuda:1"),
+    other_number=("gpu", 4, "cuda:0", None),
+    other_kind=("cpu", 4, "gpu", None),
+    other_kind_of_open_size=("gpu", None, "cpu", None),
+)
+def test_the_device_that_results_show_is_recorded(load, platform, size, backend, recorded):
+    """Runs on a GPU and on the processor are two cases; one on another device than was asked for is refused."""
+    source = f"{DEVICE.replace('PLATFORM', platform)}def make(backend=None): return Placed, {{'x': ('float32', (1, {size}))}}"
+
+    def run():
+        runtime, loaded = load(source, Options(backend=backend))
+        runtime.bind([X])()
+        return runtime.with_late_facts(loaded).backend
+
+    if recorded is None:
+        with pytest.raises(ConfigError, match=f"backend '{backend}' was asked for, and the model ran on {platform}"):
+            run()
+    else:
+        assert run() == recorded
+
+
+def test_arrays_of_numpy_show_no_device(load):
+    """Who returns them may have computed anywhere."""
+    assert load(f"def make(): return (lambda x: x), {INPUTS}")[1].backend == "callable"
+
+
+@rows(
+    ("fields", "result"),
+    by_type=("", "Placed(x)"),
+    with_a_wait=("wait=lambda r: None", "Placed(x)"),
+    of_nothing=("", "x"),
+)
+def test_the_framework_is_that_of_the_results(load, monkeypatch, fields, result):
+    """Of several that are imported; none is named where the results are of none. The versions of all are facts."""
+    for name in ("jax", "tensorflow"):
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(__version__="1.5"))
+    monkeypatch.setattr("edgemeter.agent.runtimes.python_factory.version", lambda _: "1.5")
+    model = f"PythonModel(call=lambda x: {result}, inputs={{'x': ('float32', (1, SIZE))}}, {fields})"
+    for size in ("4", "None"):
+        runtime, loaded = load(f"{MODEL}{DEVICE.replace('PLATFORM', 'cpu')}def make(): return {model.replace('SIZE', size)}")
+        outputs_of(runtime)
+        assert runtime.with_late_facts(loaded).package == ("python" if result == "x" else "jax")
+        assert {"jax", "tensorflow"} <= set(loaded.facts)
+
+
+def test_the_precision_of_a_model_that_shows_none_is_unknown(load):
+    """The types of inputs and outputs are not that of what is computed between them."""
+    assert load(f"def make(): return (lambda x: x), {INPUTS}")[1].precision == "unknown"
+
+
+@pytest.mark.torch
+@rows(
+    ("module", "call", "precision"),
+    a_module=("torch.nn.Linear(4, 2)", "lambda x: net(torch.from_numpy(x))", "fp32"),
+    of_halves=("torch.nn.Linear(4, 2, dtype=torch.bfloat16)", "lambda x: net(torch.from_numpy(x).bfloat16())", "bf16"),
+    of_other_results=("torch.nn.Linear(4, 2)", "lambda x: net(torch.from_numpy(x)).bfloat16()", "unknown"),
+    of_two_types=(
+        "torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Linear(4, 2).half())",
+        "lambda x: net[0](torch.from_numpy(x))",
+        "unknown",
+    ),
+)
+def test_the_precision_is_that_of_parameters_that_can_be_seen(load, module, call, precision):
+    """In the variables around the function, as of results before they are read: numpy has no bfloat16."""
+    _, loaded = load(f"import torch\ndef make():\n net = {module}\n return ({call}), {INPUTS}")
+    assert (loaded.precision, loaded.backend) == (precision, "callable,cpu")
 
 
 def test_facts_that_raise_are_one_line(load):
@@ -345,6 +516,7 @@ from edgemeter.agent.runtimes.call_results import arrays_of
 
 runtime = create("python")
 loaded = runtime.load(Path(sys.argv[1]), Options())
+assert (loaded.backend, loaded.precision) == ("callable,cpu", "unknown")
 for _ in range(3):
     runtime.bind([np.full((256, 256), 0.01, np.float32)])()
     assert runtime._last.is_ready()

@@ -38,7 +38,8 @@ def make(weights="w.bin", seconds="0.002"):
         return {"y": x * factor}
 
     return PythonModel(
-        call=call, inputs=(TensorInfo("x", (1, 4), "float32"),), weights=(Path(weights),), facts=lambda: {"calls": len(calls)}
+        call=call, inputs=(TensorInfo("x", (1, 4), "float32"),), weights=(Path(weights),), facts=lambda: {"calls": len(calls)},
+        compiles=True,
     )
 """
 
@@ -149,8 +150,12 @@ def test_a_card_beside_the_file_is_the_models(run, tmp_path):
             "n = []\ndef f(x):\n n.append(0)\n return x / (1 if len(n) < 10 else None)\ndef make(): return f, {'x': ('float32', (1, 4))}",
             "failed on .*TypeError",
         ),
+        (
+            "n = []\ndef f(x):\n n.append(0)\n if len(n) > 9: exit(3)\n return x\ndef make(): return f, {'x': ('float32', (1, 4))}",
+            "failed on .*bad.py:make'.*SystemExit: 3",
+        ),
     ],
-    ids=["raises", "syntax", "absent", "forbidden", "changes_shape", "raises_later"],
+    ids=["raises", "syntax", "absent", "forbidden", "changes_shape", "raises_later", "exits_later"],
 )
 def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path, source, text):
     """Before the first run where it can be seen, else in it."""
