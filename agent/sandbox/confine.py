@@ -18,6 +18,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CAPABILITIES = 1 << 2 | 1 << 14
 _CAPABILITY_VERSION = 0x20080522
 _THREADS = 4096
+_OWN_THREADS = "/proc/self/task"
 NO_FILES = "this kernel gives neither Landlock nor namespaces: a model could read the files of this user"
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
 
@@ -47,14 +48,14 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     _limit(is_conversion=policy.processes)
     abi = landlock.abi()
     # First, while this process may still map ids and mount.
-    is_mounted = abi is None and mounts.restrict(_granted(policy, mounts.READ, mounts.DEVICE, mounts.WRITE), policy.scratch)
+    is_mounted = abi is None and mounts.restrict(_granted(policy, mounts.READ, mounts.DEVICE, mounts.WRITE, mounts.WRITE), policy.scratch)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != policy.parent:
         sys.exit(1)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _drop_capabilities(libc)
     read = landlock.EXECUTE if policy.processes else landlock.READ
-    landlock.restrict(_granted(policy, read, landlock.DEVICE, landlock.WRITE), policy.tcp_port)
+    landlock.restrict(_granted(policy, read, landlock.DEVICE, landlock.CHANGE, landlock.WRITE), policy.tcp_port)
     only_filter = abi is None and not is_mounted
     if only_filter:
         # Nothing can be written there, which libraries that ask for its name would try.
@@ -67,9 +68,11 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
 
 
-def _granted(policy: SandboxPolicy, read: int, device: int, write: int) -> list[tuple[str, int]]:
+def _granted(policy: SandboxPolicy, read: int, device: int, change: int, write: int) -> list[tuple[str, int]]:
     """Return the policy's paths, each with the right that stands for its kind; the later counts more."""
-    kinds = ((read, policy.read), (device, policy.devices), (write, (policy.scratch, *policy.write)))
+    # libcuda names its threads there, and fails where it cannot.
+    threads = (_OWN_THREADS,) if policy.accelerator else ()
+    kinds = ((read, policy.read), (device, policy.devices), (change, threads), (write, (policy.scratch, *policy.write)))
     return [(path, right) for right, paths in kinds for path in paths]
 
 

@@ -63,7 +63,7 @@ _X32 = 0x40000000
 _CLONE_THREAD, _CLONE_NAMESPACES = 0x10000, 0x7E020000
 _PR_SET_PDEATHSIG = 1
 _SET_FILTER, _ALL_THREADS, _NO_SPECULATION_COST = 1, 1, 4
-_AF_INET, _AF_INET6, _AF_NETLINK, _UEVENTS = 2, 10, 16, 15
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _UEVENTS = 1, 2, 10, 16, 15
 _STREAM, _SEQPACKET = 1, 5
 
 
@@ -74,7 +74,7 @@ class _Filter(ctypes.Structure):
 def restrict(network: Network, *, processes: bool, files: bool, devices: bool = True) -> bool:
     """Filter the system calls of this process and of what it starts; `no_new_privs` must be set.
 
-    `network`: no sockets; those of the kernel's device events, as libusb needs them; or TCP and DNS, without a port of its own. `processes`
+    `network`: no sockets, with `devices` some that reach nothing; those of the kernel's device events, as libusb needs them; or TCP and DNS, without a port of its own. `processes`
     allows to start programs and to change files as converters do. `files` also refuses to create files, to open them for writing alone and,
     without `devices`, for reading and writing.
 
@@ -85,7 +85,7 @@ def restrict(network: Network, *, processes: bool, files: bool, devices: bool = 
     if machine is None:
         return False
     column, architecture, number = machine
-    blocks = _rules(network, processes=processes, pid=os.getpid()) | (_of_files(devices=devices) if files else {})
+    blocks = _rules(network, processes=processes, devices=devices, pid=os.getpid()) | (_of_files(devices=devices) if files else {})
     program = _program({_NUMBERS[name][column]: block for name, block in blocks.items() if _NUMBERS[name][column]}, architecture)
     packed = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in program))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -114,7 +114,7 @@ def _machine() -> tuple[int, int, int] | None:
     return _MACHINES.get(platform.machine())
 
 
-def _rules(network: Network, *, processes: bool, pid: int) -> dict[str, Program]:
+def _rules(network: Network, *, processes: bool, devices: bool, pid: int) -> dict[str, Program]:
     """Return by system call what judges it, to be run after its number was recognised."""
     blocks = {name: _refuse() for name in _NUMBERS if name not in {"open", "openat", "openat2", *_WRITES}}
     blocks["clone3"] = _refuse(errno.ENOSYS)
@@ -128,6 +128,11 @@ def _rules(network: Network, *, processes: bool, pid: int) -> dict[str, Program]
         for name in (*_OF_PROCESSES, *_OF_COPIES):
             del blocks[name]
         blocks["clone"] = [_load(0), (_JUMP_ANY_BIT, 0, 1, _CLONE_NAMESPACES), *_refuse(), _allow()]
+    if network == "none" and devices:
+        # libcuda binds a socket of its own name, to hand descriptors over. Neither kind reaches a service without `connect`.
+        stream = [_load(1), (_AND, 0, 0, 0xF), *_only(_STREAM, _SEQPACKET)]
+        blocks["socket"] = [_load(0), (_JUMP, 1, 0, _AF_UNIX), *_refuse(), *stream]
+        del blocks["bind"]
     if network == "usb":
         blocks["socket"] = [_load(0), (_JUMP, 0, 2, _AF_NETLINK), _load(2), (_JUMP, 1, 0, _UEVENTS), *_refuse(), _allow()]
         del blocks["bind"]

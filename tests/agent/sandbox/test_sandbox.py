@@ -68,7 +68,7 @@ def run(tmp_path, targets, *kernel, **variables):
 
 @with_landlock
 def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
-    """44 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
+    """48 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
     before = {process.pid for process in psutil.process_iter()}
     document, errors = run(tmp_path, targets, EDGEMETER_BROKER_PASSWORD="secret")
     (measured,) = document.get("runs", [document])
