@@ -440,8 +440,14 @@ def test_a_slow_server_is_given_up_after_timeout_s(served):
 
 def test_a_server_that_is_gone_is_named(tmp_path):
     """Before it is loaded, and in the middle."""
-    with oip_server() as url, closing(create("served")) as runtime:
-        runtime.load(server_file(tmp_path, url), Options())
+    with closing(create("served")) as runtime:
+        with oip_server() as url:
+            runtime.load(server_file(tmp_path, url), Options())
+            # As a server does that ends.
+            runtime._open[0].close()
+        with pytest.raises(AnswerError, match=r"Connection refused.*start the server") as failure:
+            runtime.bind([X])
+        assert (failure.value.kind, failure.value.is_busy) == ("no connection", True)
     path = server_file(tmp_path, url)
     with pytest.raises(UnavailableError, match=r"Connection refused.*start the server, or correct its url"):
         create("served").load(path, Options())
