@@ -160,6 +160,7 @@ def test_a_build_beside_a_server_of_this_machine_is_found(tmp_path):
         (alone,) = outcomes_of(server, tmp_path, repeats=1, seconds=2.0)
         with busy_loops(2):
             (disturbed,) = outcomes_of(server, tmp_path, repeats=1, seconds=2.0)
+    assert isinstance(alone, RunRecord) and isinstance(disturbed, RunRecord), (alone, disturbed)  # noqa: PT018
     first, second = (next(state for state in record.conditions if state.when == "during") for record in (alone, disturbed))
     # A core, or what others leave of it.
     assert min(first.served_load_ratio, second.served_load_ratio) > 0.0
