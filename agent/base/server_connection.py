@@ -25,7 +25,7 @@ LARGEST_TENSORS_BYTES = 1 << 28
 # An answer ends so soon after its `[DONE]`, or its connection is given up.
 _ENDS_WITHIN_S = 0.05
 # An end of the connection that comes later is one of a server that had begun to work.
-_CLOSED_WITHIN_NS = 50_000_000
+_CLOSED_WITHIN_S = 0.05
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
 _BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
@@ -61,7 +61,7 @@ class ServerConnection:
         parts = address_parts(url)
         self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
-        self._answered_ns = self._looked_ns = 0
+        self._answered_ns = 0
         self.connect_ns: int | None = None
         self.closes = False
         kind: Any = http.client.HTTPConnection
@@ -99,7 +99,7 @@ class ServerConnection:
                 if is_last or isinstance(error, ConnectionRefusedError | TimeoutError | ssl.SSLError):
                     raise TransientError(f"no answer from {self._url} ({_reason(error)}): {_remedy(error)}") from error
                 continue
-            self._answered_ns = self._looked_ns = time.monotonic_ns()
+            self._answered_ns = time.monotonic_ns()
             took_ms = (self._answered_ns - began_ns) / 1e6
             return Answer(response.status, json_object(body), took_ms, body)
         raise AssertionError
@@ -111,7 +111,8 @@ class ServerConnection:
             AnswerError: the server does not answer, refuses the request, or answers more than `LARGEST_TENSORS_BYTES`.
         """
         try:
-            response = self._send_anew(path, content, headers)
+            # Never sent again: a server that drops what it took would seem to fail at nothing.
+            response = self._send(path, content, headers)
             # Of a length that is stated, a read of as many bytes does not tell that some are missing.
             is_bounded = response.length is not None and response.length <= LARGEST_TENSORS_BYTES
             body = response.read() if is_bounded else response.read(LARGEST_TENSORS_BYTES + 1)
@@ -225,7 +226,6 @@ class ServerConnection:
             self.ask(path)
             # It is of no use then.
             self.closes = self._connection.sock is None
-        self._looked_ns = time.monotonic_ns()
 
     def another(self) -> "ServerConnection":
         """Return another connection to the same server, not opened yet; authorities, which take long to read, are shared."""
@@ -237,21 +237,19 @@ class ServerConnection:
         """Close the connection; the next request opens it again."""
         self._connection.close()
 
-    def _send_anew(self, path: str, content: bytes, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
-        """Send; where a connection that was kept open, and not looked at just now, ends at once without an answer, once more on a new one.
+    def _send_anew(self, path: str, content: bytes) -> http.client.HTTPResponse:
+        """Send; where a connection that was kept open had just been ended without an answer, once more on a new one.
 
-        A server that drops what it took would otherwise seem to fail at nothing.
+        llama.cpp's server ends some behind a stream without a word, in the moment in which the next request is sent.
         """
-        began_ns = time.monotonic_ns()
-        may_have_ended = self._connection.sock is not None and began_ns - self._looked_ns > IDLE_NS
-        self._looked_ns = 0
+        was_open, began_s = self._connection.sock is not None, time.monotonic()
         try:
-            return self._send(path, content, headers)
+            return self._send(path, content)
         except ConnectionError:
             self.close()
-            if not may_have_ended or time.monotonic_ns() - began_ns > _CLOSED_WITHIN_NS:
+            if not was_open or time.monotonic() - began_s > _CLOSED_WITHIN_S:
                 raise
-            return self._send(path, content, headers)
+            return self._send(path, content)
 
     def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
         headers = {**self._headers, **headers} if headers else self._headers
