@@ -121,12 +121,13 @@ class PythonFactory:
             # The collector is off while queries are timed: what calls leave in cycles is freed between them.
             gc.collect()
             self._collected_ns = time.monotonic_ns()
+        # Freed before the copies are made, which then lie where those of the last query lay, as in a loop of its user's.
+        self._last, self._arguments = None, ()
         copies = [np.array(array, order="C") for array in inputs]
         self._arguments = arguments = copies if python_model.place is None else [python_model.place(array) for array in copies]
         if python_model.place is not None:
             wait_for_placed(arguments)
         function, waits = python_model.call, self._waits
-        self._last = None
 
         def call() -> None:
             self._last = function(*arguments)
