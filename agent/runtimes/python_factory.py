@@ -70,7 +70,7 @@ class PythonFactory:
         self._last: Any = None
         self._arguments: Sequence[object] = ()
         self._backend: str | None = None
-        self._seen: _Seen | None = None
+        self._evidence: _Evidence | None = None
         self._leaves_garbage, self._collected_ns = True, 0
 
     def load(self, model: Path, options: Options) -> Loaded:
@@ -123,12 +123,13 @@ class PythonFactory:
             # The collector is off while queries are timed: what calls leave in cycles is freed between them.
             gc.collect()
             self._collected_ns = time.monotonic_ns()
+        # Freed before the copies are made, which then lie where those of the last query lay, as in a loop of its user's.
+        self._last, self._arguments = None, ()
         copies = [np.array(array, order="C") for array in inputs]
         self._arguments = arguments = copies if python_model.place is None else [python_model.place(array) for array in copies]
         if python_model.place is not None:
             wait_for_placed(arguments)
         function, waits = python_model.call, self._waits
-        self._last = None
 
         def call() -> None:
             self._last = function(*arguments)
@@ -195,23 +196,23 @@ class PythonFactory:
             ConfigError: it ran elsewhere than on the backend that was asked for.
         """
         python_model = self._loaded()
-        if self._seen is None and self._last is not None:
-            self._seen = _seen(self._last, self._arguments, python_model.call)
-        seen = self._seen or _Seen()
+        if self._evidence is None and self._last is not None:
+            self._evidence = _evidence(self._last, self._arguments, python_model.call)
+        evidence = self._evidence or _Evidence()
         imported = [name for name in _FRAMEWORKS if name in sys.modules]
-        packages = python_model.packages or tuple(name for name in imported if name in seen.libraries or len(imported) == 1)
-        if self._backend and _contradicts(self._backend, seen.devices):
+        packages = python_model.packages or tuple(name for name in imported if name in evidence.libraries or len(imported) == 1)
+        if self._backend and _contradicts(self._backend, evidence.devices):
             raise ConfigError(
-                f"backend {self._backend!r} was asked for, and the model ran on {', '.join(seen.devices)}: correct its factory"
+                f"backend {self._backend!r} was asked for, and the model ran on {', '.join(evidence.devices)}: correct its factory"
             )
         return replace(
             loaded,
             package=packages[0] if packages else "python",
             version=_version(packages[0]) if packages else platform.python_version(),
-            backend=python_model.backend or self._backend or ",".join(("callable", *seen.devices)),
+            backend=python_model.backend or self._backend or ",".join(("callable", *evidence.devices)),
             facts={name: _version(name) for name in python_model.packages or imported},
             # Not by the types of inputs and outputs: a model may convert both.
-            precision=python_model.precision or seen.precision or "unknown",
+            precision=python_model.precision or evidence.precision or "unknown",
         )
 
     def _first_call(self, python_model: PythonModel, address: str) -> int | None:
@@ -230,7 +231,7 @@ class PythonFactory:
             begin_ns = time.monotonic_ns()
             call()
             first_ns = time.monotonic_ns() - begin_ns
-            self._seen = _seen(self._last, self._arguments, python_model.call)
+            self._evidence = _evidence(self._last, self._arguments, python_model.call)
             first = self.outputs()
             gc.collect()
             self.bind(zeros)()
@@ -342,15 +343,15 @@ def _name(python_model: PythonModel, target: PythonTarget) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a call showed: the libraries of its results, where it ran, the precision of its parameters."""
+class _Evidence:
+    """The facts that a call showed: the libraries of its results, where it ran, the precision of its parameters."""
 
     libraries: frozenset[str] = frozenset()
     devices: Sequence[str] = ()
     precision: str | None = None
 
 
-def _seen(result: object, arguments: Sequence[object], function: object) -> _Seen:
+def _evidence(result: object, arguments: Sequence[object], function: object) -> _Evidence:
     # JAX's arrays are of its package jaxlib.
     libraries = {type(leaf).__module__.partition(".")[0].removesuffix("lib") for leaf in leaves(result)}
     devices = devices_of(result, arguments, function)
@@ -359,15 +360,15 @@ def _seen(result: object, arguments: Sequence[object], function: object) -> _See
         # The model may copy its inputs and results itself.
         numbers = range(torch.cuda.device_count())
         devices = [f"cuda:{number}" for number in numbers if torch.cuda.max_memory_allocated(number)] or devices
-    return _Seen(frozenset(libraries), devices, precision_of(result, function))
+    return _Evidence(frozenset(libraries), devices, precision_of(result, function))
 
 
 def _contradicts(backend: str, devices: Sequence[str]) -> bool:
     """Return whether a backend names devices, and none of those that a call ran on."""
-    named = [part.strip().lower().partition(":") for part in backend.split(",")]
-    stated = {(_DEVICES[kind], number) for kind, _, number in named if kind in _DEVICES}
+    parts = [part.strip().lower().partition(":") for part in backend.split(",")]
+    requested = {(_DEVICES[kind], number) for kind, _, number in parts if kind in _DEVICES}
     ran = [(_DEVICES.get(kind, kind), number) for kind, _, number in (device.partition(":") for device in devices)]
-    return bool(stated and ran) and not any((kind, number) in stated or (kind, "") in stated for kind, number in ran)
+    return bool(requested and ran) and not any((kind, number) in requested or (kind, "") in requested for kind, number in ran)
 
 
 def _version(package: str) -> str:
