@@ -73,7 +73,7 @@ def test_a_second_shape_compiles_again_and_shows_when(drive):
     assert [within[-1] for _, within in sizes] == [True, False, True]
 
 
-def test_a_model_that_dynamo_gave_up_says_so(drive, tmp_path):
+def test_a_model_that_dynamo_gave_up_reports_it(drive, tmp_path):
     """After 8 recompilations the function runs eagerly."""
     (tmp_path / "counting.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n def __init__(self):\n  super().__init__()\n  self.calls = 0\n"
