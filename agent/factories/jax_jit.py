@@ -10,7 +10,7 @@ with 1 all work was in one thread. Where JAX was in use before, it is too late.
 Facts: `compilations` (each new shape or dtype is one), `compiled_ns`.
 Example: `edgemeter run edgemeter.agent.factories.jax_jit:make --option function=net.py:apply --option weights=net.npz --option
 input=1x224x224x3`.
-Tested with jax 0.10.2 on the processor; GPUs are untested.
+Tested with jax 0.10.2 on the processor, and by hand with 0.11.2 on an NVIDIA H200.
 """
 
 import os

@@ -9,7 +9,7 @@ Backend: `cpu` (the default), `cuda` or `cuda:N`, which is synchronised within e
 threads.
 Example: `edgemeter run edgemeter.agent.factories.torch_eager:make --option module=net.py:Net --option weights=net.pt --option
 input=1x3x224x224`.
-Tested with torch 2.13.0 on the CPU; CUDA is untested.
+Tested with torch 2.13.0 on the CPU, and by hand with 2.11.0 on an NVIDIA H200.
 """
 
 from edgemeter.agent.factories.arguments import parse_inputs

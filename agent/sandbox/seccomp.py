@@ -74,7 +74,7 @@ class _Filter(ctypes.Structure):
 def restrict(network: Network, *, processes: bool, files: bool, devices: bool = True) -> bool:
     """Filter the system calls of this process and of what it starts; `no_new_privs` must be set.
 
-    `network`: no sockets, with `devices` some that reach nothing; those of the kernel's device events, as libusb needs them; or TCP and DNS,
+    `network`: no sockets, or with `devices` what reaches nothing; those of the kernel's device events, for libusb; or TCP and DNS,
     without a port of its own. `processes` allows to start programs and to change files as converters do. `files` also refuses to create
     files, to open them for writing alone and, without `devices`, for reading and writing.
 
