@@ -50,6 +50,7 @@ FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "swap_used_mb": ("Swap in use", _in("MB")),
     "load_window_ms": ("Load observed for", _in("ms")),
     "agent_load_ratio": ("Load of the agent", _share),
+    "served_load_ratio": ("Load of the measured server", _share),
     "busiest_other": ("Busiest other process", _process),
     "memory_available_mb": ("Memory available", _in("MB")),
     "governor": ("Governor", str),

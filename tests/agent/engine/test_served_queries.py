@@ -161,7 +161,7 @@ def test_failures_one_after_the_other_are_counted_too(tmp_path):
 def test_users_wait_as_the_server_asks(tmp_path):
     """`Retry-After` of 50 ms: nothing comes on a connection before it is over, and the time is stated."""
     with paced_model_server(
-        tmp_path, places=2, service_ms=4.0, failing_ratio=0.3, status=429, retry_after_s=0.05, first_fault=100
+        tmp_path, places=2, service_ms=4.0, failing_ratio=0.1, status=429, retry_after_s=0.05, first_fault=100
     ) as server:
         run = measured(server, concurrency=2, seconds=1.5)
         entries = timed_entries(run, server)
