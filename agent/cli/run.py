@@ -29,7 +29,7 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
 @click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
 @click.option(
     "-m", "--model", "named", multiple=True, type=PATH, shell_complete=completes(model_names, files=True),
-    help="Model file (.tflite, .onnx, .pt2, .hef, .gguf, .litertlm, genai_config.json, .server), FILE.py:make, or a catalogue name.",
+    help="Model file (.tflite, .onnx, .hef, .gguf, genai_config.json, .server, ...), FILE.py:make, package.module:make, or catalogue name.",
 )  # fmt: skip
 @case_options(*CASE_OPTIONS)
 @power_option

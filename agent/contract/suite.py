@@ -170,8 +170,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, llama, litert-lm, genai, server,
     served, replay, or a plug-in's. Default: by the file's suffix."""
     backend: str | list[str] | None = None
-    """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
-    options: dict[str, str] | None = None  # Options of the runtime, such as kv_type=q8_0: see docs/reference/.
+    """Backend of the runtime. litert: xnnpack, gpu, ...; onnx: cpu, cuda, openvino-ep, ...; python: cpu, cuda; edgetpu: usb, ..."""
+    options: dict[str, str] | None = None  # Options of a runtime or factory, such as kv_type=q8_0: see docs/reference/.
     threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Evaluate on a random subset of N images, the same on every machine. Default: all."""

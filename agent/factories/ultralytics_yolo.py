@@ -1,4 +1,4 @@
-"""Ultralytics YOLO: the network of a .pt as PyTorch runs it, without the suppression after it, which our decoders do.
+"""Ultralytics YOLO: the network of a .pt as PyTorch runs it, without non-maximum suppression, which Edgemeter's decoders apply.
 
 Library: `pip install ultralytics`, your own install: it is licensed under the AGPL, no dependency of Edgemeter's, and imported by this
 factory alone.

@@ -2,8 +2,8 @@
 
 Library: `pip install 'edgemeter[litert-lm]'` (64-bit). Backend: `cpu` (the default), or `gpu`, which was not run. No settings.
 What is timed: `run_prefill` of the prompt in a new session, then `run_decode_async`, greedy, without speculation. The library takes texts:
-synthetic prompts are of words that it reads back as the same tokens, and lengths are as it counts them. It hands a token over when the next
-one is computed: TTFT holds one step more (also in its own timings beside ours), TPOT of n tokens is about 1/(n - 1) too short. The end of
+synthetic prompts are of words that it reads back as the same tokens, and lengths are as it counts them. It hands each token over
+one step late: TTFT (its own too) is one step too long, TPOT of n tokens too short by about 1/(n - 1) of it. The end of
 text cannot be ignored. Ids of the answer, quantisation, parameters and cache are null: it does not state them.
 Tested with litert-lm-api 0.18.1 on an x86-64 CPU.
 """

@@ -1,7 +1,7 @@
 """Hailo: compiled models (.hef) on Hailo-8, 8L, 10H, by HailoRT's Python API. Not run on hardware.
 
-Library: `pip install 'edgemeter[hailo]'`, and HailoRT 4.18 or newer, which is on no package index: `sudo apt install hailo-all` on
-Raspberry Pi OS (venv with `--system-site-packages`), or the .deb and wheel of Hailo's developer zone.
+Library: `pip install 'edgemeter[hailo]'`, and HailoRT 4.18 or newer, on no package index: `sudo apt install hailo-all` (10H:
+`hailo-h10-all`) on Raspberry Pi OS (venv with `--system-site-packages`), or the .deb and wheel of Hailo's developer zone.
 Backend: `hailo` (the default: any device), or an id as `hailortcli scan` prints it. No settings.
 Inputs and outputs are in the formats of the file, mostly uint8 with scale and zero point; shapes are 1, H, W, C. Boxes after HailoRT's own
 suppression (by class only) are float32 [1, classes, 5, boxes]: y_min, x_min, y_max, x_max, score.

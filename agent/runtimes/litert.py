@@ -2,13 +2,13 @@
 
 Library: `pip install 'edgemeter[litert]'`; on 32-bit ARM `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
 Backends of the Interpreter: `xnnpack` (its own default), `builtin` (the kernels without a delegate) or `reference` (plain loops, some forty
-times slower, to compare outputs with). Without a choice the backend is named for what happened: tflite-runtime 2.14 gives XNNPACK no
-quantised model, ai-edge-litert 2.3 does.
+times slower, to compare outputs with). By default the record names what ran: tflite-runtime 2.14 does not give
+XNNPACK quantised models, ai-edge-litert 2.3 does.
 Backends of CompiledModel: `cpu-compiled`, `gpu` (WebGPU on Vulkan) or `npu` (with its vendor's package, e.g. ai-edge-litert-sdk-qualcomm).
 A model that the accelerator does not take whole is refused; with `gpu,cpu` or `npu,cpu` it runs, and the operators on each are counted.
 Setting: `precision = "f32"` keeps a GPU from computing in fp16, its default where it can.
-What is timed is `Interpreter.invoke` or `CompiledModel.run_by_index` itself; inputs and outputs are copied outside it. A GPU's run returns
-before it is done (0.1 of 75 ms), so reading its outputs is timed too.
+What is timed is `Interpreter.invoke` or `CompiledModel.run_by_index`; inputs are copied before, outputs after. On `gpu` and `npu` reading
+outputs is timed: a GPU's run returns before it is done (0.1 of 75 ms).
 Tested with ai-edge-litert 2.3.0 (a GPU in software only, no NPU) and tflite-runtime 2.14.0.
 """
 

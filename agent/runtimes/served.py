@@ -1,6 +1,6 @@
 """Served: any model behind a server: Triton, OpenVINO Model Server, KServe, MLServer, TorchServe, TensorFlow Serving, or another.
 
-The model is a TOML file `NAME.server` (samples: tests/fixtures/runtimes/served*.server); a card may stand beside it:
+A TOML file `NAME.server` with `protocol` (samples: tests/fixtures/runtimes/served*.server) is the model; a card may stand beside it:
 
     url = "http://127.0.0.1:8000"      of gRPC its port
     protocol = "oip"                   oip (Open Inference Protocol, v2), tf-serving (REST) or custom
@@ -11,7 +11,7 @@ The model is a TOML file `NAME.server` (samples: tests/fixtures/runtimes/served*
     api_key_file, ca_file, headers, timeout_s    optional, as of the generator `server`
     path = "/predict"                  custom
     body = { image = "{images}" }      custom: "{NAME}" is an input as lists, "{NAME:base64}" its bytes; "{NAME:bytes}" alone
-    [[inputs]]                         custom: name, dtype, shape; of outputs also pointer (JSON) and encoding (list, base64, bytes)
+    [[inputs]], [[outputs]]            custom: name, dtype, shape; outputs: pointer (JSON), encoding (list, base64, bytes)
 
 Timed: from the ready request on an open connection to the last byte of the answer; an arrival (`poisson`) opens one within its latency
 (`connect`). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and BF16 (as float32)

@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CAPABILITIES = 1 << 2 | 1 << 14
 _CAPABILITY_VERSION = 0x20080522
 _THREADS = 4096
-_OWN_THREADS = "/proc/self/task"
+_OWN_THREADS, _NVIDIA = "/proc/self/task", "/dev/nv"
 NO_FILES = "this kernel gives neither Landlock nor namespaces: a model could read the files of this user"
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
 
@@ -70,8 +70,8 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
 
 def _granted(policy: SandboxPolicy, read: int, device: int, change: int, write: int) -> list[tuple[str, int]]:
     """Return the policy's paths, each with the right that stands for its kind; the later counts more."""
-    # libcuda names its threads there, and fails where it cannot.
-    threads = (_OWN_THREADS,) if policy.accelerator else ()
+    # libcuda names its threads there, and fails where it cannot. A model could undo its oom_score_adj there too: for NVIDIA's only.
+    threads = (_OWN_THREADS,) if policy.accelerator and any(path.startswith(_NVIDIA) for path in policy.devices) else ()
     kinds = ((read, policy.read), (device, policy.devices), (change, threads), (write, (policy.scratch, *policy.write)))
     return [(path, right) for right, paths in kinds for path in paths]
 

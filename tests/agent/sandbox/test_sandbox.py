@@ -68,7 +68,7 @@ def run(tmp_path, targets, *kernel, **variables):
 
 @with_landlock
 def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
-    """48 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
+    """49 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
     before = {process.pid for process in psutil.process_iter()}
     document, errors = run(tmp_path, targets, EDGEMETER_BROKER_PASSWORD="secret")
     (measured,) = document.get("runs", [document])
@@ -183,6 +183,37 @@ def test_without_landlock_and_namespaces_no_file_is_changed_but_by_a_run_on_an_a
     assert on_cpu == {"opened": [["there", os.O_RDONLY]], "missing": [f"{confine.NO_FILES}, though not change them"], "mounts": False}
     assert ["there", os.O_RDWR] in on_accelerator["opened"]
     assert on_accelerator["missing"] == [f"{confine.NO_FILES}, and change them"]
+
+
+NAMER = """
+import os, sys, threading
+from pathlib import Path
+from edgemeter.agent.sandbox.confine import confine
+from edgemeter.agent.sandbox.policy import SandboxPolicy
+read = tuple(filter(None, (*sys.path, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/proc")))
+confine(SandboxPolicy(scratch=sys.argv[1], parent=os.getppid(), read=read, devices=tuple(sys.argv[2:])), 0)
+def name():
+    try:
+        Path(f"/proc/self/task/{os.getpid()}/comm").write_text("named")
+        print("named", Path("/proc/self/comm").read_text().strip())
+    except OSError:
+        print("refused")
+thread = threading.Thread(target=name)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("kernel", [pytest.param((), marks=with_landlock), pytest.param(WITHOUT_LANDLOCK, marks=with_namespaces)])
+@pytest.mark.parametrize(("device", "printed"), [("/dev/nvidiactl", "named named\n"), ("/dev/dri/renderD128", "refused\n")])
+def test_a_process_with_an_nvidia_gpu_names_its_threads(tmp_path, kernel, device, printed):
+    """Where it cannot, libcuda (580 on an H200, CUDA 13) ends in error 304. Other accelerators get no writing below /proc."""
+    checkout = Path(intruder.__file__).parents[2]
+    completed = subprocess.run(
+        [*kernel, sys.executable, "-c", NAMER, str(tmp_path), device], capture_output=True, text=True, check=False, cwd=checkout,
+        env={**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{checkout}"},
+    )  # fmt: skip
+    assert completed.stdout == printed, completed.stderr
 
 
 LISTER = """
