@@ -32,7 +32,7 @@ def _partly_on_cpu(facts: RunFacts) -> str | None:
     if reported.get("fully_accelerated") == "no":
         return "the library reports that not all operators are on the accelerator, and not how many"
     if reported.get("fully_accelerated") == "not reported":
-        return "the library does not report what the accelerator took: session.disable_cpu_ep_fallback=1 refuses any operator on the CPU"
+        return "the library does not report what the accelerator took: session.disable_cpu_ep_fallback=1 refuses operators on the CPU"
     count = int(reported.get("cpu_operators", "0"))
     return f"{_operators(count)} on the CPU; the program of the Edge TPU counts as one, so the share is unknown" if count else None
 

@@ -8,7 +8,7 @@ from tests.fixtures.measured_factory import measured
 
 RULES = ("mostly-on-cpu", "partly-on-cpu", "software-gpu")
 LEFT = {"left_to_cpu": "Softmax 2"}
-NOT_REPORTED = "partly-on-cpu: the library does not report what the accelerator took: session.disable_cpu_ep_fallback=1 refuses any operator on the CPU"
+NOT_REPORTED = "the library does not report what the accelerator took: session.disable_cpu_ep_fallback=1 refuses operators on the CPU"
 
 
 def judged(facts):
@@ -42,7 +42,7 @@ def judged(facts):
         (
             {"fully_accelerated": "not reported"},
             [],
-            [NOT_REPORTED],
+            [f"partly-on-cpu: {NOT_REPORTED}"],
         ),
         ({"edgetpu_operators": "1", "cpu_operators": "0"}, [], []),
         (
