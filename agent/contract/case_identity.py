@@ -29,7 +29,7 @@ PRECISION_CLASSES = {
     "half": ("fp16", "bf16"),
     "8-bit float": ("fp8",),
     "16-bit integer": ("int16", "uint16", "int16x8"),
-    "8-bit integer": ("int8", "uint8", "w8a8", "dynamic-int8"),
+    "8-bit integer": ("int8", "uint8", "w8a8", "int8-dynamic"),
     "4-bit": ("int4", "uint4", "fp4"),
 }
 _CLASS_OF = {name: wide for wide, names in PRECISION_CLASSES.items() for name in names}

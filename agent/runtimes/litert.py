@@ -6,10 +6,10 @@ times slower, to compare outputs with). By default the record names what ran: tf
 XNNPACK quantised models, ai-edge-litert 2.3 does.
 Backends of CompiledModel: `cpu-compiled`, `gpu` (WebGPU on Vulkan) or `npu` (with its vendor's package, e.g. ai-edge-litert-sdk-qualcomm).
 A model that the accelerator does not take whole is refused; with `gpu,cpu` or `npu,cpu` it runs, and the operators on each are counted.
-Setting: `precision = "f32"` keeps a GPU from computing in fp16, its default where it can.
+Setting: a GPU computes in f32 unless `precision = "auto"` (recorded `gpu,auto`); an NPU is `npu,auto`.
 What is timed is `Interpreter.invoke` or `CompiledModel.run_by_index`; inputs are copied before, outputs after. On `gpu` and `npu` reading
 outputs is timed: a GPU's run returns before it is done (0.1 of 75 ms).
-Tested with ai-edge-litert 2.3.0 (a GPU in software only, no NPU) and tflite-runtime 2.14.0.
+Tested with ai-edge-litert 2.3.0 (a GPU in software, by hand an NVIDIA H200; no NPU) and tflite-runtime 2.14.0.
 """
 
 import re
@@ -81,7 +81,7 @@ class LiteRt:
         self._compiled = litert_compiled.CompiledGraph(model, options, file, inputs, outputs)
         self._inputs = tuple(inputs.values())
         return library.loaded(
-            backend=options.backend,
+            backend=litert_compiled.recorded_backend(options),
             inputs=self._inputs,
             outputs=tuple(outputs.values()),
             metadata=file.metadata,

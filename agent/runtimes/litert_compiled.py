@@ -56,7 +56,7 @@ class CompiledGraph:
             if self._model is not None:
                 self._make_buffers()
         log = "".join(f"{line}\n" for line in lines)
-        self.facts = _facts(self._accelerator, log, file, is_whole=is_whole)
+        self.facts = _facts(self._accelerator, log, is_whole=is_whole)
         allows_cpu, is_compiled = bool(fallback) or self._accelerator == _CPU, _DISPATCH in file.custom_uses
         refusal = _refusal(self._accelerator, model, log, self.facts, error, allows_cpu=allows_cpu, is_compiled=is_compiled)
         if refusal is not None:
@@ -116,29 +116,38 @@ class CompiledGraph:
 
 
 def _options(module: Any, options: Options) -> Any:
-    """Return the library's options: the accelerators that the backend names, the threads, and f32 where it was set."""
+    """Return the library's options: the accelerators that the backend names, the threads, and f32 on a GPU unless it is left to it."""
     flags = module.HardwareAccelerator(0)
     for name in (options.backend or _CPU).split(","):
         flags |= module.HardwareAccelerator[name.removesuffix("-compiled").upper()]
-    precision = chosen_setting("litert", options, PRECISION, ("f32", "auto"))
     return module.Options(
         hardware_accelerators=flags,
         cpu_options=module.CpuOptions(num_threads=options.threads),
-        gpu_options=module.GpuOptions(enforce_f32=precision == "f32"),
+        gpu_options=module.GpuOptions(enforce_f32=_precision(options) == "f32"),
     )
 
 
-def _facts(accelerator: str, log: str, file: TfliteFile, *, is_whole: bool) -> dict[str, str]:
+def recorded_backend(options: Options) -> str:
+    """Return the backend as a record names it: with `,auto` where the accelerator chooses what it computes in."""
+    backend = options.backend or _CPU
+    return backend if backend == _CPU or _precision(options) == "f32" else f"{backend},auto"
+
+
+def _precision(options: Options) -> str:
+    # An NPU has no such option: it computes in what its compiler chooses.
+    default = "auto" if (options.backend or "").startswith("npu") else "f32"
+    return chosen_setting("litert", options, PRECISION, ("f32", "auto")) or default
+
+
+def _facts(accelerator: str, log: str, *, is_whole: bool) -> dict[str, str]:
     """Return how many operators are on the accelerator and on the CPU, as far as the library reports it, and which GPU there is."""
     if accelerator == _CPU:
         return {}
-    facts = {"gpu": "; ".join(vulkan.gpu_names())} if accelerator == "gpu" else {}
+    facts = vulkan.gpu_facts() if accelerator == "gpu" else {}
     if accelerator == "gpu":
         pairs = [(int(match[1].replace("No", "0")), int(match[2])) for match in _ON_GPU.finditer(log)]
     else:
         pairs = [(int(match[1]), int(match[2]) - int(match[1])) for match in _ON_NPU.finditer(log)]
-    if is_whole and not pairs and accelerator == "gpu":
-        pairs = [(file.builtin_uses + sum(file.custom_uses.values()), 0)]
     if not pairs:
         return facts | {"fully_accelerated": "yes" if is_whole else "no"}
     on_cpu = sum(pair[1] for pair in pairs)
@@ -152,7 +161,7 @@ def _refusal(
 ) -> EdgemeterError | None:
     """Return why the model is not run: no accelerator, none of it there, or a part on the CPU that was not allowed."""
     if accelerator == "gpu" and error is not None and _NO_GPU.search(log):
-        devices = f"Vulkan shows {facts['gpu'] or 'no GPU'}"
+        devices = f"Vulkan shows {facts.get('gpu') or facts.get('gpus_present') or 'no GPU'}"
         return UnavailableError(f"LiteRT finds no GPU that it can use ({devices}): install the GPU's Vulkan driver, or choose xnnpack")
     # The library counts a model as accelerated that no plug-in took.
     if accelerator == "npu" and int(facts.get("operators_on_npu", 0)) == 0 and not is_compiled:

@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
+
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.base.suggestions import near
@@ -16,24 +18,28 @@ from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
 
 LIBRARY = "provider_library"
 _DEVICES = ("cpu", "gpu", "npu")
+_LOAD_CONFIG, _PRECISION_HINT = "load_config", "INFERENCE_PRECISION_HINT"
 
 
 def _openvino(threads: int, device: str) -> dict[str, str]:
-    """Return the settings of a CPU device: left to itself OpenVINO takes all cores, and computes in bfloat16 where the processor can."""
-    if device != "cpu":
-        return {}
-    return {"load_config": json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": str(threads)}})}
+    """Return the settings of a CPU or GPU; left to itself OpenVINO takes all cores, and computes in half precision where they can."""
+    settings = {_PRECISION_HINT: "f32"} | ({"INFERENCE_NUM_THREADS": str(threads)} if device == "CPU" else {})
+    return {_LOAD_CONFIG: json.dumps({device: settings})} if device.startswith(("CPU", "GPU")) else {}
 
 
 @dataclass(frozen=True, slots=True)
 class PlugInPackage:
-    """A package that brings a provider; `settings` are the provider's own for a number of threads on a kind of device."""
+    """A package that brings a provider; `settings` are the provider's own for a number of threads on a device by its name (`GPU.1`).
+
+    `f32_on` are the kinds of device on which it computes in the file's precision by itself.
+    """
 
     module: str
     provider: str
     path_function: str = "get_library_path"
     settings: Callable[[int, str], Mapping[str, str]] = lambda _threads, _device: {}
     variables: Mapping[str, str] = field(default_factory=dict)
+    f32_on: tuple[str, ...] = ("cpu",)
 
 
 PACKAGES = {
@@ -45,7 +51,7 @@ PACKAGES = {
         variables={"ORT_GGML_LOG": "error"},
     ),
     "qnn-ep": PlugInPackage("onnxruntime_qnn", "QNNExecutionProvider"),
-    "webgpu-ep": PlugInPackage("onnxruntime_ep_webgpu", "WebGpuExecutionProvider"),
+    "webgpu-ep": PlugInPackage("onnxruntime_ep_webgpu", "WebGpuExecutionProvider", f32_on=("cpu", "gpu")),
 }  # fmt: skip
 # Provider libraries that this process has registered, and the names of the providers in each.
 _registered: dict[str, frozenset[str]] = {}
@@ -85,8 +91,26 @@ class PlugInChoice:
         return [device for device in devices if self.device in {"", _kind(device)}]
 
     def settings(self, threads: int, devices: list[Any], of_user: Mapping[str, str]) -> dict[str, str]:
-        """Return the provider's settings: those of its package for this number of threads, then the user's."""
-        return {**(self.package.settings(threads, _kind(devices[0])) if self.package else {}), **of_user}
+        """Return the provider's settings: those of its package for this number of threads, then the user's, which leave the rest as it is.
+
+        Raises:
+            ConfigError: the user's load_config is no JSON of properties by device.
+        """
+        settings = {**(self.package.settings(threads, _name(devices[0])) if self.package else {})}
+        if _LOAD_CONFIG not in settings or _LOAD_CONFIG not in of_user:
+            return {**settings, **of_user}
+        merged = _properties(settings[_LOAD_CONFIG])
+        for device, properties in _properties(of_user[_LOAD_CONFIG]).items():
+            merged[device] = merged.get(device, {}) | properties
+        return {**settings, **of_user, _LOAD_CONFIG: json.dumps(merged)}
+
+    def recorded_backend(self, devices: list[Any], settings: Mapping[str, str]) -> str:
+        """Return the backend with what its first device computes in where that is not f32: `openvino-ep,f16`, `openvino-ep:npu,auto`."""
+        is_f32 = _kind(devices[0]) in (self.package.f32_on if self.package else ("cpu",))
+        by_device = _properties(settings.get(_LOAD_CONFIG, "{}")) if self.provider == PACKAGES["openvino-ep"].provider else {}
+        hint = by_device.get(_name(devices[0]), {}).get(_PRECISION_HINT)
+        computed = str(hint or ("f32" if is_f32 else "auto")).lower()
+        return self.backend if computed == "f32" else f"{self.backend},{computed}"
 
     def add_to(self, session_options: Any, devices: list[Any], settings: dict[str, str], runtime_library: RuntimeLibrary) -> None:
         """Choose the provider for the sessions of these options; raises UnavailableError if it refuses a device or a setting."""
@@ -148,6 +172,20 @@ def _register(provider: str, library: str, runtime_library: RuntimeLibrary) -> f
             ) from error
         _registered[library] = frozenset(device.ep_name for device in runtime_library.module.get_ep_devices()) - before
     return _registered[library]
+
+
+def _properties(load_config: str) -> dict[str, dict[str, Any]]:
+    try:
+        return msgspec.json.decode(load_config, type=dict[str, dict[str, Any]])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f'load_config {load_config!r}: {error}; give the properties of each device as JSON: {{"CPU": {{"NUM_STREAMS": "1"}}}}'
+        ) from error
+
+
+def _name(device: Any) -> str:
+    """Return the device's name as OpenVINO has it, by which it takes properties: `GPU`, or `GPU.1` of several."""
+    return str(device.ep_metadata.get("ov_device") or _kind(device).upper())
 
 
 def _kind(device: Any) -> str:

@@ -10,11 +10,11 @@ Settings: `session.*` and `ep.*` are passed on as session configuration: `sessio
 A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`. Which operators went
 to which provider is recorded where the library reports it (1.24 and newer); a provider that takes none of them is an error.
 Plug-in providers, by extras so named (Python 3.11+): `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
-`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 on a CPU. Any other:
+`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (NPU: recorded `,auto`). Any other:
 `provider_library = "/path/lib.so"`, with its full name as backend.
 What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
 `encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
-Tested with onnxruntime 1.31.1, onnxruntime-ep-openvino 1.8.1 and onnxruntime-ggml 0.2.0 on the CPU; qnn-ep and webgpu-ep on no hardware.
+Tested with onnxruntime 1.31.1, onnxruntime-ep-openvino 1.8.1 and onnxruntime-ggml 0.2.0 on the CPU; webgpu-ep by hand on an NVIDIA H200.
 """
 
 import re
@@ -39,6 +39,7 @@ _BUILDS = {
 }
 _ERRORS_ONLY = 3
 _CONFIGURATION = ("session.", "ep.")
+_NO_FALLBACK = "session.disable_cpu_ep_fallback"
 _OPTIMISATION = "graph_optimisation"
 _OPTIMISATIONS = {"none": "ORT_DISABLE_ALL"} | {level: f"ORT_ENABLE_{level.upper()}" for level in ("basic", "extended", "layout", "all")}
 # ONNX element types that numpy calls otherwise.
@@ -83,13 +84,17 @@ class OnnxRuntime:
             session_options.enable_profiling = True
             session_options.profile_file_prefix = self._profile_prefix
         choice: dict[str, Any] = {"providers": list(names), "provider_options": settings}
+        backend = ",".join(names.values())
         if plug_in:
             # By its devices, for all sessions of these options; what it leaves stays on the CPU, as the record shows.
-            plug_in.add_to(session_options, devices, plug_in.settings(options.threads, devices, settings[0]), runtime_library)
+            of_plug_in = plug_in.settings(options.threads, devices, settings[0])
+            plug_in.add_to(session_options, devices, of_plug_in, runtime_library)
+            backend = plug_in.recorded_backend(devices, of_plug_in)
             choice = {}
-        session = _session(model, session_options, list(names), choice, runtime_library)
+        paths = (model, pair[0]) if pair else (model,)
+        sessions = [(path, _session(path, session_options, list(names), choice, runtime_library)) for path in paths]
+        session, decoder = sessions[0][1], sessions[-1][1]
         if pair is not None:
-            decoder = _session(pair[0], session_options, list(names), choice, runtime_library)
             inputs_of_decoder = tuple(entry.name for entry in decoder.get_inputs())
             self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, inputs_of_decoder, pair[1])
         load_ns = time.monotonic_ns() - started_ns
@@ -97,11 +102,11 @@ class OnnxRuntime:
         inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
         self._inputs = onnx_file.with_quantisation(inputs, model)
         self._outputs = (onnx_seq2seq.TOKENS,) if pair else onnx_file.with_quantisation(outputs, model)
-        facts = _taken(session, names, model)
+        facts = _taken(sessions, names, has_fallback=configuration.get(_NO_FALLBACK) != "1")
         if plug_in:
             runtime_library, facts = plug_in.with_version(runtime_library, devices), facts | plug_in.facts(devices)
         return runtime_library.loaded(
-            backend=plug_in.backend if plug_in else ",".join(names.values()),
+            backend=backend,
             inputs=self._inputs,
             outputs=self._outputs,
             metadata=dict(session.get_modelmeta().custom_metadata_map) | (onnx_seq2seq.tokenizer_texts(model) if pair else {}),
@@ -148,7 +153,9 @@ class OnnxRuntime:
 
 
 def _asked(backend: str) -> list[str]:
-    return [_SHORT.get(part.lower(), part) for part in (part.strip() for part in backend.split(",")) if part]
+    """Return the providers, without the CPU behind them: it comes last in any session, so that `cuda,cpu` is `cuda`."""
+    names = [_SHORT.get(part.lower(), part) for part in (part.strip() for part in backend.split(",")) if part]
+    return names[:-1] if len(names) > 1 and names[-1] == _SHORT["cpu"] else names
 
 
 def _check_present(requested: list[str], backend: str, runtime_library: RuntimeLibrary) -> None:
@@ -202,21 +209,31 @@ def _session(model: Path, session_options: Any, providers: list[str], choice: Ma
     return session
 
 
-def _taken(session: Any, names: Mapping[str, str], model: Path) -> dict[str, str]:
-    """Return how many operators each provider took and which stayed on the CPU; nothing on the CPU alone, or without a report."""
-    if list(names) == [_SHORT["cpu"]] or not hasattr(session, "get_provider_graph_assignment_info"):
+def _taken(sessions: Sequence[tuple[Path, Any]], names: Mapping[str, str], *, has_fallback: bool) -> dict[str, str]:
+    """Return how many operators of all sessions each provider took and which stayed on the CPU; nothing on the CPU alone.
+
+    Raises:
+        UnavailableError: a provider takes no operator of one of the models.
+    """
+    if list(names) == [_SHORT["cpu"]]:
         return {}
-    operators: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for part in session.get_provider_graph_assignment_info():
-        operators.setdefault(part.ep_name, Counter()).update(node.op_type for node in part.get_nodes())
-    idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
-    if idle:
-        raise UnavailableError(
-            f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose "
-            f"{' or '.join(names.get(name, _short(name)) for name, kinds in operators.items() if kinds) or 'cpu'}"
-        )
-    facts = {f"operators_on_{names.get(name, _short(name))}": str(kinds.total()) for name, kinds in operators.items() if kinds}
-    on_cpu = operators.get(_SHORT["cpu"])
+    if not hasattr(sessions[0][1], "get_provider_graph_assignment_info"):
+        return {"fully_accelerated": "not reported" if has_fallback else "yes"}
+    total: dict[str, Counter[str]] = {}
+    for model, session in sessions:
+        operators: dict[str, Counter[str]] = {name: Counter() for name in names}
+        for part in session.get_provider_graph_assignment_info():
+            operators.setdefault(part.ep_name, Counter()).update(node.op_type for node in part.get_nodes())
+        idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
+        if idle:
+            raise UnavailableError(
+                f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose "
+                f"{' or '.join(names.get(name, _short(name)) for name, kinds in operators.items() if kinds) or 'cpu'}"
+            )
+        for name, kinds in operators.items():
+            total.setdefault(name, Counter()).update(kinds)
+    facts = {f"operators_on_{names.get(name, _short(name))}": str(kinds.total()) for name, kinds in total.items() if kinds}
+    on_cpu = total.get(_SHORT["cpu"])
     return facts | ({"left_to_cpu": ", ".join(f"{kind} {count}" for kind, count in sorted(on_cpu.items()))} if on_cpu else {})
 
 

@@ -23,7 +23,13 @@ def gpu_names() -> list[str]:
     library.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), devices)
     names = [_name(library, device) for device in devices if device]
     library.vkDestroyInstance(instance, None)
-    return [name for name in names if not name.endswith(_SOFTWARE)] or names
+    return names
+
+
+def gpu_facts() -> dict[str, str]:
+    """Return what a record holds of the GPUs: `gpu`, or `gpus_present` where several are there and which one computes is not known."""
+    names = gpu_names()
+    return {"gpu" if len(names) == 1 else "gpus_present": "; ".join(names)} if names else {}
 
 
 def _name(library: ctypes.CDLL, device: int) -> str:

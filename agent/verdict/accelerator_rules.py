@@ -31,6 +31,8 @@ def _partly_on_cpu(facts: RunFacts) -> str | None:
     reported = facts.measured.runtime.facts
     if reported.get("fully_accelerated") == "no":
         return "the library reports that not all operators are on the accelerator, and not how many"
+    if reported.get("fully_accelerated") == "not reported":
+        return "the library does not report what the accelerator took: session.disable_cpu_ep_fallback=1 refuses operators on the CPU"
     count = int(reported.get("cpu_operators", "0"))
     return f"{_operators(count)} on the CPU; the program of the Edge TPU counts as one, so the share is unknown" if count else None
 
@@ -41,8 +43,10 @@ def _partly_on_cpu(facts: RunFacts) -> str | None:
     "install the GPU's driver",
 )
 def _software_gpu(facts: RunFacts) -> str | None:
-    name = facts.measured.runtime.facts.get("gpu", "")
-    return f"the processor played the GPU: {name}" if _SOFTWARE_GPU.search(name) else None
+    reported = facts.measured.runtime.facts
+    names = reported.get("gpu") or reported.get("gpus_present", "")
+    # Of several it is not known which computed.
+    return f"the processor played the GPU: {names}" if all(map(_SOFTWARE_GPU.search, names.split("; "))) else None
 
 
 def _cpu_share(facts: RunFacts) -> tuple[float, str] | None:

@@ -1,6 +1,7 @@
 """The next measurements: how many more days (or images) would make a limit certain, by the scatter seen so far, and the command."""
 
 import math
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from edgemeter.collector.compare.summary import CaseSummary
 # Of a hundred such plans so many end in certainty, if the value and the scatter are what they seem.
 POWER = 0.8
 RUNS_A_DAY = 3
+# What a record's backend says of the run, after the backend that was asked for; the precision is among its options.
+_COMPUTED = re.compile(r"(,(auto|fp?16|bf16|fp32|fell-back))+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ def _prompt_options(generation: Generation) -> list[tuple[str, object]]:
 
 def command_of(run: RunRecord, entry: Figure) -> str:
     """Return the command that measures the case of a run again, with what it cannot know in capitals."""
-    options: list[tuple[str, object]] = [("--runtime", run.runtime.name), ("--backend", run.runtime.backend)]
+    options: list[tuple[str, object]] = [("--runtime", run.runtime.name), ("--backend", _COMPUTED.sub("", run.runtime.backend))]
     options += [] if run.runtime.threads_reason else [("--threads", run.runtime.threads)]
     options += [("--option", f"{name}={value}") for name, value in sorted(run.runtime.options.items())]
     options += [("--scenario", run.scenario)] if run.scenario != "single_stream" else []

@@ -3,7 +3,18 @@
 import msgspec
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.case_identity import FIELD, FIELDS, PAIR_MARKS, CaseKey, case_hash, key_of, likeness, names_in, relation
+from edgemeter.agent.contract.case_identity import (
+    FIELD,
+    FIELDS,
+    PAIR_MARKS,
+    CaseKey,
+    case_hash,
+    key_of,
+    likeness,
+    names_in,
+    precision_class,
+    relation,
+)
 from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
@@ -165,6 +176,11 @@ def test_the_count_of_a_server_is_no_length_that_was_set():
     """Of texts it differs from run to run: they would be a case each."""
     key, other = (key_of(make_record(generation=make_generation(counts="usage", prompt_tokens=tokens))) for tokens in (511, 515))
     assert key == other
+
+
+def test_what_runtimes_call_a_precision_is_in_its_class():
+    """Weights in 8 bits alone are compared with 8 bits throughout, by the name that a file's precision has."""
+    assert precision_class("int8-dynamic") == precision_class("int8") == "8-bit integer"
 
 
 def test_other_keys_are_projections_of_the_identity():

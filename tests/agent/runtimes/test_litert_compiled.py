@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Options, dequantise
+from edgemeter.agent.runtimes import Options, dequantise, litert_compiled
 from edgemeter.agent.runtimes.litert import LiteRt
 from tests.requirements import software_gpu
 
@@ -99,15 +100,42 @@ def test_settings_of_a_gpu_are_the_gpus(runtime, models):
         runtime.load(models / "litert.tflite", Options(backend="cpu-compiled", extra={"precision": "f32"}))
 
 
+@pytest.mark.parametrize(
+    ("backend", "precision", "recorded", "enforces_f32"),
+    [
+        ("gpu", None, "gpu", True),
+        ("gpu", "f32", "gpu", True),
+        ("gpu", "auto", "gpu,auto", False),
+        ("gpu,cpu", "auto", "gpu,cpu,auto", False),
+        ("npu", None, "npu,auto", False),
+        ("npu,cpu", None, "npu,cpu,auto", False),
+        ("cpu-compiled", None, "cpu-compiled", True),
+    ],
+)
+def test_a_gpu_computes_in_f32_unless_the_record_says_otherwise(backend, precision, recorded, enforces_f32):
+    """The library's own choice is fp16 where a GPU can: fp16 is never published as fp32; an NPU chooses by itself."""
+    options = Options(backend=backend, extra={"precision": precision} if precision else {})
+    module = import_module("ai_edge_litert.compiled_model")
+    assert litert_compiled._options(module, options).gpu_options.enforce_f32 is enforces_f32
+    assert litert_compiled.recorded_backend(options) == recorded
+
+
+def test_without_a_line_in_the_log_no_operators_are_counted():
+    """The file's count is that of all its graphs, of which one runs."""
+    assert litert_compiled._facts("npu", "", is_whole=True) == {"fully_accelerated": "yes"}
+    assert "operators_on_gpu" not in litert_compiled._facts("gpu", "", is_whole=True)
+
+
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("name", [*FIXTURES, "edgemeter-shapes_fp32", "edgemeter-shapes_int8"])
 def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened, models, name):
-    """On a software GPU: to rounding, and in 8 bits to what its arithmetic in floats changes; all operators are counted."""
+    """On a software GPU: in f32 to rounding, and in 8 bits to what its arithmetic in floats changes; a count is the library's."""
     model = (models if name in FIXTURES else SHIPPED) / f"{name}.tflite"
-    loaded, values, outputs = outputs_of(opened, model, backend="gpu", extra={"precision": "f32"})
+    loaded, values, outputs = outputs_of(opened, model, backend="gpu")
     _, _, expected = outputs_of(opened, model, values)
-    assert int(loaded.facts["operators_on_gpu"]) >= 2
+    assert loaded.backend == "gpu"
+    assert loaded.facts.get("fully_accelerated") == "yes" or int(loaded.facts["operators_on_gpu"]) >= 2
     assert "operators_on_cpu" not in loaded.facts
     assert "(software)" in loaded.facts["gpu"]
     for output, reference in zip(outputs, expected, strict=True):

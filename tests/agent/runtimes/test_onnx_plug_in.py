@@ -1,5 +1,6 @@
 """Facts about ONNX Runtime's plug-in providers, on real ones: what each takes is counted, and nothing runs under another's name."""
 
+import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -95,6 +96,60 @@ def test_a_kind_of_device_that_the_provider_lacks_is_refused(runtime, models):
         runtime.load(models / "onnx.onnx", Options(backend="openvino-ep:npu"))
     with pytest.raises(ConfigError, match=r"has no device 'tpu'"):
         runtime.load(models / "onnx.onnx", Options(backend="openvino-ep:tpu"))
+
+
+def device(kind, **metadata):
+    """Return a device as ONNX Runtime describes it."""
+    return SimpleNamespace(ep_metadata=metadata, device=SimpleNamespace(type=SimpleNamespace(name=kind)))
+
+
+def plug_in(name, kind=""):
+    """Return a choice of this package, installed or not."""
+    package = onnx_plug_in.PACKAGES.get(name)
+    provider = package.provider if package else name
+    return onnx_plug_in.PlugInChoice(f"{name}:{kind}" if kind else name, name, provider, kind, "", package)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "metadata", "of_user", "backend"),
+    [
+        ("openvino-ep", "CPU", {"ov_device": "CPU"}, {}, "openvino-ep:cpu"),
+        ("openvino-ep", "GPU", {"ov_device": "GPU.1"}, {}, "openvino-ep:gpu"),
+        ("openvino-ep", "GPU", {}, {"GPU": {"INFERENCE_PRECISION_HINT": "f16"}}, "openvino-ep:gpu,f16"),
+        ("openvino-ep", "NPU", {"ov_device": "NPU"}, {}, "openvino-ep:npu,auto"),
+        ("openvino-ep", "NPU", {"ov_device": "NPU"}, {"NPU": {"NPU_TURBO": "YES"}}, "openvino-ep:npu,auto"),
+        ("qnn-ep", "NPU", {}, {}, "qnn-ep:npu,auto"),
+        ("webgpu-ep", "GPU", {}, {}, "webgpu-ep:gpu"),
+        ("nobodys", "GPU", {}, {}, "nobodys:gpu,auto"),
+    ],
+)
+def test_a_precision_other_than_f32_is_in_the_backend(name, kind, metadata, of_user, backend):
+    """OpenVINO computes in fp16 on a GPU and on an NPU, if it is left to itself: that is not published as fp32."""
+    choice, devices = plug_in(name, kind.lower()), [device(kind, **metadata)]
+    settings = choice.settings(4, devices, {"load_config": json.dumps(of_user)} if of_user else {})
+    assert choice.recorded_backend(devices, settings) == backend
+
+
+def test_a_load_config_of_the_user_leaves_the_rest_as_it_is():
+    """Threads and f32 are not lost with it; what both set is the user's."""
+    choice, devices = plug_in("openvino-ep"), [device("CPU", ov_device="CPU")]
+    of_user = {"CPU": {"INFERENCE_NUM_THREADS": "2", "NUM_STREAMS": "1"}, "GPU": {"CACHE_DIR": "/x"}}
+    merged = json.loads(choice.settings(4, devices, {"load_config": json.dumps(of_user)})["load_config"])
+    assert merged == {**of_user, "CPU": {"INFERENCE_PRECISION_HINT": "f32", **of_user["CPU"]}}
+    for garbled in ("nobody.json", "[]", '{"CPU": 1}'):
+        with pytest.raises(ConfigError, match="give the properties of each device as JSON"):
+            choice.settings(4, devices, {"load_config": garbled})
+
+
+@OPENVINO
+def test_openvino_takes_the_merged_settings(runtime, models, x):
+    """In the library itself, in another precision too, where the record names it."""
+    loaded = runtime.load(
+        models / "onnx.onnx", Options(backend="openvino-ep", extra={"openvino-ep.load_config": '{"CPU":{"NUM_STREAMS":"1"}}'})
+    )
+    assert loaded.backend == "openvino-ep"
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
 @pytest.mark.needs(module="onnxruntime_ep_webgpu")

@@ -4,13 +4,14 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes import Options, onnx_runtime
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
 from tests.fixtures.rows import table_row
 from tests.fixtures.stand_ins import compiled
@@ -157,6 +158,43 @@ def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
         pytest.skip("this build has only one provider")
     facts = runtime.load(models / "onnx.onnx", Options(backend="AzureExecutionProvider")).facts
     assert facts == {"operators_on_AzureExecutionProvider": "3", "operators_on_cpu": "2", "left_to_cpu": "Softmax 2"}
+
+
+def test_the_cpu_behind_a_provider_is_no_other_backend():
+    """ONNX Runtime adds it to any session: `cuda` and `cuda,cpu` are one run, under one name."""
+    assert onnx_runtime._asked("cuda,cpu") == onnx_runtime._asked("cuda") == ["CUDAExecutionProvider"]
+    assert onnx_runtime._asked("cpu") == ["CPUExecutionProvider"]
+
+
+def session_with(**kinds):
+    """Return a session that tells which operators each provider took."""
+    parts = [
+        SimpleNamespace(
+            ep_name=f"{name}ExecutionProvider", get_nodes=lambda names=names: [SimpleNamespace(op_type=kind) for kind in names.split()]
+        )
+        for name, names in kinds.items()
+    ]
+    return SimpleNamespace(get_provider_graph_assignment_info=lambda: parts)
+
+
+def test_of_an_encoder_and_its_decoder_both_placements_count():
+    """The decoder does most of the work: it may not stay on the CPU unseen."""
+    names = {"CUDAExecutionProvider": "cuda"}
+    encoder, decoder = Path("encoder_model.onnx"), Path("decoder_model.onnx")
+    sessions = [(encoder, session_with(CUDA="Conv Add")), (decoder, session_with(CUDA="Add", CPU="Softmax"))]
+    assert onnx_runtime._taken(sessions, names, has_fallback=True) == {
+        "operators_on_cuda": "3", "operators_on_cpu": "1", "left_to_cpu": "Softmax 1",
+    }  # fmt: skip
+    with pytest.raises(UnavailableError, match=r"CUDAExecutionProvider takes no operator of 'decoder_model\.onnx'.*: choose cpu"):
+        onnx_runtime._taken([sessions[0], (decoder, session_with(CPU="Add"))], names, has_fallback=True)
+
+
+def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
+    """Before 1.24 an accelerator that took nothing would look like one that took all; refusing the CPU settles it."""
+    sessions = [(Path("m.onnx"), SimpleNamespace())]
+    assert onnx_runtime._taken(sessions, {"CUDAExecutionProvider": "cuda"}, has_fallback=True) == {"fully_accelerated": "not reported"}
+    assert onnx_runtime._taken(sessions, {"CUDAExecutionProvider": "cuda"}, has_fallback=False) == {"fully_accelerated": "yes"}
+    assert onnx_runtime._taken(sessions, {"CPUExecutionProvider": "cpu"}, has_fallback=True) == {}
 
 
 def test_a_providers_own_options_reach_it_and_no_other(runtime, models):

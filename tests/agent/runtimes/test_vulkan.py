@@ -2,7 +2,8 @@
 
 import pytest
 
-from edgemeter.agent.runtimes.vulkan import gpu_names
+from edgemeter.agent.runtimes import vulkan
+from edgemeter.agent.runtimes.vulkan import gpu_facts, gpu_names
 from tests.requirements import software_gpu
 
 
@@ -17,4 +18,14 @@ def test_a_processor_that_plays_a_gpu_is_marked(monkeypatch):
 def test_without_a_driver_there_is_no_gpu(monkeypatch):
     """Nor without Vulkan: no error, no name."""
     monkeypatch.setenv("VK_ICD_FILENAMES", "/nowhere.json")
-    assert gpu_names() == []
+    assert (gpu_names(), gpu_facts()) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("names", "facts"),
+    [(["Mali"], {"gpu": "Mali"}), (["Mali", "llvmpipe (software)"], {"gpus_present": "Mali; llvmpipe (software)"})],
+)
+def test_of_several_gpus_none_is_named_as_the_one_that_computes(monkeypatch, names, facts):
+    """The library that computes does not name its choice; software beside hardware may be it."""
+    monkeypatch.setattr(vulkan, "gpu_names", lambda: names)
+    assert gpu_facts() == facts

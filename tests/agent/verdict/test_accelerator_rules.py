@@ -8,6 +8,7 @@ from tests.fixtures.measured_factory import measured
 
 RULES = ("mostly-on-cpu", "partly-on-cpu", "software-gpu")
 LEFT = {"left_to_cpu": "Softmax 2"}
+NOT_REPORTED = "the library does not report what the accelerator took: session.disable_cpu_ep_fallback=1 refuses operators on the CPU"
 
 
 def judged(facts):
@@ -38,6 +39,11 @@ def judged(facts):
             [],
             ["partly-on-cpu: the library reports that not all operators are on the accelerator, and not how many"],
         ),
+        (
+            {"fully_accelerated": "not reported"},
+            [],
+            [f"partly-on-cpu: {NOT_REPORTED}"],
+        ),
         ({"edgetpu_operators": "1", "cpu_operators": "0"}, [], []),
         (
             {"edgetpu_operators": "1", "cpu_operators": "1"},
@@ -47,6 +53,8 @@ def judged(facts):
         ({"gpu": "Mali-G610"}, [], []),
         ({"gpu": "llvmpipe (LLVM 15.0.6, 256 bits)"}, ["software-gpu: the processor played the GPU: llvmpipe (LLVM 15.0.6, 256 bits)"], []),
         ({"gpu": "Nobody's (software)"}, ["software-gpu: the processor played the GPU: Nobody's (software)"], []),
+        ({"gpus_present": "Mali-G610; llvmpipe (software)"}, [], []),
+        ({"gpus_present": "a (software); llvmpipe"}, ["software-gpu: the processor played the GPU: a (software); llvmpipe"], []),
     ],
 )
 def test_what_an_accelerator_left_to_the_cpu_is_stated_with_its_share(facts, reasons, notes):
