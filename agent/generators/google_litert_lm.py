@@ -4,7 +4,7 @@ Library: `pip install 'edgemeter[litert-lm]'` (64-bit). Backend: `cpu` (the defa
 What is timed: `run_prefill` of the prompt in a new session, then `run_decode_async`, greedy, without speculation. The library takes texts:
 synthetic prompts are of words that it reads back as the same tokens, and lengths are as it counts them. It hands a token over when the next
 one is computed: TTFT holds two steps, and of an answer of full length the first two tokens count as one piece (no ITL). The end of text
-cannot be ignored. Ids of the answer, quantisation, parameters and cache are null: it does not state them.
+cannot be ignored. Ids of the answer, quantisation, parameters and cache are null.
 Tested with litert-lm-api 0.18.1 on an x86-64 CPU.
 """
 

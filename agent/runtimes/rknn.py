@@ -7,7 +7,7 @@ Settings: `data_format` of pictures, `nhwc` (the default) or `nchw`; `dtype` of 
 `float32`. The library converts inputs with the mean and scale that the model was compiled with: integer pixels go in as they are, and for
 float inputs the card needs mean 0, sd 1. Outputs are float32.
 What is timed is `RKNNLite.inference`, with both conversions. To be seen on hardware: the outputs' shapes, what the log says of a wrong
-core. Seen under emulation: the import of 2.5.0, and its error without an NPU.
+core. Seen under emulation: import of 2.5.0.
 """
 
 import json
