@@ -3,8 +3,8 @@
 Library: `pip install 'edgemeter[litert-lm]'` (64-bit). Backend: `cpu` (the default), or `gpu`, which was not run. No settings.
 What is timed: `run_prefill` of the prompt in a new session, then `run_decode_async`, greedy, without speculation. The library takes texts:
 synthetic prompts are of words that it reads back as the same tokens, and lengths are as it counts them. It hands each token over
-one step late: TTFT (its own too) is one step too long, TPOT of n tokens too short by about 1/(n - 1) of it. The end of
-text cannot be ignored. Ids of the answer, quantisation, parameters and cache are null: it does not state them.
+one step late: TTFT holds two steps, and of an answer of full length the first two tokens count as one piece (no ITL). The end of text
+cannot be ignored. Ids of the answer, quantisation, parameters and cache are null.
 Tested with litert-lm-api 0.18.1 on an x86-64 CPU.
 """
 
@@ -67,7 +67,7 @@ class LiteRtLm:
         self._found = loaded = generators.LoadedGenerator(
             library.package, library.version, backend, library.import_ns, load_ns, context_tokens, np.array(words, np.int32),
             first_tokens=() if bos is None else (bos,), trained_context_tokens=trained,
-            abilities=generators.GeneratorAbilities(ignores_end=False),
+            abilities=generators.GeneratorAbilities(ignores_end=False), facts={"ttft_decode_steps": "2"},
         )  # fmt: skip
         return loaded
 
@@ -101,8 +101,7 @@ class LiteRtLm:
 
     def bind(self, prompt: generators.Prompt, limits: generators.Limits) -> generators.Query:
         """Find the text of the prompt, and make a new session, which has no cache; see `Generator.bind`."""
-        tokens = tuple(check_tokens(prompt, limits, self._found.context_tokens, _ANY_ID))
-        first = list(self._found.first_tokens)
+        first, tokens = list(self._found.first_tokens), tuple(check_tokens(prompt, limits, self._found.context_tokens, _ANY_ID))
         if (text := self._texts.get(tokens)) is None:
             text = self._engine.detokenize(list(tokens[len(first) :]))
             if [*first, *self._engine.tokenize(text)] != list(tokens):
@@ -112,20 +111,19 @@ class LiteRtLm:
         greedy = {"sampler_config": self._library.SamplerConfig(top_k=1, top_p=1.0, temperature=0.0, seed=0)}
         fixed = {"apply_prompt_template": False, "enable_speculative_decoding": False}
         self._session = self._engine.create_session(max_output_tokens=limits.output_tokens, **greedy, **fixed)
-
         return partial(self._generate, text, limits)
 
     def _generate(self, text: str, limits: generators.Limits, stamp: generators.Stamp) -> generators.Generated:
-        session, pieces, is_stopped = self._session, list[str](), False
+        session, pieces, stamps, is_stopped = self._session, list[str](), 0, False
         try:
             session.run_prefill([text])
             for response in session.run_decode_async():
-                if is_stopped:
-                    continue
-                stamp(1)
                 pieces.append(response.texts[0])
-                if is_stopped := any(stop in "".join(pieces) for stop in limits.stops):
-                    session.cancel_process()
+                if not is_stopped:
+                    stamp(1)
+                    stamps = len(pieces)
+                    if is_stopped := any(stop in "".join(pieces) for stop in limits.stops):
+                        session.cancel_process()
             info = session.get_benchmark_info()
         except RuntimeError as error:
             raise MeasurementError(f"LiteRT-LM failed on a prompt of {len(text)} characters: {one_line(error)}") from error
@@ -133,14 +131,16 @@ class LiteRtLm:
             raise AnswerError("LiteRT-LM ended its answer without a text: give another prompt", kind=EMPTY_ANSWER)
         counted, prompt_tokens = info.last_decode_token_count, info.last_prefill_token_count
         ended: generators.Ended = "stop" if is_stopped else "end_of_text" if counted < limits.output_tokens else "length"
-        # The token that ends a text shows none.
-        is_one_each = is_stopped or 0 <= counted - len(pieces) <= (ended == "end_of_text")
+        # The token that ends a text shows none, nor does what was computed when an answer was stopped.
+        is_one_each = 0 <= counted - len(pieces) <= (ended != "length")
+        tokens = (1,) * stamps if is_one_each else shared_out(counted, [len(text) for text in pieces])[:stamps]
+        if is_one_each and 1 < stamps == counted == limits.output_tokens:
+            tokens = (2, *tokens[2:], 0)  # No step follows the last token: it comes at once after the one before.
+        prefill_ms = prompt_tokens * 1e3 / max(info.last_prefill_tokens_per_second, 1e-9)
         step_ms = 1e3 / max(info.last_decode_tokens_per_second, 1e-9)
-        first_ms = info.time_to_first_token_in_second * 1e3 + (step_ms if counted > 1 else 0.0)
         return generators.Generated(
-            (), "".join(pieces), ended, prompt_tokens, len(pieces) if is_one_each else counted, cached_tokens=0,
-            own=generators.EngineTimings(first_ms, prompt_tokens, (counted - 1) * step_ms, counted - 1),
-            stamped_tokens=() if is_one_each else shared_out(counted, [len(text) for text in pieces]),
+            (), "".join(pieces[:stamps]), ended, prompt_tokens, sum(tokens), cached_tokens=0, stamped_tokens=tokens,
+            own=generators.EngineTimings(prefill_ms, prompt_tokens, (counted - 1) * step_ms, counted - 1),
         )  # fmt: skip
 
     def close(self) -> None:

@@ -68,14 +68,9 @@ class Hailo:
                 raise ConfigError(f"HailoRT rejects {str(model)!r}: {one_line(error)}; compile it for this device and HailoRT") from error
             raise UnavailableError(f"HailoRT cannot run {str(model)!r} here: {one_line(error)}; see `hailortcli scan`") from error
         return library.loaded(
-            backend=_ANY,
-            inputs=self._inputs,
-            outputs=outputs,
-            metadata={},
-            load_ns=time.monotonic_ns() - started_ns,
+            backend=_ANY, inputs=self._inputs, outputs=outputs, metadata={}, load_ns=time.monotonic_ns() - started_ns, precision="unknown",
             facts={"devices": ", ".join(device.get_physical_devices_ids())},
-            precision="int8",
-        )
+        )  # fmt: skip
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to buffers of their own; return HailoRT's synchronous call on them."""
@@ -138,8 +133,10 @@ class Hailo:
 
 
 def _info(stream: Any) -> TensorInfo:
-    quantised = stream.quant_infos[0] if stream.quant_infos and _dtype(stream) != "float32" else None
-    scale, zero = (float(quantised.qp_scale), round(quantised.qp_zp)) if quantised else (None, None)
+    quantised = {(float(info.qp_scale), round(info.qp_zp)) for info in stream.quant_infos if _dtype(stream) != "float32"}
+    if len(quantised) > 1:
+        raise ConfigError(f"stream {stream.name!r} is quantised by channel, which is not decoded here: compile it with one scale")
+    scale, zero = next(iter(quantised), (None, None))
     return TensorInfo(stream.name, (1, *stream.shape), _dtype(stream), scale, zero)
 
 

@@ -4,10 +4,10 @@ Library: `pip install 'edgemeter[rknn]'` (Rockchip's own licence; 64-bit ARM, Py
 Backend: `auto` (the default: the driver chooses), `core0`, `core1`, `core2`, or `core0_1`, `core0_1_2` for a query on several. A core
 that the chip lacks is refused: the library would take another.
 Settings: `data_format` of pictures, `nhwc` (the default) or `nchw`; `dtype` of inputs, `uint8` (the default), `int8`, `int16`, `float16` or
-`float32`. The library converts inputs with the mean and scale that the model was compiled with, so that pixels go in as they are, and
-outputs to float32. Shapes are those that the file states.
+`float32`. The library converts inputs with the mean and scale that the model was compiled with: integer pixels go in as they are, and for
+float inputs the card needs mean 0, sd 1. Outputs are float32.
 What is timed is `RKNNLite.inference`, with both conversions. To be seen on hardware: the outputs' shapes, what the log says of a wrong
-core. Seen under emulation: the import of 2.5.0, and its error without an NPU.
+core. Seen under emulation: import of 2.5.0.
 """
 
 import json
@@ -66,13 +66,9 @@ class Rknn:
             "platforms": " ".join(map(str, described.get("target_platform") or ())),
         }
         return library.loaded(
-            backend=backend,
-            inputs=self._inputs,
-            outputs=tuple(TensorInfo(name, shape, "float32") for name, shape in outputs),
-            metadata={},
-            load_ns=load_ns,
-            facts={name: text for name, text in facts.items() if text},
-        )
+            backend=backend, inputs=self._inputs, outputs=tuple(TensorInfo(name, shape, "float32") for name, shape in outputs),
+            metadata={}, load_ns=load_ns, facts={name: text for name, text in facts.items() if text}, precision="unknown",
+        )  # fmt: skip
 
     def _open(self, model: Path, backend: str) -> None:
         with adapter.captured_stderr() as lines:

@@ -37,7 +37,19 @@ def test_formats_and_quantisation_are_the_files(runtime):
     loaded = runtime.load(MODEL, Options())
     assert (loaded.package, loaded.version, loaded.backend, loaded.facts) == ("hailort", "4.23.0", "hailo", {"devices": "0000:01:00.0"})
     (output,) = loaded.outputs
-    assert (output.dtype, output.scale, output.zero_point) == ("uint8", 0.5, 3)
+    assert (output.dtype, output.scale, output.zero_point, loaded.precision) == ("uint8", 0.5, 3, "unknown")
+
+
+def test_a_stream_of_several_scales_is_refused(runtime, tmp_path):
+    """One scale would decode the other channels wrongly; equal ones are one."""
+    inputs = [{"name": "x", "shape": [1, 1, 4]}]
+    output = {"name": "y", "shape": [1, 1, 2], "zero": 3}
+    equal = written(tmp_path / "equal.hef", {"inputs": inputs, "outputs": [output | {"scale": [0.5, 0.5]}]})
+    assert runtime.load(equal, Options()).outputs[0].scale == 0.5
+    runtime.close()
+    apart = written(tmp_path / "apart.hef", {"inputs": inputs, "outputs": [output | {"scale": [0.5, 0.25]}]})
+    with pytest.raises(ConfigError, match="'y' is quantised by channel"):
+        runtime.load(apart, Options())
 
 
 def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):

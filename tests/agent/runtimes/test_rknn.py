@@ -35,6 +35,7 @@ def test_pictures_go_in_as_height_width_channels_or_as_the_model_was(runtime, tm
             loaded = runtime.load(model, Options(extra=extra))
             assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("images", shape, dtype)]
             assert [(info.name, info.shape, info.dtype) for info in loaded.outputs] == [("y", (1, 3, 2, 4), "float32")]
+            assert loaded.precision == "unknown"  # Inputs are as the user chose them.
             runtime.bind([array])()
             np.testing.assert_array_equal(runtime.outputs()[0], 2.0 * pixels.transpose(0, 3, 1, 2) + 1)
 
