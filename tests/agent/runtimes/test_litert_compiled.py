@@ -112,7 +112,7 @@ def test_settings_of_a_gpu_are_the_gpus(runtime, models):
         ("cpu-compiled", None, "cpu-compiled", True),
     ],
 )
-def test_a_gpu_computes_in_f32_unless_the_record_says_otherwise(backend, precision, recorded, enforces_f32):
+def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise(backend, precision, recorded, enforces_f32):
     """The library's own choice is fp16 where a GPU can: fp16 is never published as fp32; an NPU chooses by itself."""
     options = Options(backend=backend, extra={"precision": precision} if precision else {})
     module = import_module("ai_edge_litert.compiled_model")
