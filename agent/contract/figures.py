@@ -387,8 +387,8 @@ FIGURES: tuple[Figure, ...] = (
     ),
     # Of other limits it is another figure: no comparison takes it.
     Figure(
-        "goodput", "Good per s", "per s", "generation", "higher", name="generation_goodput_requests_per_s", choice="goodput",
-        of=_goodput_per_s, reads=("generation.goodput.requests_per_s", "served.goodput.requests_per_s"), views=_views("run influx"),
+        "goodput", "Good per s", "per s", "generation", "higher", name="goodput_per_s", choice="goodput",
+        of=_goodput_per_s, reads=("generation.goodput.requests_per_s", "served.goodput.requests_per_s"), views=_views("run influx csv"),
     ),
     *(
         Figure(
