@@ -255,10 +255,11 @@ class ServedModel:
                 "model: switch the cache off for this model (Triton: response_cache)"
             )
 
-    def late_facts(self) -> Mapping[str, str]:
-        """Return whether the server ends its connections; see `LateFacts.late_facts`."""
+    def with_late_facts(self, loaded: Loaded) -> Loaded:
+        """Return what was loaded with whether the server ends its connections; see `LateFacts`."""
         timed = self._timed
-        return {"connection": _CLOSES} if not timed.by_arrival and len(timed.connect_ns) > len(timed.took_ns) / 2 else {}
+        ends = not timed.by_arrival and len(timed.connect_ns) > len(timed.took_ns) / 2
+        return replace(loaded, facts={**loaded.facts, "connection": _CLOSES}) if ends else loaded
 
     def served(self) -> Served:
         """Return what travelled, and the server's own times; see `WatchedRuntime.served`."""

@@ -9,7 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 
 # TensorFlow's parts speak of each other.
-pytestmark = [pytest.mark.needs(module="tensorflow"), pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.needs(module="keras"), pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 FACTORY = "tensorflow_saved_model"
 
 

@@ -216,7 +216,7 @@ def test_statistics_that_were_read_once_are_a_reason(served, failing):
 
 def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served):
     """The record has what connecting took; a user's connection stays open, and connects in no query."""
-    runtime, _, _ = served()
+    runtime, loaded, _ = served()
     with runtime.window():
         arrival, user = runtime.bind_concurrent([X]), runtime.bind_concurrent([X], 0)
         user().end()
@@ -230,20 +230,20 @@ def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served):
     connect = runtime.served().connect
     assert connect.count == 3
     assert 0 < connect.p50_ms < 1e3 * 5
-    assert "connection" not in runtime.late_facts()
+    assert "connection" not in runtime.with_late_facts(loaded).facts
 
 
 @pytest.mark.parametrize("keys", [keys for keys, _ in FORMS])
 def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served, keys):
     """Each query connects within the clock: a ping before it would open nothing."""
-    runtime, _, script = served(ServedModelScript(closes=True), keys)
+    runtime, loaded, script = served(ServedModelScript(closes=True), keys)
     outputs_for(runtime, X)
     before = len(script.requests)
     with runtime.window():
         for _ in range(5):
             outputs_for(runtime, X)
     assert sum(not path.endswith("/stats") for path, _ in script.requests[before:]) == 5
-    assert runtime.late_facts() == {"connection": "closed by the server after each answer"}
+    assert runtime.with_late_facts(loaded).facts["connection"] == "closed by the server after each answer"
     assert runtime.served().connect.count == 5
 
 
