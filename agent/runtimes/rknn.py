@@ -2,12 +2,12 @@
 
 Library: `pip install 'edgemeter[rknn]'` (Rockchip's own licence; 64-bit ARM, Python up to 3.12); the system brings librknnrt.so and driver.
 Backend: `auto` (the default: the driver chooses), `core0`, `core1`, `core2`, or `core0_1`, `core0_1_2` for a query on several. A core
-that the chip lacks is refused: the library would take another.
+that the chip of the file lacks is refused.
 Settings: `data_format` of pictures, `nhwc` (the default) or `nchw`; `dtype` of inputs, `uint8` (the default), `int8`, `int16`, `float16` or
 `float32`. The library converts inputs with the mean and scale that the model was compiled with: integer pixels go in as they are, and for
 float inputs the card needs mean 0, sd 1. Outputs are float32.
-What is timed is `RKNNLite.inference`, with both conversions. To be seen on hardware: the outputs' shapes, what the log says of a wrong
-core. Seen under emulation: import of 2.5.0.
+What is timed is `RKNNLite.inference`, with both conversions. To be seen on hardware: the outputs' shapes. Seen under
+emulation: import of 2.5.0.
 """
 
 import json
@@ -33,9 +33,9 @@ _FORMATS, _DTYPES = ("nhwc", "nchw"), ("uint8", "int8", "int16", "float16", "flo
 # Magic, version, bytes of the model; behind it the bytes of a JSON text, and that. Source: public readers; tests/arm64.
 _HEADER, _LENGTH = struct.Struct("<8sQQ"), struct.Struct("<Q")
 _HEADER_BYTES, _PADDED_HEADER_BYTES = {1: 24}, 64
-# Of librknnrt's log: errors about the file; and where it takes another core than the one that was asked for.
-_ABOUT_THE_FILE = ("MODEL_INVALID", "TARGET_PLATFORM_UNMATCH", "Invalid RKNN", "INCOMPATILE")
-_OTHER_CORE = ("will be automatically replaced", "core_mask is only supported", "set core mask failed")
+# NPU cores of the chips that have several, by their data sheets; every other has one.
+_CHIP_CORES = {"rk3588": 3, "rk3576": 2}
+_CORES_NEEDED = {"auto": 1, "core0": 1, "core1": 2, "core2": 3, "core0_1": 2, "core0_1_2": 3}
 
 
 class Rknn:
@@ -57,32 +57,36 @@ class Rknn:
         library = adapter.load_library(_CANDIDATES, "rknn")
         started_ns = time.monotonic_ns()
         self._lite, backend = library.module.RKNNLite(), options.backend or "auto"
-        self._open(model, backend)
+        platforms = [str(platform) for platform in described.get("target_platform") or ()]
+        self._open(model, backend, platforms)
         load_ns = time.monotonic_ns() - started_ns
         is_last = self._format == "nhwc"
         self._inputs = tuple(TensorInfo(name, (s[0], *s[2:], s[1]) if is_last and len(s) == 4 else s, dtype) for name, s in inputs)
         facts = {
             "sdk": one_line(self._lite.get_sdk_version() or ""),
-            "platforms": " ".join(map(str, described.get("target_platform") or ())),
+            "platforms": " ".join(platforms),
         }
         return library.loaded(
             backend=backend, inputs=self._inputs, outputs=tuple(TensorInfo(name, shape, "float32") for name, shape in outputs),
             metadata={}, load_ns=load_ns, facts={name: text for name, text in facts.items() if text}, precision="unknown",
         )  # fmt: skip
 
-    def _open(self, model: Path, backend: str) -> None:
+    def _open(self, model: Path, backend: str, platforms: Sequence[str]) -> None:
+        cores = max((_CHIP_CORES.get(platform.lower(), 1) for platform in platforms), default=_CORES_NEEDED[backend])
+        if _CORES_NEEDED[backend] > cores:
+            raise UnavailableError(
+                f"{' '.join(platforms)} has {cores} NPU cores, not those of {backend!r}: choose auto, or a core that it has"
+            )
         with adapter.captured_stderr() as lines:
             is_read = self._lite.load_rknn(str(model)) == 0
             status = self._lite.init_runtime(core_mask=getattr(self._lite, _CORES[backend])) if is_read else None
-        text = " ".join(lines)
         reason = one_line(lines[-1]) if lines else "it gives no reason"
-        if not is_read or (status != 0 and any(word in text for word in _ABOUT_THE_FILE)):
+        if not is_read:
             raise ConfigError(f"RKNN rejects {str(model)!r}: {reason}; convert it for this chip and its librknnrt, or fetch it again")
-        if backend != "auto" and (other := next((word for word in _OTHER_CORE if word in text), None)):
-            raise UnavailableError(f"this chip does not run on {backend!r} ({other}): choose auto, or a core that it has")
         if status != 0:
             raise UnavailableError(
-                f"RKNN finds no NPU for {str(model)!r} here: {reason}; it needs a Rockchip board, its driver and /usr/lib/librknnrt.so"
+                f"RKNN cannot run {str(model)!r} here: {reason}; it needs a Rockchip board, its driver and /usr/lib/librknnrt.so, and a "
+                "file that was converted for this chip and that library"
             )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:

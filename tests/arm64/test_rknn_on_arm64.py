@@ -50,6 +50,6 @@ def test_the_real_library_reads_our_files_and_states_that_no_npu_is_here(index, 
     lines = run_inside(requirements.bookworm_folder() / "root", tmp_path, THERE).stdout.splitlines()
     cores, *_, platforms, no_npu, no_model = (line for line in lines if line.strip("*"))
     assert (cores, platforms) == ("[]", "['RK3588']")
-    assert no_npu.startswith("UnavailableError RKNN finds no NPU for '/mnt/release/model.rknn' here: ")
+    assert no_npu.startswith("UnavailableError RKNN cannot run '/mnt/release/model.rknn' here: ")
     assert "Please specify the target in init_runtime!" in no_npu
     assert no_model.startswith("ConfigError '/mnt/release/there.py' is no model of RKNN")
