@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import AnswerError, ConfigError, one_line
 from edgemeter.agent.base.metrics import is_reached, needed_value
 from edgemeter.agent.contract.kept_predictions import fitted
 from edgemeter.agent.contract.model_card import Card
@@ -151,43 +151,50 @@ def evaluate(
     after: list[int] = []
     log = PredictionLog()
     differences: list[OutputDifference] = []
-    if not is_by_item:
-        differences, kept_outputs = _by_call(model, prepared, kept_outputs, PredictionLog() if scoring else log), {}
-    fewest = range(min(len(prepared), FEWEST_INPUTS) if is_by_item else 0)
-    items = range(len(model.data.items)) if scoring and model.data else sorted({*kept_outputs, *fewest})
-    for position, index in enumerate(items):
-        begin = time.monotonic_ns()
-        calls = model.calls_of(index, work.case.seed) if scoring else [prepared[index]]
-        ready = time.monotonic_ns()
-        outputs = _run(model.runtime, calls)
-        if index in kept_outputs:
-            differences.append(_compared(model, index, kept_outputs[index], outputs))
-        scores = None
-        if scoring and model.work:
-            begin_decoding = time.monotonic_ns()
-            scores = model.work.predict(index, outputs)
-            after.append(time.monotonic_ns() - begin_decoding)
-            before.append(ready - begin)
-            emit(job.RunProgress(done=position + 1, total=len(items)))
-        log.add(_flat(calls), _flat(outputs), scores)
-    accuracy = _score(model, model.work, work.case, emit, corrupt=work.corrupt) if scoring and model.work else None
-    predictions, predictions_reason = _kept(work, model, accuracy) if work.case.keep_predictions else (None, None)
+    accuracy, unanswered = None, None
+    try:
+        if not is_by_item:
+            differences, kept_outputs = _by_call(model, prepared, kept_outputs, PredictionLog() if scoring else log), {}
+        fewest = range(min(len(prepared), FEWEST_INPUTS) if is_by_item else 0)
+        items = range(len(model.data.items)) if scoring and model.data else sorted({*kept_outputs, *fewest})
+        for position, index in enumerate(items):
+            begin = time.monotonic_ns()
+            calls = model.calls_of(index, work.case.seed) if scoring else [prepared[index]]
+            ready = time.monotonic_ns()
+            outputs = _run(model.runtime, calls)
+            if index in kept_outputs:
+                differences.append(_compared(model, index, kept_outputs[index], outputs))
+            scores = None
+            if scoring and model.work:
+                begin_decoding = time.monotonic_ns()
+                scores = model.work.predict(index, outputs)
+                after.append(time.monotonic_ns() - begin_decoding)
+                before.append(ready - begin)
+                emit(job.RunProgress(done=position + 1, total=len(items)))
+            log.add(_flat(calls), _flat(outputs), scores)
+        accuracy = _score(model, model.work, work.case, emit, corrupt=work.corrupt) if scoring and model.work else None
+    except AnswerError as error:
+        # What was timed stays measured; what a server does not answer any more is neither compared nor scored.
+        unanswered = f"the server did not answer a repeated query: {one_line(error)[:140]}."
+    predictions, predictions_reason = _kept(work, model, accuracy, unanswered) if work.case.keep_predictions else (None, None)
     return Evaluation(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
-        check=summarise_check(differences),
+        check=msgspec.structs.replace(summarise_check(differences), reason=unanswered),
         answers=log.summary(annotated_objects(model)),
         accuracy=accuracy,
-        reason=_no_accuracy(work, model, accuracy),
+        reason=_no_accuracy(work, model, accuracy, unanswered),
         predictions=predictions,
         predictions_reason=predictions_reason,
     )
 
 
-def _kept(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None) -> tuple[PackedPredictions | None, str | None]:
+def _kept(
+    work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None, unanswered: str | None
+) -> tuple[PackedPredictions | None, str | None]:
     """Return the predictions that were scored, packed, else why there are none to keep."""
     if accuracy is None:
-        return None, _no_accuracy(work, model, accuracy)
+        return None, _no_accuracy(work, model, accuracy, unanswered)
     # A method that a task may have beside those of the protocol.
     predictions = getattr(model.work, "predictions", None)
     if predictions is None or model.card is None:
@@ -268,9 +275,11 @@ def annotated_objects(model: LoadedModel) -> int | None:
     return None if data.targets is None else sum(len(target) for target in data.targets.values() if isinstance(target, tuple))
 
 
-def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None) -> str | None:
+def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None, unanswered: str | None) -> str | None:
     if accuracy is not None:
         return None
+    if unanswered is not None and work.accuracy:
+        return unanswered
     if model.data is None:
         return "no photographs were given (--data): the model was timed on noise"
     if not work.accuracy:

@@ -6,11 +6,13 @@ from math import sqrt
 
 import msgspec
 import numpy as np
+import psutil
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.engine import measure
+from edgemeter.agent.verdict import judge
 from edgemeter.agent.verdict.answer_rules import RULES
 from edgemeter.agent.verdict.rule import RunFacts
 from tests.fixtures.paced_model_server import paced_model_server
@@ -187,6 +189,27 @@ def test_a_server_that_dies_ends_the_run_in_one_line(tmp_path, settings, dies_at
         measured(server, **{"seconds": 4.0} | settings)
     assert "\n" not in str(gone.value)
     assert "answer" in str(gone.value)
+
+
+def test_what_was_timed_stays_measured_where_the_server_ends_after_it(tmp_path):
+    """Nothing is compared or scored then, which the record states and a rule judges: the latencies are those of a server that was there."""
+
+    def end_server(event):
+        if getattr(event, "name", None) == "accuracy":
+            for process in psutil.Process().children(recursive=True):
+                if "tests.fixtures.paced_model_server" in process.cmdline():
+                    process.kill()
+                    process.wait()
+
+    with paced_model_server(tmp_path, service_ms=2.0) as server:
+        now = time.monotonic_ns()
+        case = msgspec.structs.replace(one_case(str(server.file), mode="rapid"), warm_up_seconds=0.5)
+        run = measure.measure(run_job(case, seed=5, spawned_ns=now), now, end_server)
+    assert run.latency.count >= 64
+    assert run.output_check.compared == 0
+    assert run.output_check.reason.startswith("the server did not answer a repeated query: ")
+    assert len(run.output_check.reason) <= 200
+    assert "unrepeated-answers" in {rule.name for rule in judge.RULES if rule.evidence(RunFacts(run, ()))}
 
 
 def test_answers_that_belong_to_others_are_found(tmp_path):
