@@ -6,6 +6,7 @@ A query of a language model has a moment for each token, one of a served model a
 import itertools
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,22 +70,22 @@ class FailedRequest:
 
 
 @dataclass(slots=True, kw_only=True)
-class RequestSubject:
+class RequestSubject(ABC):
     """The queries that are asked, by number: timed ones are numbered from 0 and those before them from -1 down."""
 
     warmed: int = 0
 
+    @abstractmethod
     def bind_alone(self, number: int) -> Callable[..., Any]:
         """Return the bare query of one who asks alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bind(self, number: int, user: int | None = None) -> Callable[..., Any]:
         """Return the bare query of a user, or of an arrival, which is called in a thread of its own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def attempt(self, number: int, call: Callable[..., Any], arrival_ns: int | None = None) -> TimedRequest | FailedRequest:
         """Run a bare query, which arrived at `arrival_ns` or arrives now; its moments count from the arrival."""
-        raise NotImplementedError
 
     def attempt_next(self, number: int, user: int | None = None) -> TimedRequest | FailedRequest:
         """Bind and attempt query `number`: alone, or of a user beside others."""

@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter
 
 _NOTE = "; rknn-toolkit-lite2 has wheels for 64-bit ARM and Python up to 3.12 only"
 _CANDIDATES = (adapter.LibraryCandidate("rknnlite.api", ("rknn-toolkit-lite2",), _NOTE),)
-_CORES = {
-    "auto": "NPU_CORE_AUTO", "core0": "NPU_CORE_0", "core1": "NPU_CORE_1", "core2": "NPU_CORE_2", "core0_1": "NPU_CORE_0_1",
-    "core0_1_2": "NPU_CORE_0_1_2",
-}  # fmt: skip
+_CORES = {name: f"NPU_{name.upper().replace('CORE', 'CORE_')}" for name in ("core0", "core1", "core2", "core0_1", "core0_1_2")}
+_CORES["auto"] = "NPU_CORE_AUTO"
 _FORMATS, _DTYPES = ("nhwc", "nchw"), ("uint8", "int8", "int16", "float16", "float32")
 # Magic, version, bytes of the model; behind it the bytes of a JSON text, and that. Source: public readers; tests/arm64.
 _HEADER, _LENGTH = struct.Struct("<8sQQ"), struct.Struct("<Q")
@@ -75,7 +74,7 @@ class Rknn:
         cores = max((_CHIP_CORES.get(platform.lower(), 1) for platform in platforms), default=_CORES_NEEDED[backend])
         if _CORES_NEEDED[backend] > cores:
             raise UnavailableError(
-                f"{' '.join(platforms)} has {cores} NPU cores, not those of {backend!r}: choose auto, or a core that it has"
+                f"{' '.join(platforms)} has {count(cores, 'NPU core')}, not those of {backend!r}: choose auto, or a core that it has"
             )
         with adapter.captured_stderr() as lines:
             is_read = self._lite.load_rknn(str(model)) == 0
@@ -145,6 +144,6 @@ def _tensors(model: Path, described: Mapping[str, Any], side: str) -> list[tuple
         named_shapes = [(str(tensors[index]["url"]), tuple(int(size) for size in tensors[index]["size"])) for _, index in edges]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{str(model)!r} does not state its tensors ({one_line(error)}): convert it again with RKNN Toolkit2") from error
-    if not named_shapes:
-        raise ConfigError(f"{str(model)!r} states no {side}: convert it again with RKNN Toolkit2")
-    return named_shapes
+    if named_shapes:
+        return named_shapes
+    raise ConfigError(f"{str(model)!r} states no {side}: convert it again with RKNN Toolkit2")

@@ -53,7 +53,7 @@ def test_a_core_that_the_chip_lacks_is_refused(runtime, tmp_path, monkeypatch):
     """By the chip that the file is for, whose cores are known; of a chip with one, the library refuses to be asked for it."""
     for chip, core, words in (
         ("rk3576", "core2", "rk3576 has 2 NPU cores, not those of 'core2': choose auto"),
-        ("rk3566", "core1", "rk3566 has 1 NPU cores, not those of 'core1': choose auto"),
+        ("rk3566", "core1", "rk3566 has 1 NPU core, not those of 'core1': choose auto"),
         ("rk3566", "core0", "cannot run .* no cores to choose"),
     ):
         with table_row(chip):
