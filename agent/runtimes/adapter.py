@@ -24,6 +24,7 @@ from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 # What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
 _PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
+_FLOATS = ("fp32", "fp16", "bf16")
 METADATA_FILE = "metadata.yaml"
 _MOST_BYTES = 1 << 20
 _ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^\s:#'\"-][^:]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")
@@ -49,7 +50,12 @@ class RuntimeLibrary:
     import_ns: int
 
     def loaded(self, **fields: Any) -> Loaded:
-        """Return what was found when a model was loaded with it: the fields of `Loaded` besides the library's own."""
+        """Return what was found when a model was loaded with it: the fields of `Loaded` besides the library's own.
+
+        Where an accelerator chooses what it computes floats in (`gpu,auto`), the file's precision is not that of the run.
+        """
+        if str(fields["backend"]).endswith(",auto") and fields.get("precision") in _FLOATS:
+            fields["precision"] = "unknown"
         return Loaded(package=self.package, version=self.version, import_ns=self.import_ns, **fields)
 
 

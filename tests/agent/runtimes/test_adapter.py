@@ -83,6 +83,17 @@ def test_a_missing_shared_object_is_one_line_that_names_what_to_install(make_mod
         adapter.load_library([LibraryCandidate(broken, ("a",))], "torch")
 
 
+@pytest.mark.parametrize(
+    ("backend", "precision", "recorded"),
+    [("gpu,auto", "fp32", "unknown"), ("npu,auto", "int8", "int8"), ("gpu", "fp32", "fp32"), ("cpu", None, None)],
+)
+def test_floats_in_the_precision_that_an_accelerator_chooses_are_not_called_the_files(make_module, backend, precision, recorded):
+    """They would be compared with fp32 as their like; integers stay integers."""
+    library = adapter.load_library([LibraryCandidate(make_module("chooses", ""), ("numpy",))], "litert")
+    loaded = library.loaded(backend=backend, inputs=(), outputs=(), metadata={}, load_ns=1, precision=precision)
+    assert loaded.precision == recorded
+
+
 def test_errors_come_on_one_line_and_not_endless():
     """Messages of C++ libraries are long and have many lines."""
     assert errors.one_line(ValueError("a\n  b\n")) == "a b"
