@@ -16,7 +16,6 @@ _INPUT = re.compile(r"(?:(?P<name>[^=,:]+)=)?(?P<shape>(?:\d+|\?)(?:x(?:\d+|\?))
 _SWITCH = {"yes": True, "no": False}
 # 1 of what is attended to.
 _MASKS = ("attention_mask", "mask")
-PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def parse_inputs(text: str) -> tuple[TensorInfo, ...]:

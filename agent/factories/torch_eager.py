@@ -3,8 +3,8 @@
 Library: `pip install 'edgemeter[torch]'`.
 Options: `module` (`package.net:Net` or `FILE.py:Net`: a class or function that returns the module); `weights` (a state_dict: .pt, read with
 `weights_only=True`, or .safetensors); `input` (`1x3x224x224`; several with commas, each `NAME=SHAPE:DTYPE`, `?` an open size; with
-`ids=1x8:int64<1000` random ids are below 1000, `mask` is 1); `dtype` (float32, the default, float16, bfloat16: weights and floats of the
-inputs, which are converted before they are timed).
+`ids=1x8:int64<1000` random ids are below 1000, `mask` is 1); `dtype` (float32, the default, float64, float16, bfloat16: weights and floats
+of the inputs, which are converted before they are timed).
 Backend: `cpu` (the default), `cuda` or `cuda:N`, which is synchronised within each query. One operator runs at a time, on the case's
 threads.
 Example: `edgemeter run edgemeter.agent.factories.torch_eager:make --option module=net.py:Net --option weights=net.pt --option

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.factories.arguments import PRECISIONS, existing, import_framework, mapped, one_of
+from edgemeter.agent.factories.arguments import existing, import_framework, mapped, one_of
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import load_library
+from edgemeter.agent.runtimes.call_results import PRECISIONS
 from edgemeter.agent.runtimes.python_model import PythonModel
 from edgemeter.agent.runtimes.pytorch import CANDIDATES, set_threads, torch_device
 from edgemeter.agent.runtimes.user_code import import_attribute

@@ -30,7 +30,7 @@ _COMPUTES_AT_ONCE = ("numpy", "pandas", "polars", "scipy")
 _LAZY = {"__dask_graph__": ".compute()", "collect_schema": ".collect()"}
 # Kinds of numpy's own types; others, such as bfloat16 of JAX, become float32.
 _PLAIN_KINDS = "biufcSU"
-_PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def is_array(value: object) -> bool:
@@ -230,7 +230,7 @@ def precision_of(result: object, callable_: object) -> str | None:
     """Return the precision of the parameters, where all of them, and the floats of the result, have one type; None if nothing shows it."""
     types = {_type_name(parameter) for parameter in _parameters(callable_)}
     returned = {name for name in map(_type_name, filter(is_array, leaves(result))) if "float" in name}
-    return _PRECISIONS.get(min(types)) if len(types) == 1 and returned <= types else None
+    return PRECISIONS.get(min(types)) if len(types) == 1 and returned <= types else None
 
 
 def _type_name(array: Any) -> str:

@@ -157,7 +157,7 @@ def test_a_pickle_of_code_is_not_run(drive, torch, tmp_path):
         ({"module": f"{NETS}:Net", "input": "1x3xWide"}, "is no shape"),
         ({"module": f"{NETS}:Net", "input": "1x4x8x8"}, "first call"),
         ({"module": f"{NETS}:Net", "weights": "nowhere.pt"}, "weights='nowhere.pt' does not exist"),
-        ({"module": f"{NETS}:Net", "dtype": "float61"}, "did you mean float16"),
+        ({"module": f"{NETS}:Net", "dtype": "float61"}, "did you mean float64 or float16"),
     ],
 )
 def test_bad_options_are_one_line(drive, options, message):
