@@ -177,6 +177,7 @@ def cluster(tmp_path):
 
 
 @pytest.mark.rmqtt
+@pytest.mark.needs("openssl")
 @pytest.mark.slow
 def test_boards_join_work_and_are_revoked_behind_a_cluster(cluster):
     """Enrolled at one node, served at another; revoked at all within seconds; a name without its certificate is nothing."""
