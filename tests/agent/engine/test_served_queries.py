@@ -181,14 +181,26 @@ def test_users_wait_as_the_server_asks(tmp_path):
     assert "users-waited" in violated(run)
 
 
-@pytest.mark.parametrize("dies_at", [20, 700])
-@pytest.mark.parametrize("settings", [{"concurrency": 4}, {"rate_per_s": 200.0}, {}])
+@pytest.mark.parametrize(("settings", "dies_at"), [({"concurrency": 4}, 20), ({"rate_per_s": 200.0}, 20), ({}, 20), ({}, 700)])
 def test_a_server_that_dies_ends_the_run_in_one_line(tmp_path, settings, dies_at):
-    """Before the timed part or in it, with what was tried."""
+    """Before the timed part, or in it where queries come one after the other, with what was tried."""
     with paced_model_server(tmp_path, service_ms=1.0, dies_at=dies_at) as server, pytest.raises(MeasurementError) as gone:
         measured(server, **{"seconds": 4.0} | settings)
     assert "\n" not in str(gone.value)
     assert "answer" in str(gone.value)
+
+
+@pytest.mark.parametrize("settings", [{"concurrency": 4}, {"rate_per_s": 200.0}])
+def test_a_server_that_dies_under_load_leaves_an_invalid_run_that_states_it(tmp_path, settings):
+    """What was answered before is kept, with the failures by kind: no figure of it passes for one of the load."""
+    with paced_model_server(tmp_path, service_ms=1.0, dies_at=700) as server:
+        run = measured(server, seconds=4.0, **settings)
+    assert run.served.failed_queries == sum(run.served.failures.values()) > 0.01 * run.latency.count
+    assert set(run.served.failures) <= {"no connection", "broke off"}
+    assert run.output_check.compared == 0
+    assert run.output_check.reason.startswith("the server did not answer a repeated query: ")
+    violated_rules = {rule.name for rule in judge.RULES if rule.evidence(RunFacts(run, ()))}
+    assert violated_rules >= {"failed-answers", "unrepeated-answers"}
 
 
 def test_what_was_timed_stays_measured_where_the_server_ends_after_it(tmp_path):
