@@ -1,6 +1,7 @@
 """`torch.compile`: the numbers of eager PyTorch, and its graphs, breaks and recompilations counted."""
 
 import dataclasses
+import sys
 import time
 
 import numpy as np
@@ -17,7 +18,9 @@ FACTORY = "torch_compiled"
 
 @pytest.fixture(autouse=True)
 def _forgotten():
-    """Let each test compile anew."""
+    """Let each test compile anew, also after a test of this process that looked for pip: setuptools refuses to be imported after that."""
+    if (hack := sys.modules.get("_distutils_hack")) is not None:
+        vars(hack.DISTUTILS_FINDER).pop("spec_for_distutils", None)
     yield
     __import__("torch").compiler.reset()
 
