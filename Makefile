@@ -152,4 +152,4 @@ pins:
 	  --no-header requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 
 clean:
-	rm -rf .venv $(FRAMEWORKS) .types .bench build dist site *.egg-info
+	rm -rf .venv $(FRAMEWORKS) .mlserver .types .bench build dist site *.egg-info

@@ -64,9 +64,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Each timed run begins with a full garbage collection, which took half a second of it.
     The run gives back what was set aside; that there was a full collection says so, while to count what is set aside takes 10 ms.
     """
-    reason = requirements.absent(item.iter_markers())
-    if reason is not None:
-        pytest.skip(reason)
+    absent = requirements.absent(item.iter_markers())
+    if absent is not None:
+        item.user_properties.append(("absent", absent[0]))
+        pytest.skip(absent[1])
     full = gc.get_stats()[2]["collections"]
     if full != _full_collections[-1]:
         _full_collections.append(full)
@@ -75,10 +76,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember what failed, and a skipped test that carries a marker of EDGEMETER_MUST_RUN; workers' reports come here too."""
+    """Remember what failed, and what is skipped for a marker of EDGEMETER_MUST_RUN; workers' reports come here too.
+
+    A test that also needs what is in the table and need not run here, as a server of another environment, may be skipped for that one.
+    """
     if report.failed:
         _failed[report.nodeid] = None
-    marked = MUST_RUN.intersection(report.keywords)
+    absent = str(dict(report.user_properties).get("absent"))
+    marked = MUST_RUN.intersection([absent] if absent in requirements.NEEDS else report.keywords)
     if report.skipped and marked and not hasattr(report, "wasxfail"):
         _skipped.append(f"{report.nodeid} ({', '.join(sorted(marked))})")
 

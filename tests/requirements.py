@@ -308,10 +308,10 @@ def needs_of(marker: pytest.Mark) -> Iterable[Need]:
     return (*map(_program, marker.args), *map(_module, modules))
 
 
-def absent(markers: Iterable[pytest.Mark]) -> str | None:
-    """Return why a test with these markers cannot run here, with the remedy; None where it can."""
+def absent(markers: Iterable[pytest.Mark]) -> tuple[str, str] | None:
+    """Return the marker for which a test cannot run here, and why, with the remedy; None where it can."""
     for marker in markers:
         for need in needs_of(marker):
             if need.locate() is None:
-                return f"{need.absence} ({need.remedy})"
+                return marker.name, f"{need.absence} ({need.remedy})"
     return None

@@ -53,6 +53,11 @@ def test_parameter(broker):
 @pytest.mark.needs(module="json")
 def test_present():
     pass
+
+@pytest.mark.loadgen
+@pytest.mark.mlserver
+def test_both(server):
+    raise AssertionError("the test ran")
 """
 
 
@@ -108,7 +113,7 @@ def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
     """With the name of what is absent and how to get it; a parameter's marker skips that parameter alone."""
     result = bare_run()
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "2 passed, 4 skipped" in result.stdout
+    assert "2 passed, 5 skipped" in result.stdout
     for reason in (
         "mosquitto is not installed (apt-get install mosquitto)",
         "no-such-program is not installed (apt-get install no-such-program)",
@@ -123,6 +128,13 @@ def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
     assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout + result.stderr
     assert "EDGEMETER_MUST_RUN says they must run" in result.stdout
     assert "test_bare.py::test_broker" in result.stdout
+
+
+def test_a_test_that_must_run_may_be_skipped_for_a_marker_that_need_not(bare_run):
+    """A server of another environment need not be everywhere: that it is absent fails no run that does not ask for it."""
+    result = bare_run(EDGEMETER_MUST_RUN="loadgen")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert bare_run(EDGEMETER_MUST_RUN="loadgen,mlserver").returncode == pytest.ExitCode.TESTS_FAILED
 
 
 def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path):
