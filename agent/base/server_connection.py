@@ -28,6 +28,8 @@ _ENDS_WITHIN_S = 0.05
 _CLOSED_WITHIN_S = 0.05
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
+_WITHOUT_BODY = (http.client.NO_CONTENT, http.client.NOT_MODIFIED)
+_MOST_HEADERS, _LONGEST_HEADER_BYTES = 100, 1 << 16
 _BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
 
 
@@ -39,6 +41,53 @@ class Answer:
     document: Mapping[str, Any]
     took_ms: float
     content: bytes = b""
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer whose headers, by their names in lower case, are split here: `http.client` takes longer for them than for a small answer."""
+
+    fields: dict[str, str]
+
+    def begin(self) -> None:
+        """Read status and headers; see `http.client`."""
+        status = http.client.CONTINUE
+        while status // 100 == 1:
+            version, status, self.reason = self._read_status()  # type: ignore[attr-defined]
+            self.fields = dict(self._header_lines())
+        if not version.startswith("HTTP/1."):
+            raise http.client.UnknownProtocol(version)
+        self.code = self.status = status
+        connection, length = self.fields.get("connection", "").lower(), self.fields.get("content-length", "")
+        self.chunked = self.fields.get("transfer-encoding", "").lower() == "chunked"
+        self.chunk_left = None
+        self.length = 0 if status in _WITHOUT_BODY else int(length) if length.isdecimal() and not self.chunked else None
+        has_end = self.chunked or self.length is not None
+        self.will_close = not has_end or "close" in connection or (version == "HTTP/1.0" and "keep-alive" not in connection)
+
+    def _header_lines(self) -> Iterator[tuple[str, str]]:
+        for _ in range(_MOST_HEADERS):
+            line = self.fp.readline(_LONGEST_HEADER_BYTES)
+            if len(line) == _LONGEST_HEADER_BYTES:
+                raise http.client.LineTooLong("header line")
+            name, _, value = line.decode("iso-8859-1").partition(":")
+            if not name.strip():
+                return
+            yield name.lower(), value.strip()
+        raise http.client.HTTPException(f"more than {_MOST_HEADERS} headers")
+
+
+class _Connection(http.client.HTTPConnection):
+    """Sends head and body of a request at once: of two writes the first wakes the server for nothing."""
+
+    response_class = _Response
+
+    def _send_output(self, message_body: bytes | None = None, encode_chunked: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        head, self._buffer = b"\r\n".join((*self._buffer, b"", b"")), []
+        self.send(head + (message_body or b""))
+
+
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    """With TLS."""
 
 
 class ServerConnection:
@@ -64,15 +113,15 @@ class ServerConnection:
         self._answered_ns = 0
         self.connect_ns: int | None = None
         self.closes = False
-        kind: Any = http.client.HTTPConnection
+        kind: Any = _Connection
         if has_tls(parts):
             try:
                 tls = ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
             except OSError as error:
                 raise ConfigError(f"cannot read the ca_file {ca_file!r}: {_reason(error)}; give a certificate in PEM form") from error
-            kind = partial(http.client.HTTPSConnection, context=tls)
+            kind = partial(_TlsConnection, context=tls)
         self._unopened = partial(kind, parts.hostname, parts.port, timeout=timeout_s)
-        self._connection: http.client.HTTPConnection = self._unopened()
+        self._connection: _Connection = self._unopened()
 
     @classmethod
     def to(cls, address: ServerAddress) -> "ServerConnection":
@@ -142,12 +191,12 @@ class ServerConnection:
             reason = error_message(json_object(body))
             raise AnswerError(
                 f"{self._url}{path} answers {response.status}{f': {reason}' if reason else ''}; "
-                f"{_TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.headers.get('Location'), {})}",
+                f"{_TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.fields.get('location'), {})}",
                 kind=f"http {response.status}",
-                retry_after_s=_seconds(response.headers.get("Retry-After")),
+                retry_after_s=_seconds(response.fields.get("retry-after")),
                 is_busy=response.status in _BUSY,
             )
-        return body, {name.lower(): value for name, value in response.getheaders()}
+        return body, response.fields
 
     def stream(self, path: str, content: bytes) -> Iterator[bytes]:
         """Yield the lines of the answer to POST `path` with the JSON `content`, without line ends and empty ones; `[DONE]` is the last.
@@ -183,9 +232,9 @@ class ServerConnection:
                 if response is not None:
                     response.close()
 
-    def _lines(self, path: str, response: http.client.HTTPResponse) -> Iterator[bytes]:
+    def _lines(self, path: str, response: _Response) -> Iterator[bytes]:
         """Yield the lines that are not empty; those of one JSON document, which an answer that is not streamed is, together."""
-        is_json, document = "application/json" in response.headers.get("Content-Type", ""), b""
+        is_json, document = "application/json" in response.fields.get("content-type", ""), b""
         while line := response.readline(LONGEST_LINE_BYTES):
             document += line.strip()
             if max(len(line), len(document)) >= LONGEST_LINE_BYTES:
@@ -198,7 +247,7 @@ class ServerConnection:
         if document:
             yield document
 
-    def _is_over(self, response: http.client.HTTPResponse) -> bool:
+    def _is_over(self, response: _Response) -> bool:
         """Return whether the answer has ended behind its last line; a server that goes on is not waited for."""
         sock = self._connection.sock
         if sock is None:
@@ -237,7 +286,7 @@ class ServerConnection:
         """Close the connection; the next request opens it again."""
         self._connection.close()
 
-    def _send_anew(self, path: str, content: bytes) -> http.client.HTTPResponse:
+    def _send_anew(self, path: str, content: bytes) -> _Response:
         """Send; where a connection that was kept open had just been ended without an answer, once more on a new one.
 
         llama.cpp's server ends some behind a stream without a word, in the moment in which the next request is sent.
@@ -251,7 +300,7 @@ class ServerConnection:
                 raise
             return self._send(path, content)
 
-    def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
+    def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> _Response:
         headers = {**self._headers, **headers} if headers else self._headers
         self.connect_ns = None
         if self._connection.sock is None:
@@ -261,14 +310,14 @@ class ServerConnection:
         self._connection.request("GET" if content is None else "POST", self._path + path, content, headers)
         return self._connection.getresponse()
 
-    def _refuse(self, path: str, response: http.client.HTTPResponse, content: bytes) -> None:
+    def _refuse(self, path: str, response: _Response, content: bytes) -> None:
         status = response.status
         reason = error_message(json_object(response.read(LONGEST_ANSWER_BYTES)))
         summary = f"{self._url}{path} answers {status}{f': {reason}' if reason else ''}"
         raise AnswerError(
-            f"{summary}; {_status_remedy(status, reason, response.headers.get('Location'), json_object(content))}",
+            f"{summary}; {_status_remedy(status, reason, response.fields.get('location'), json_object(content))}",
             kind=f"http {status}",
-            retry_after_s=_seconds(response.headers.get("Retry-After")),
+            retry_after_s=_seconds(response.fields.get("retry-after")),
             is_busy=status in _BUSY,
         )
 
