@@ -44,7 +44,7 @@ class Answer:
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer whose headers, by their names in lower case, are split here: `http.client` takes longer for them than for a small answer."""
+    """An answer whose headers, by name in lower case, are split here: `http.client` takes longer for them than for a small body."""
 
     fields: dict[str, str]
 

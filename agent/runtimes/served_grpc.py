@@ -57,10 +57,13 @@ _FAILURES = (
     ("RESOURCE_EXHAUSTED", "larger than max", "grpc too large", "choose a smaller batch, or raise the server's limit"),
     ("RESOURCE_EXHAUSTED", "", "grpc resource_exhausted", "ask for less at once, or raise the server's limit"),
 )
+_BYTES = [bytes([number]) for number in range(0x80)]
 _BUSY = ("no connection", "grpc unavailable", "grpc resource_exhausted")
 
 
 def _varint(number: int) -> bytes:
+    if 0 <= number < 0x80:
+        return _BYTES[number]
     number &= (1 << 64) - 1
     parts = bytearray()
     while number > 0x7F:
@@ -70,20 +73,25 @@ def _varint(number: int) -> bytes:
     return bytes(parts)
 
 
+def _head(number: int, content: bytes) -> bytes:
+    """Return what stands before the content of a field of bytes."""
+    return _varint(number << 3 | _LENGTH) + _varint(len(content))
+
+
 def _field(number: int, content: bytes | str) -> bytes:
     """Return a field of bytes, of a text or of a message; an empty one too, since an element of a list may be empty."""
     content = content.encode() if isinstance(content, str) else content
-    return _varint(number << 3 | _LENGTH) + _varint(len(content)) + content
+    return _head(number, content) + content
 
 
 def _read_varint(content: memoryview, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
+    byte = content[at]
+    number, shift = byte & 0x7F, 0
+    while byte >= 0x80:
+        at, shift = at + 1, shift + 7
         byte = content[at]
         number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
+    return number, at + 1
 
 
 def message_of(content: memoryview) -> Message:
@@ -218,7 +226,9 @@ class GrpcInference:
         self._link, self._file = link, file
         self._inputs: tuple[ServedTensor, ...] = ()
         self._outputs: tuple[ServedTensor, ...] = ()
-        self._model = b""
+        # Of a request the parts that are always the same.
+        self._model = self._requested = b""
+        self._names: Sequence[bytes] = ()
         self.model_version: str | None = None
 
     def describe(self) -> ServedDescription:
@@ -239,6 +249,8 @@ class GrpcInference:
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready: wait, or read its log")
         self._inputs, self._outputs = (tuple(map(_declared, metadata.get(number, []))) for number in (4, 5))
         check_stated(model, self._inputs, self._outputs)
+        self._names = [_field(1, tensor.info.name) + _field(2, tensor.datatype) for tensor in self._inputs]
+        self._requested = b"".join(_field(6, _field(1, tensor.info.name)) for tensor in self._outputs)
         versions = [bytes(version).decode() for version in metadata.get(2, [])]
         version = self._file.version or (versions[0] if len(versions) == 1 else None)
         name, server_version = (_text(server, number) or "unknown" for number in (1, 2))
@@ -254,12 +266,11 @@ class GrpcInference:
     def request(self, inputs: Sequence[Array]) -> Payload:
         """See `ServedProtocol.request`."""
         tensors, contents = [], []
-        for array, tensor in zip(inputs, self._inputs, strict=True):
-            shape = b"".join(map(_varint, array.shape))
-            tensors.append(_field(5, _field(1, tensor.info.name) + _field(2, tensor.datatype) + _field(3, shape)))
-            contents.append(_field(7, to_bytes(array, tensor.datatype)))
-        outputs = [_field(6, _field(1, tensor.info.name)) for tensor in self._outputs]
-        return Payload(f"{_SERVICE}ModelInfer", b"".join((self._model, *tensors, *outputs, *contents)), {})
+        for array, tensor, name in zip(inputs, self._inputs, self._names, strict=True):
+            content = to_bytes(array, tensor.datatype)
+            tensors.append(_field(5, name + _field(3, b"".join(map(_varint, array.shape)))))
+            contents += _head(7, content), content
+        return Payload(f"{_SERVICE}ModelInfer", b"".join((self._model, *tensors, self._requested, *contents)), {})
 
     def outputs(self, reply: Reply) -> list[Array]:
         """See `ServedProtocol.outputs`."""

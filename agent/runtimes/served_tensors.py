@@ -118,10 +118,9 @@ def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequenc
     _check_sizes(shape, tensor.info)
     if len(content) != prod(shape) * dtype.itemsize:
         raise wrong_answer(tensor.info, f"holds {len(content)} bytes for the shape {list(shape)} of {tensor.datatype}")
-    array = np.ndarray(shape, dtype, content)
-    if tensor.datatype == BF16:
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(tensor.info.dtype)
+    # A copy of its own, which may be written to.
+    array = np.ndarray(shape, dtype, bytearray(content))
+    return (array.astype(np.uint32) << 16).view(np.float32) if tensor.datatype == BF16 else array
 
 
 def to_list(array: Array, info: TensorInfo) -> list[Any]:
