@@ -121,7 +121,7 @@ def message_of(content: memoryview) -> Message:
 
 
 def _text(message: Message, number: int) -> str:
-    return bytes(message.get(number, [b""])[0]).decode(errors="replace")
+    return str(message.get(number, [b""])[0], "utf-8", "replace")
 
 
 def _integers(message: Message, number: int) -> list[int]:
@@ -277,8 +277,10 @@ class GrpcInference:
         answer = message_of(memoryview(reply.content))
         self.model_version = _text(answer, 2) or None
         raw = iter(answer.get(6, []))
-        outputs = [message_of(output) for output in answer.get(5, [])]
-        arrays = {_text(output, 1): (output, next(raw, None)) for output in outputs}
+        arrays = {}
+        for content in answer.get(5, []):
+            output = message_of(content)
+            arrays[_text(output, 1)] = output, next(raw, None)
         return [_read(tensor, *arrays.get(tensor.info.name, (None, None))) for tensor in self._outputs]
 
     def _ask(self, method: str) -> Message:
