@@ -65,8 +65,7 @@ class ServerStatistics:
 NO_REQUESTS = ServerStatistics(0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """A request that is ready: where it is posted, its bytes, and the headers that go with them."""
 
     path: str
@@ -74,8 +73,7 @@ class Payload:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """An answer as it came."""
 
     content: bytes

@@ -4,12 +4,14 @@ The servers are a real MLServer (JSON over HTTP, and gRPC) and, for binary tenso
 of its own, asked in turn. What our runs state, the bare call without encode and decode, stands beside it.
 """
 
+import importlib.util
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from unittest import mock
@@ -69,14 +71,12 @@ def compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> I
     values = np.random.default_rng(0).random(shape, np.float32)
     transport = "grpc" if form == "grpc" else "http"
     command = [requirements.mlserver_python(), PROGRAM, transport, urlsplit(address).netloc, form, ",".join(map(str, shape))]
-    with (
-        closing(create("served")) as runtime,
-        # As tritonclient, which keeps no request.
-        mock.patch.object(served, "_READY_BYTES", 0),
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer,
-        _ended(peer),
-    ):
+    # As tritonclient, which keeps no request.
+    with closing(create("served")) as runtime, mock.patch.object(served, "_READY_BYTES", 0), ExitStack() as stack:
         runtime.load(file, Options())
+        variables = _with_our_grpc(folder) if form == "grpc" else os.environ
+        peer = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables))
+        stack.callback(peer.kill)
         assert peer.stdin is not None
         assert peer.stdout is not None
         if '"is_right": true' not in peer.stdout.readline():
@@ -115,12 +115,15 @@ def compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> I
         yield at_most(f"{name}, the bare call", "ms", "tritonclient", paired_by(bare.__next__, len(bare_ms)), LIMIT)
 
 
-@contextmanager
-def _ended(process: "subprocess.Popen[str]") -> Iterator[None]:
-    try:
-        yield
-    finally:
-        process.kill()
+def _with_our_grpc(folder: Path) -> Mapping[str, str]:
+    """Return variables by which tritonclient loads our copy of grpc: its own is that of MLServer, whose pages are in the caches already."""
+    package = importlib.util.find_spec("grpc")
+    assert package is not None
+    assert package.origin is not None
+    library = folder / "libraries" / "grpc"
+    library.parent.mkdir()
+    library.symlink_to(Path(package.origin).parent)
+    return {**os.environ, "PYTHONPATH": str(library.parent)}
 
 
 @contextmanager
