@@ -158,8 +158,8 @@ class GrpcConnection:
     def _call(self, path: str, content: bytes) -> bytes:
         if self._channel is None:
             sizes = [(f"grpc.max_{kind}_message_length", LARGEST_TENSORS_BYTES) for kind in ("receive", "send")]
-            # Otherwise channels to one address share a connection.
-            options = [*sizes, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+            # Otherwise channels to one address share a connection, and what failed is sent again, as a query never is.
+            options = [*sizes, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
             if self._credentials is not None:
                 self._channel = self._grpc.secure_channel(self._target, self._credentials, options)
             else:

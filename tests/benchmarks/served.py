@@ -27,7 +27,7 @@ from tests.fixtures.real_mlserver import real_mlserver
 from tests.fixtures.servers import free_port
 
 # Blocks so short that a busy machine is as busy in both of a pair.
-BLOCK_S, SECONDS, PAIRS, LIMIT = 0.02, 9.0, 400, 1.02
+BLOCK_S, SECONDS, PAIRS, LIMIT = 0.015, 10.0, 800, 1.02
 PROGRAM = ROOT / "tests" / "fixtures" / "tritonclient_program.py"
 SHAPES = ((1, 4), (1, 3, 64, 64))
 
