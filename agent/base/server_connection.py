@@ -10,11 +10,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, one_line
+from edgemeter.agent.base.errors import AnswerError, TransientError, one_line
 from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.quick_http import (
+    OF_ANOTHER_NAME,
+    OF_UNKNOWN_AUTHORITY,
+    QuickConnection,
+    QuickResponse,
+    TlsConnection,
+    tls_context,
+)
 from edgemeter.agent.base.server_address import ServerAddress, address_parts, has_tls
 
 DONE = b"[DONE]"
@@ -28,8 +35,6 @@ _ENDS_WITHIN_S = 0.05
 _CLOSED_WITHIN_S = 0.05
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
-_WITHOUT_BODY = (http.client.NO_CONTENT, http.client.NOT_MODIFIED)
-_MOST_HEADERS, _LONGEST_HEADER_BYTES = 100, 1 << 16
 _BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
 
 
@@ -41,53 +46,6 @@ class Answer:
     document: Mapping[str, Any]
     took_ms: float
     content: bytes = b""
-
-
-class _Response(http.client.HTTPResponse):
-    """An answer whose headers, by name in lower case, are split here: `http.client` takes longer for them than for a small body."""
-
-    fields: dict[str, str]
-
-    def begin(self) -> None:
-        """Read status and headers; see `http.client`."""
-        status = http.client.CONTINUE
-        while status // 100 == 1:
-            version, status, self.reason = self._read_status()  # type: ignore[attr-defined]
-            self.fields = dict(self._header_lines())
-        if not version.startswith("HTTP/1."):
-            raise http.client.UnknownProtocol(version)
-        self.code = self.status = status
-        connection, length = self.fields.get("connection", "").lower(), self.fields.get("content-length", "")
-        self.chunked = self.fields.get("transfer-encoding", "").lower() == "chunked"
-        self.chunk_left = None
-        self.length = 0 if status in _WITHOUT_BODY else int(length) if length.isdecimal() and not self.chunked else None
-        has_end = self.chunked or self.length is not None
-        self.will_close = not has_end or "close" in connection or (version == "HTTP/1.0" and "keep-alive" not in connection)
-
-    def _header_lines(self) -> Iterator[tuple[str, str]]:
-        for _ in range(_MOST_HEADERS):
-            line = self.fp.readline(_LONGEST_HEADER_BYTES)
-            if len(line) == _LONGEST_HEADER_BYTES:
-                raise http.client.LineTooLong("header line")
-            name, _, value = line.decode("iso-8859-1").partition(":")
-            if not name.strip():
-                return
-            yield name.lower(), value.strip()
-        raise http.client.HTTPException(f"more than {_MOST_HEADERS} headers")
-
-
-class _Connection(http.client.HTTPConnection):
-    """Sends head and body of a request at once: of two writes the first wakes the server for nothing."""
-
-    response_class = _Response
-
-    def _send_output(self, message_body: bytes | None = None, encode_chunked: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
-        head, self._buffer = b"\r\n".join((*self._buffer, b"", b"")), []
-        self.send(head + (message_body or b""))
-
-
-class _TlsConnection(_Connection, http.client.HTTPSConnection):
-    """With TLS."""
 
 
 class ServerConnection:
@@ -113,15 +71,11 @@ class ServerConnection:
         self._answered_ns = 0
         self.connect_ns: int | None = None
         self.closes = False
-        kind: Any = _Connection
+        kind: Any = QuickConnection
         if has_tls(parts):
-            try:
-                tls = ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
-            except OSError as error:
-                raise ConfigError(f"cannot read the ca_file {ca_file!r}: {_reason(error)}; give a certificate in PEM form") from error
-            kind = partial(_TlsConnection, context=tls)
+            kind = partial(TlsConnection, context=tls_context(ca_file))
         self._unopened = partial(kind, parts.hostname, parts.port, timeout=timeout_s)
-        self._connection: _Connection = self._unopened()
+        self._connection: QuickConnection = self._unopened()
 
     @classmethod
     def to(cls, address: ServerAddress) -> "ServerConnection":
@@ -232,7 +186,7 @@ class ServerConnection:
                 if response is not None:
                     response.close()
 
-    def _lines(self, path: str, response: _Response) -> Iterator[bytes]:
+    def _lines(self, path: str, response: QuickResponse) -> Iterator[bytes]:
         """Yield the lines that are not empty; those of one JSON document, which an answer that is not streamed is, together."""
         is_json, document = "application/json" in response.fields.get("content-type", ""), b""
         while line := response.readline(LONGEST_LINE_BYTES):
@@ -247,7 +201,7 @@ class ServerConnection:
         if document:
             yield document
 
-    def _is_over(self, response: _Response) -> bool:
+    def _is_over(self, response: QuickResponse) -> bool:
         """Return whether the answer has ended behind its last line; a server that goes on is not waited for."""
         sock = self._connection.sock
         if sock is None:
@@ -286,7 +240,7 @@ class ServerConnection:
         """Close the connection; the next request opens it again."""
         self._connection.close()
 
-    def _send_anew(self, path: str, content: bytes) -> _Response:
+    def _send_anew(self, path: str, content: bytes) -> QuickResponse:
         """Send; where a connection that was kept open had just been ended without an answer, once more on a new one.
 
         llama.cpp's server ends some behind a stream without a word, in the moment in which the next request is sent.
@@ -300,7 +254,7 @@ class ServerConnection:
                 raise
             return self._send(path, content)
 
-    def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> _Response:
+    def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> QuickResponse:
         headers = {**self._headers, **headers} if headers else self._headers
         self.connect_ns = None
         if self._connection.sock is None:
@@ -310,7 +264,7 @@ class ServerConnection:
         self._connection.request("GET" if content is None else "POST", self._path + path, content, headers)
         return self._connection.getresponse()
 
-    def _refuse(self, path: str, response: _Response, content: bytes) -> None:
+    def _refuse(self, path: str, response: QuickResponse, content: bytes) -> None:
         status = response.status
         reason = error_message(json_object(response.read(LONGEST_ANSWER_BYTES)))
         summary = f"{self._url}{path} answers {status}{f': {reason}' if reason else ''}"
@@ -378,8 +332,8 @@ def _remedy(error: BaseException) -> str:
     """Return what to do about a connection that cannot be made."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if "match" in error.verify_message.lower():
-            return "its certificate is for another name: set url to that name"
-        return "its certificate is of an authority that is unknown here: give that as ca_file in the server's file"
+            return OF_ANOTHER_NAME
+        return OF_UNKNOWN_AUTHORITY
     if isinstance(error, ssl.SSLError):
         return "it does not speak TLS: set url to http://"
     return "start the server, or correct its url"

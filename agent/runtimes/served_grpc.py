@@ -4,7 +4,9 @@ Source: docs/protocol of Triton, grpc_core_service.proto; https://protobuf.dev/p
 """
 
 import copy
+import os
 import re
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.errors import AnswerError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.quick_http import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, tls_context
 from edgemeter.agent.base.server_address import address_parts, has_tls, port_of
 from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, Answer
 from edgemeter.agent.runtimes import Array
@@ -46,11 +49,14 @@ _CONTENTS: Mapping[int, str | None] = {1: None, 2: None, 3: None, 4: None, 5: No
 # By the code of an error, and words of its text: the kind of the failure and what to do; the first that fits.
 _FAILURES = (
     ("DEADLINE_EXCEEDED", "", "timeout", "raise timeout_s, or read the server's log"),
+    ("UNAVAILABLE", "certificate_verify_failed", "no connection", OF_UNKNOWN_AUTHORITY),
+    ("UNAVAILABLE", "hostname verification", "no connection", OF_ANOTHER_NAME),
+    ("UNAVAILABLE", "wrong_version_number", "no connection", "it does not speak TLS: set url to grpc://"),
     (
         "UNAVAILABLE",
         "failed to connect|resolving|resolution|lookup failed|handshake",
         "no connection",
-        "start the server, or correct its url, which is that of the gRPC port; of TLS, check ca_file",
+        "start the server, or correct its url, which is that of the gRPC port",
     ),
     ("UNAVAILABLE", "socket closed|reset by peer|goaway|broken pipe", "broke off", "read the server's log, and check its memory"),
     ("UNAVAILABLE", "", "grpc unavailable", "ask for less at once, or raise the server's limit"),
@@ -143,6 +149,8 @@ class GrpcConnection:
 
     def __init__(self, file: ServedFile) -> None:
         parts = address_parts(file.url, ("grpc", "grpcs", "http", "https"))
+        # What it logs its errors say too.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._file, self._grpc = file, load_library(_LIBRARY, "grpc").module
         self._target = f"{f'[{parts.hostname}]' if ':' in str(parts.hostname) else parts.hostname}:{port_of(parts)}"
         self._credentials = self._grpc.ssl_channel_credentials(self._authority()) if has_tls(parts) else None
@@ -170,12 +178,10 @@ class GrpcConnection:
         return answer
 
     def _authority(self) -> bytes | None:
-        if self._file.ca_file is None:
-            return None
-        try:
-            return Path(self._file.ca_file).expanduser().read_bytes()
-        except OSError as error:
-            raise ConfigError(f"cannot read the ca_file {self._file.ca_file!r}: {error.strerror}") from error
+        """Return the authorities of the file, or of this machine, which the library does not ask for; None: those that it brings."""
+        tls_context(self._file.ca_file)
+        path = self._file.ca_file or ssl.get_default_verify_paths().cafile
+        return Path(path).expanduser().read_bytes() if path else None
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
         """See `ServerLink.exchange`."""
