@@ -46,6 +46,7 @@ _SERVICE = "/inference.GRPCInferenceService/"
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 # Fields of InferTensorContents, and how the elements of each are packed; varints without a dtype.
 _CONTENTS: Mapping[int, str | None] = {1: None, 2: None, 3: None, 4: None, 5: None, 6: "<f4", 7: "<f8"}
+_UINT64 = 5
 # By the code of an error, and words of its text: the kind of the failure and what to do; the first that fits.
 _FAILURES = (
     ("DEADLINE_EXCEEDED", "", "timeout", "raise timeout_s, or read the server's log"),
@@ -329,5 +330,6 @@ def _read(tensor: ServedTensor, output: Message | None, raw: memoryview | None) 
     contents = message_of(output[5][0]) if 5 in output else {}
     for number, parts in contents.items():
         dtype = _CONTENTS.get(number)
-        values += _integers(contents, number) if dtype is None else np.frombuffer(b"".join(parts), dtype).tolist()
+        numbers = np.frombuffer(b"".join(parts), dtype).tolist() if dtype else _integers(contents, number)
+        values += [element % (1 << 64) for element in numbers] if number == _UINT64 else numbers
     return checked(from_list(values, tensor.info, shape), tensor.info)
