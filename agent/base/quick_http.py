@@ -52,6 +52,7 @@ class QuickConnection(http.client.HTTPConnection):
     """Sends head and body of a small request at once: of two writes the first wakes the server for nothing."""
 
     response_class = QuickResponse
+    _buffer: list[bytes]
 
     def _send_output(self, message_body: bytes | None = None, encode_chunked: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
         head, self._buffer = b"\r\n".join((*self._buffer, b"", b"")), []

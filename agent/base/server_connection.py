@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from edgemeter.agent.base.errors import AnswerError, TransientError, one_line
 from edgemeter.agent.base.http_client import password_from
@@ -262,7 +262,7 @@ class ServerConnection:
             self._connection.connect()
             self.connect_ns = time.monotonic_ns() - began_ns
         self._connection.request("GET" if content is None else "POST", self._path + path, content, headers)
-        return self._connection.getresponse()
+        return cast("QuickResponse", self._connection.getresponse())
 
     def _refuse(self, path: str, response: QuickResponse, content: bytes) -> None:
         status = response.status

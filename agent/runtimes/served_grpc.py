@@ -272,7 +272,8 @@ class GrpcInference:
 
     def request(self, inputs: Sequence[Array]) -> Payload:
         """See `ServedProtocol.request`."""
-        tensors, contents = [], []
+        tensors: list[bytes] = []
+        contents: list[bytes] = []
         for array, tensor, name in zip(inputs, self._inputs, self._names, strict=True):
             content = to_bytes(array, tensor.datatype)
             tensors.append(_field(5, name + _field(3, b"".join(map(_varint, array.shape)))))

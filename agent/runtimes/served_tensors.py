@@ -117,8 +117,12 @@ def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequenc
     if len(content) != prod(shape) * dtype.itemsize:
         raise wrong_answer(tensor.info, f"holds {len(content)} bytes for the shape {list(shape)} of {tensor.datatype}")
     # A copy of its own, which may be written to.
-    array = np.ndarray(shape, dtype, bytearray(content))
-    return (array.astype(np.uint32) << 16).view(np.float32) if tensor.datatype == BF16 else array
+    array: Array = np.ndarray(shape, dtype, bytearray(content))
+    if tensor.datatype == BF16:
+        array = array.astype(np.uint32)
+        array <<= 16
+        return array.view(np.float32)
+    return array
 
 
 def to_list(array: Array, info: TensorInfo) -> list[Any]:
