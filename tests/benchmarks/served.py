@@ -81,10 +81,10 @@ def compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> I
         assert peer.stdout is not None
         if '"is_right": true' not in peer.stdout.readline():
             raise LeftOutError("tritonclient does not run")
-        queries, bare_ms = 3, []
+        queries, call_ms = 3, []
 
         def our_ms() -> float:
-            whole, bare = [], []
+            query_s, call_s = [], []
             for _ in range(queries):
                 begun = time.perf_counter()
                 call = runtime.bind([values])
@@ -92,11 +92,11 @@ def compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> I
                 call()
                 answered = time.perf_counter()
                 outputs = runtime.outputs()
-                whole.append(time.perf_counter() - begun)
-                bare.append(answered - bound)
+                query_s.append(time.perf_counter() - begun)
+                call_s.append(answered - bound)
                 assert outputs[0].shape == shape
-            bare_ms.append(statistics.median(bare) * 1e3)
-            return statistics.median(whole) * 1e3
+            call_ms.append(statistics.median(call_s) * 1e3)
+            return statistics.median(query_s) * 1e3
 
         def peer_ms() -> float:
             assert peer.stdin is not None
@@ -107,12 +107,12 @@ def compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> I
 
         our_ms()
         queries = max(round(BLOCK_S * 1e3 / our_ms()), 1)
-        bare_ms.clear()
-        whole = interleaved(our_ms, peer_ms, PAIRS, SECONDS)
-        bare = zip(bare_ms, (pair[1] for pair in whole.pairs), strict=True)
+        call_ms.clear()
+        paired = interleaved(our_ms, peer_ms, PAIRS, SECONDS)
+        calls = zip(call_ms, (pair[1] for pair in paired.pairs), strict=True)
         name = f"{'x'.join(map(str, shape))} float32 by {form}"
-        yield at_most(name, "ms", "tritonclient", whole, LIMIT)
-        yield at_most(f"{name}, the bare call", "ms", "tritonclient", paired_by(bare.__next__, len(bare_ms)), LIMIT)
+        yield at_most(name, "ms", "tritonclient", paired, LIMIT)
+        yield at_most(f"{name}, the bare call", "ms", "tritonclient", paired_by(calls.__next__, len(call_ms)), LIMIT)
 
 
 def _with_our_grpc(folder: Path) -> Mapping[str, str]:
