@@ -14,8 +14,8 @@ A TOML file `NAME.server` with `protocol` (samples: tests/fixtures/runtimes/serv
     [[inputs]], [[outputs]]            custom: name, dtype, shape; outputs: pointer (JSON), encoding (list, base64, bytes)
 
 Timed: from the ready request on an open connection to the last byte of the answer; an arrival (`poisson`) opens one within its latency
-(`connect`). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and BF16 (as float32)
-need bytes; BYTES are refused.
+(`connect`; gRPC states none). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and
+BF16 (as float32) need bytes; BYTES are refused.
 Needs no library; grpc the extra `grpc`.
 Run here: MLServer 1.7.1 (JSON, gRPC). By contract: binary tensors and statistics, checked with tritonclient 2.73; TensorFlow Serving.
 """
