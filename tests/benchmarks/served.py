@@ -2,7 +2,7 @@
 
 The servers are a real MLServer (JSON over HTTP, and gRPC) and, for binary tensors, which it refuses, that of the tests; each in a process
 of its own, asked in turn. What our runs state, the bare call without encode and decode, stands beside it. Each query of either side makes
-its request anew, has a limit of time, and uses the same copy of grpc.
+its request anew, and uses the same copy of grpc.
 """
 
 import importlib.util
