@@ -10,11 +10,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, one_line
+from edgemeter.agent.base.errors import AnswerError, TransientError, one_line
 from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.quick_http import (
+    OF_ANOTHER_NAME,
+    OF_UNKNOWN_AUTHORITY,
+    QuickConnection,
+    QuickResponse,
+    TlsConnection,
+    tls_context,
+)
 from edgemeter.agent.base.server_address import ServerAddress, address_parts, has_tls
 
 DONE = b"[DONE]"
@@ -64,15 +71,11 @@ class ServerConnection:
         self._answered_ns = 0
         self.connect_ns: int | None = None
         self.closes = False
-        kind: Any = http.client.HTTPConnection
+        kind: Any = QuickConnection
         if has_tls(parts):
-            try:
-                tls = ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
-            except OSError as error:
-                raise ConfigError(f"cannot read the ca_file {ca_file!r}: {_reason(error)}; give a certificate in PEM form") from error
-            kind = partial(http.client.HTTPSConnection, context=tls)
+            kind = partial(TlsConnection, context=tls_context(ca_file))
         self._unopened = partial(kind, parts.hostname, parts.port, timeout=timeout_s)
-        self._connection: http.client.HTTPConnection = self._unopened()
+        self._connection: QuickConnection = self._unopened()
 
     @classmethod
     def to(cls, address: ServerAddress) -> "ServerConnection":
@@ -142,12 +145,12 @@ class ServerConnection:
             reason = error_message(json_object(body))
             raise AnswerError(
                 f"{self._url}{path} answers {response.status}{f': {reason}' if reason else ''}; "
-                f"{_TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.headers.get('Location'), {})}",
+                f"{_TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.fields.get('location'), {})}",
                 kind=f"http {response.status}",
-                retry_after_s=_seconds(response.headers.get("Retry-After")),
+                retry_after_s=_seconds(response.fields.get("retry-after")),
                 is_busy=response.status in _BUSY,
             )
-        return body, {name.lower(): value for name, value in response.getheaders()}
+        return body, response.fields
 
     def stream(self, path: str, content: bytes) -> Iterator[bytes]:
         """Yield the lines of the answer to POST `path` with the JSON `content`, without line ends and empty ones; `[DONE]` is the last.
@@ -183,9 +186,9 @@ class ServerConnection:
                 if response is not None:
                     response.close()
 
-    def _lines(self, path: str, response: http.client.HTTPResponse) -> Iterator[bytes]:
+    def _lines(self, path: str, response: QuickResponse) -> Iterator[bytes]:
         """Yield the lines that are not empty; those of one JSON document, which an answer that is not streamed is, together."""
-        is_json, document = "application/json" in response.headers.get("Content-Type", ""), b""
+        is_json, document = "application/json" in response.fields.get("content-type", ""), b""
         while line := response.readline(LONGEST_LINE_BYTES):
             document += line.strip()
             if max(len(line), len(document)) >= LONGEST_LINE_BYTES:
@@ -198,7 +201,7 @@ class ServerConnection:
         if document:
             yield document
 
-    def _is_over(self, response: http.client.HTTPResponse) -> bool:
+    def _is_over(self, response: QuickResponse) -> bool:
         """Return whether the answer has ended behind its last line; a server that goes on is not waited for."""
         sock = self._connection.sock
         if sock is None:
@@ -237,7 +240,7 @@ class ServerConnection:
         """Close the connection; the next request opens it again."""
         self._connection.close()
 
-    def _send_anew(self, path: str, content: bytes) -> http.client.HTTPResponse:
+    def _send_anew(self, path: str, content: bytes) -> QuickResponse:
         """Send; where a connection that was kept open had just been ended without an answer, once more on a new one.
 
         llama.cpp's server ends some behind a stream without a word, in the moment in which the next request is sent.
@@ -251,7 +254,7 @@ class ServerConnection:
                 raise
             return self._send(path, content)
 
-    def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
+    def _send(self, path: str, content: bytes | None, headers: Mapping[str, str] | None = None) -> QuickResponse:
         headers = {**self._headers, **headers} if headers else self._headers
         self.connect_ns = None
         if self._connection.sock is None:
@@ -259,16 +262,16 @@ class ServerConnection:
             self._connection.connect()
             self.connect_ns = time.monotonic_ns() - began_ns
         self._connection.request("GET" if content is None else "POST", self._path + path, content, headers)
-        return self._connection.getresponse()
+        return cast("QuickResponse", self._connection.getresponse())
 
-    def _refuse(self, path: str, response: http.client.HTTPResponse, content: bytes) -> None:
+    def _refuse(self, path: str, response: QuickResponse, content: bytes) -> None:
         status = response.status
         reason = error_message(json_object(response.read(LONGEST_ANSWER_BYTES)))
         summary = f"{self._url}{path} answers {status}{f': {reason}' if reason else ''}"
         raise AnswerError(
-            f"{summary}; {_status_remedy(status, reason, response.headers.get('Location'), json_object(content))}",
+            f"{summary}; {_status_remedy(status, reason, response.fields.get('location'), json_object(content))}",
             kind=f"http {status}",
-            retry_after_s=_seconds(response.headers.get("Retry-After")),
+            retry_after_s=_seconds(response.fields.get("retry-after")),
             is_busy=status in _BUSY,
         )
 
@@ -329,8 +332,8 @@ def _remedy(error: BaseException) -> str:
     """Return what to do about a connection that cannot be made."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if "match" in error.verify_message.lower():
-            return "its certificate is for another name: set url to that name"
-        return "its certificate is of an authority that is unknown here: give that as ca_file in the server's file"
+            return OF_ANOTHER_NAME
+        return OF_UNKNOWN_AUTHORITY
     if isinstance(error, ssl.SSLError):
         return "it does not speak TLS: set url to http://"
     return "start the server, or correct its url"

@@ -156,7 +156,9 @@ def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> Non
         names = ", ".join(repr(info.name) for info in declared)
         raise ConfigError(f"the model takes {len(declared)} inputs ({names}), got {len(inputs)}: give one array for each")
     for array, info in zip(inputs, declared, strict=True):
-        if array.dtype.name != info.dtype or not shape_fits(array.shape, info.shape):
+        # NumPy makes the name of a dtype in Python: swapped bytes alone need it.
+        is_of_dtype = array.dtype == info.dtype or array.dtype.name == info.dtype  # noqa: PLR1714
+        if not is_of_dtype or not shape_fits(array.shape, info.shape):
             raise ConfigError(
                 f"input {info.name!r} takes {describe_tensor(info.dtype, info.shape)}, "
                 f"got {describe_tensor(array.dtype.name, array.shape)}: prepare the data as the model declares"

@@ -14,8 +14,8 @@ A TOML file `NAME.server` with `protocol` (samples: tests/fixtures/runtimes/serv
     [[inputs]], [[outputs]]            custom: name, dtype, shape; outputs: pointer (JSON), encoding (list, base64, bytes)
 
 Timed: from the ready request on an open connection to the last byte of the answer; an arrival (`poisson`) opens one within its latency
-(`connect`). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and BF16 (as float32)
-need bytes; BYTES are refused.
+(`connect`; gRPC states none). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and
+BF16 (as float32) need bytes; BYTES are refused.
 Needs no library; grpc the extra `grpc`.
 Run here: MLServer 1.7.1 (JSON, gRPC). By contract: binary tensors and statistics, checked with tritonclient 2.73; TensorFlow Serving.
 """
@@ -38,7 +38,7 @@ from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.record_figures import Stage
 from edgemeter.agent.contract.record_served import Served
-from edgemeter.agent.runtimes import Answered, Array, Loaded, Options, served_grpc
+from edgemeter.agent.runtimes import Answered, Array, Loaded, Options, TensorInfo, served_grpc
 from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 from edgemeter.agent.runtimes.served_http import Custom, OpenInference, TensorFlowServing
 from edgemeter.agent.runtimes.served_protocols import ServedFile, ServedProtocol, ServerLink
@@ -81,7 +81,7 @@ class ServedModel:
 
     def __init__(self) -> None:
         self._open: tuple[ServerLink, ServedProtocol, ServedDescription] | None = None
-        self._loaded: Loaded | None = None
+        self._inputs: tuple[TensorInfo, ...] = ()
         self._users: dict[int, ServerLink] = {}
         self._payloads: dict[tuple[int, ...], tuple[Sequence[Array], Payload]] = {}
         self._ready_bytes = 0
@@ -118,11 +118,12 @@ class ServedModel:
             raise
         self._open, self._version = (link, protocol, description), description.model_version
         self._round_trip_ms, self._is_here = statistics.median(pings), is_on_this_machine(file.url)
-        self._loaded = Loaded(
+        self._inputs = tuple(tensor.info for tensor in description.inputs)
+        return Loaded(
             package=description.server,
             version=description.server_version,
             backend=protocol.form,
-            inputs=tuple(tensor.info for tensor in description.inputs),
+            inputs=self._inputs,
             outputs=tuple(tensor.info for tensor in description.outputs),
             metadata={},
             import_ns=import_ns,
@@ -131,7 +132,6 @@ class ServedModel:
             # Tensors of a server do not show how its weights are stored.
             precision="unknown",
         )
-        return self._loaded
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Make the request, decode what has not been looked at, and open the connection; see `Runtime.bind`."""
@@ -208,8 +208,8 @@ class ServedModel:
         key = tuple(map(id, inputs))
         if key in self._payloads:
             return self._payloads[key][1]
-        _, protocol, description = self._opened()
-        check_inputs(inputs, [tensor.info for tensor in description.inputs])
+        _, protocol, _ = self._opened()
+        check_inputs(inputs, self._inputs)
         began_ns = time.monotonic_ns()
         payload = protocol.request(inputs)
         self._encode_ns.append(time.monotonic_ns() - began_ns)
@@ -295,7 +295,7 @@ class ServedModel:
         self._part_from_users()
         if self._open is not None:
             self._open[0].close()
-        self._open = self._loaded = self._last = self._unread = None
+        self._open = self._last = self._unread = None
         self._payloads, self._decoded, self._ready_bytes = {}, {}, 0
 
     def _part_from_users(self) -> None:

@@ -4,7 +4,9 @@ Source: docs/protocol of Triton, grpc_core_service.proto; https://protobuf.dev/p
 """
 
 import copy
+import os
 import re
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.errors import AnswerError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import password_from
+from edgemeter.agent.base.quick_http import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, tls_context
 from edgemeter.agent.base.server_address import address_parts, has_tls, port_of
 from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, Answer
 from edgemeter.agent.runtimes import Array
@@ -43,24 +46,31 @@ _SERVICE = "/inference.GRPCInferenceService/"
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 # Fields of InferTensorContents, and how the elements of each are packed; varints without a dtype.
 _CONTENTS: Mapping[int, str | None] = {1: None, 2: None, 3: None, 4: None, 5: None, 6: "<f4", 7: "<f8"}
+_UINT64 = 5
 # By the code of an error, and words of its text: the kind of the failure and what to do; the first that fits.
 _FAILURES = (
     ("DEADLINE_EXCEEDED", "", "timeout", "raise timeout_s, or read the server's log"),
+    ("UNAVAILABLE", "certificate_verify_failed", "no connection", OF_UNKNOWN_AUTHORITY),
+    ("UNAVAILABLE", "hostname verification", "no connection", OF_ANOTHER_NAME),
+    ("UNAVAILABLE", "wrong_version_number", "no connection", "it does not speak TLS: set url to grpc://"),
     (
         "UNAVAILABLE",
         "failed to connect|resolving|resolution|lookup failed|handshake",
         "no connection",
-        "start the server, or correct its url, which is that of the gRPC port; of TLS, check ca_file",
+        "start the server, or correct its url, which is that of the gRPC port",
     ),
     ("UNAVAILABLE", "socket closed|reset by peer|goaway|broken pipe", "broke off", "read the server's log, and check its memory"),
     ("UNAVAILABLE", "", "grpc unavailable", "ask for less at once, or raise the server's limit"),
     ("RESOURCE_EXHAUSTED", "larger than max", "grpc too large", "choose a smaller batch, or raise the server's limit"),
     ("RESOURCE_EXHAUSTED", "", "grpc resource_exhausted", "ask for less at once, or raise the server's limit"),
 )
+_BYTES = [bytes([number]) for number in range(0x80)]
 _BUSY = ("no connection", "grpc unavailable", "grpc resource_exhausted")
 
 
 def _varint(number: int) -> bytes:
+    if 0 <= number < 0x80:
+        return _BYTES[number]
     number &= (1 << 64) - 1
     parts = bytearray()
     while number > 0x7F:
@@ -70,20 +80,25 @@ def _varint(number: int) -> bytes:
     return bytes(parts)
 
 
+def _head(number: int, content: bytes) -> bytes:
+    """Return what stands before the content of a field of bytes."""
+    return _varint(number << 3 | _LENGTH) + _varint(len(content))
+
+
 def _field(number: int, content: bytes | str) -> bytes:
     """Return a field of bytes, of a text or of a message; an empty one too, since an element of a list may be empty."""
     content = content.encode() if isinstance(content, str) else content
-    return _varint(number << 3 | _LENGTH) + _varint(len(content)) + content
+    return _head(number, content) + content
 
 
 def _read_varint(content: memoryview, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
+    byte = content[at]
+    number, shift = byte & 0x7F, 0
+    while byte >= 0x80:
+        at, shift = at + 1, shift + 7
         byte = content[at]
         number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
+    return number, at + 1
 
 
 def message_of(content: memoryview) -> Message:
@@ -113,7 +128,7 @@ def message_of(content: memoryview) -> Message:
 
 
 def _text(message: Message, number: int) -> str:
-    return bytes(message.get(number, [b""])[0]).decode(errors="replace")
+    return str(message.get(number, [b""])[0], "utf-8", "replace")
 
 
 def _integers(message: Message, number: int) -> list[int]:
@@ -135,6 +150,8 @@ class GrpcConnection:
 
     def __init__(self, file: ServedFile) -> None:
         parts = address_parts(file.url, ("grpc", "grpcs", "http", "https"))
+        # What it logs its errors say too.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._file, self._grpc = file, load_library(_LIBRARY, "grpc").module
         self._target = f"{f'[{parts.hostname}]' if ':' in str(parts.hostname) else parts.hostname}:{port_of(parts)}"
         self._credentials = self._grpc.ssl_channel_credentials(self._authority()) if has_tls(parts) else None
@@ -150,8 +167,8 @@ class GrpcConnection:
     def _call(self, path: str, content: bytes) -> bytes:
         if self._channel is None:
             sizes = [(f"grpc.max_{kind}_message_length", LARGEST_TENSORS_BYTES) for kind in ("receive", "send")]
-            # Otherwise channels to one address share a connection.
-            options = [*sizes, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+            # Otherwise channels to one address share a connection, and what failed is sent again, as a query never is.
+            options = [*sizes, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
             if self._credentials is not None:
                 self._channel = self._grpc.secure_channel(self._target, self._credentials, options)
             else:
@@ -162,12 +179,10 @@ class GrpcConnection:
         return answer
 
     def _authority(self) -> bytes | None:
-        if self._file.ca_file is None:
-            return None
-        try:
-            return Path(self._file.ca_file).expanduser().read_bytes()
-        except OSError as error:
-            raise ConfigError(f"cannot read the ca_file {self._file.ca_file!r}: {error.strerror}") from error
+        """Return the authorities of the file, or of this machine, which the library does not ask for; None: those that it brings."""
+        tls_context(self._file.ca_file)
+        path = self._file.ca_file or ssl.get_default_verify_paths().cafile
+        return Path(path).expanduser().read_bytes() if path else None
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
         """See `ServerLink.exchange`."""
@@ -218,7 +233,9 @@ class GrpcInference:
         self._link, self._file = link, file
         self._inputs: tuple[ServedTensor, ...] = ()
         self._outputs: tuple[ServedTensor, ...] = ()
-        self._model = b""
+        # Of a request the parts that are always the same.
+        self._model = self._requested = b""
+        self._names: Sequence[bytes] = ()
         self.model_version: str | None = None
 
     def describe(self) -> ServedDescription:
@@ -239,6 +256,8 @@ class GrpcInference:
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready: wait, or read its log")
         self._inputs, self._outputs = (tuple(map(_declared, metadata.get(number, []))) for number in (4, 5))
         check_stated(model, self._inputs, self._outputs)
+        self._names = [_field(1, tensor.info.name) + _field(2, tensor.datatype) for tensor in self._inputs]
+        self._requested = b"".join(_field(6, _field(1, tensor.info.name)) for tensor in self._outputs)
         versions = [bytes(version).decode() for version in metadata.get(2, [])]
         version = self._file.version or (versions[0] if len(versions) == 1 else None)
         name, server_version = (_text(server, number) or "unknown" for number in (1, 2))
@@ -253,21 +272,23 @@ class GrpcInference:
 
     def request(self, inputs: Sequence[Array]) -> Payload:
         """See `ServedProtocol.request`."""
-        tensors, contents = [], []
-        for array, tensor in zip(inputs, self._inputs, strict=True):
-            shape = b"".join(map(_varint, array.shape))
-            tensors.append(_field(5, _field(1, tensor.info.name) + _field(2, tensor.datatype) + _field(3, shape)))
-            contents.append(_field(7, to_bytes(array, tensor.datatype)))
-        outputs = [_field(6, _field(1, tensor.info.name)) for tensor in self._outputs]
-        return Payload(f"{_SERVICE}ModelInfer", b"".join((self._model, *tensors, *outputs, *contents)), {})
+        tensors: list[bytes] = []
+        contents: list[bytes] = []
+        for array, tensor, name in zip(inputs, self._inputs, self._names, strict=True):
+            content = to_bytes(array, tensor.datatype)
+            tensors.append(_field(5, name + _field(3, b"".join(map(_varint, array.shape)))))
+            contents += _head(7, content), content
+        return Payload(f"{_SERVICE}ModelInfer", b"".join((self._model, *tensors, self._requested, *contents)), {})
 
     def outputs(self, reply: Reply) -> list[Array]:
         """See `ServedProtocol.outputs`."""
         answer = message_of(memoryview(reply.content))
         self.model_version = _text(answer, 2) or None
         raw = iter(answer.get(6, []))
-        outputs = [message_of(output) for output in answer.get(5, [])]
-        arrays = {_text(output, 1): (output, next(raw, None)) for output in outputs}
+        arrays = {}
+        for content in answer.get(5, []):
+            output = message_of(content)
+            arrays[_text(output, 1)] = output, next(raw, None)
         return [_read(tensor, *arrays.get(tensor.info.name, (None, None))) for tensor in self._outputs]
 
     def _ask(self, method: str) -> Message:
@@ -310,5 +331,6 @@ def _read(tensor: ServedTensor, output: Message | None, raw: memoryview | None) 
     contents = message_of(output[5][0]) if 5 in output else {}
     for number, parts in contents.items():
         dtype = _CONTENTS.get(number)
-        values += _integers(contents, number) if dtype is None else np.frombuffer(b"".join(parts), dtype).tolist()
+        numbers = np.frombuffer(b"".join(parts), dtype).tolist() if dtype else _integers(contents, number)
+        values += [element % (1 << 64) for element in numbers] if number == _UINT64 else numbers
     return checked(from_list(values, tensor.info, shape), tensor.info)

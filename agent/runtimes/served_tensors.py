@@ -20,6 +20,8 @@ DTYPES = {
     "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64", BF16: "float32",
 }  # fmt: skip
 DATATYPES = {dtype: name for name, dtype in DTYPES.items() if name != BF16}
+# As they travel.
+_LITTLE_ENDIAN = {name: np.dtype("uint16" if name == BF16 else dtype).newbyteorder("<") for name, dtype in DTYPES.items()}
 # JSON has no numbers of these, says the protocol.
 _NOT_IN_JSON = ("FP16", BF16)
 
@@ -63,8 +65,7 @@ class ServerStatistics:
 NO_REQUESTS = ServerStatistics(0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """A request that is ready: where it is posted, its bytes, and the headers that go with them."""
 
     path: str
@@ -72,8 +73,7 @@ class Payload:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """An answer as it came."""
 
     content: bytes
@@ -112,14 +112,17 @@ def to_bytes(array: Array, datatype: str) -> bytes:
 
 def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequence[int]) -> Array:
     """Return the array of these bytes; raises AnswerError where they are not as many as the shape takes."""
-    dtype = np.dtype(np.uint16) if tensor.datatype == BF16 else np.dtype(tensor.info.dtype)
+    dtype = _LITTLE_ENDIAN[tensor.datatype]
     _check_sizes(shape, tensor.info)
     if len(content) != prod(shape) * dtype.itemsize:
         raise wrong_answer(tensor.info, f"holds {len(content)} bytes for the shape {list(shape)} of {tensor.datatype}")
-    array = np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype)
+    # A copy of its own, which may be written to.
+    array: Array = np.ndarray(shape, dtype, bytearray(content))
     if tensor.datatype == BF16:
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    return array.reshape(tuple(shape))
+        array = array.astype(np.uint32)
+        array <<= 16
+        return array.view(np.float32)
+    return array
 
 
 def to_list(array: Array, info: TensorInfo) -> list[Any]:

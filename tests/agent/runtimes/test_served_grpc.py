@@ -1,4 +1,4 @@
-"""gRPC: what its errors say, where its server runs, and that an arrival reads no file. Servers of grpcio."""
+"""gRPC: what its errors say, TLS, where its server runs, and what an arrival opens and reads. Servers of grpcio."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +10,7 @@ import pytest
 from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options, create, served_grpc
 from edgemeter.agent.runtimes.served_grpc import _field, _varint
+from tests.fixtures.certificates import Authority
 
 pytestmark = pytest.mark.needs(module="grpc")
 X = np.array([[0, 1, 2, 3]], np.float32)
@@ -23,12 +24,17 @@ ANSWERS = {
 
 
 @contextmanager
-def grpc_server(instead):
-    """Yield the port of a server that answers what `ANSWERS` has, or aborts with what `instead` has by name of the method."""
+def grpc_server(instead, pair=None, peers=None):
+    """Yield the port of a server that answers what `ANSWERS` has, or aborts with what `instead` has by name of the method.
+
+    With a `pair` it speaks TLS; of each inference it adds the client's address to `peers`.
+    """
     import grpc  # noqa: PLC0415
 
     def method(name):
         def answer(_, context):
+            if peers is not None and name == "ModelInfer":
+                peers.append(context.peer())
             if name in instead:
                 context.abort(grpc.StatusCode[instead[name][0]], instead[name][1])
             return ANSWERS[name]
@@ -38,7 +44,11 @@ def grpc_server(instead):
     server = grpc.server(ThreadPoolExecutor(4))
     handlers = {name: method(name) for name in ANSWERS}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    if pair is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        credentials = grpc.ssl_server_credentials([(pair.key.read_bytes(), pair.certificate.read_bytes())])
+        port = server.add_secure_port("127.0.0.1:0", credentials)
     server.start()
     try:
         yield port
@@ -128,6 +138,61 @@ def test_an_arrival_reads_neither_key_nor_authority(tmp_path):
         answered.end()
         np.testing.assert_array_equal(answered.outputs()[0], X)
         assert runtime.served().connect is None
+
+
+def test_an_arrival_connects_within_its_latency_and_a_user_once(tmp_path):
+    """By the addresses that the server sees; the library states no time of connecting."""
+    peers = []
+    with grpc_server({}, peers=peers) as port, closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, f"http://127.0.0.1:{port}"), Options())
+        arrival, users = runtime.bind_concurrent([X]), [runtime.bind_concurrent([X], user) for user in (0, 1)]
+        with runtime.window():
+            for call in (arrival, arrival, arrival, *users, *users):
+                call().end()
+        assert runtime.served().connect is None
+    assert len(set(peers[:3])) == 3
+    assert peers[3:5] == peers[5:7]
+    assert len(set(peers)) == 5
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Return an authority."""
+    return Authority(tmp_path_factory.mktemp("authority") / "ca")
+
+
+@pytest.mark.needs("openssl")
+def test_tls_needs_the_servers_authority(tmp_path, authority, monkeypatch):
+    """That of the file, or one of this machine, as over HTTP; queries and arrivals use it."""
+    with grpc_server({}, authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")) as port, closing(create("served")) as runtime:
+        url = f"grpcs://127.0.0.1:{port}"
+        with pytest.raises(UnavailableError, match="of an authority that is unknown here: give that as ca_file"):
+            runtime.load(server_file(tmp_path, url), Options())
+        runtime.load(server_file(tmp_path, url, f'ca_file = "{authority.certificate}"'), Options())
+        runtime.bind([X])()
+        np.testing.assert_array_equal(runtime.outputs()[0], X)
+        answered = runtime.bind_concurrent([X])()
+        answered.end()
+        np.testing.assert_array_equal(answered.outputs()[0], X)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+        runtime.load(server_file(tmp_path, url), Options())
+
+
+@pytest.mark.needs("openssl")
+def test_each_failure_of_tls_has_its_remedy(tmp_path, authority):
+    """Another name, no TLS on either side, and a file that holds no certificate."""
+    ca_file = f'ca_file = "{authority.certificate}"'
+    with grpc_server({}) as plain, grpc_server({}, authority.signed("board.example", "DNS:board.example")) as secured:
+        for scheme, port, message in (
+            ("grpcs", secured, "is for another name: set url to that name"),
+            ("grpcs", plain, "does not speak TLS: set url to grpc://"),
+            ("grpc", secured, "correct its url"),
+        ):
+            with pytest.raises(UnavailableError, match=message):
+                create("served").load(server_file(tmp_path, f"{scheme}://127.0.0.1:{port}", ca_file), Options())
+    (tmp_path / "none.pem").write_text("nothing")
+    with pytest.raises(ConfigError, match=r"cannot read the ca_file .*give a certificate in PEM form"):
+        create("served").load(server_file(tmp_path, "grpcs://127.0.0.1", f'ca_file = "{tmp_path / "none.pem"}"'), Options())
 
 
 def test_addresses_are_checked_as_those_of_http(tmp_path):

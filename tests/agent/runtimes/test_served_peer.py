@@ -8,15 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import AnswerError, UnavailableError
+from edgemeter.agent.base.errors import AnswerError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.runtimes import Options, create
+from edgemeter.agent.runtimes.served_tensors import DTYPES
 from tests import requirements
 from tests.fixtures.command import edgemeter
 from tests.fixtures.oip_server import ServedModelScript, oip_server
 from tests.fixtures.real_mlserver import real_mlserver
+from tests.fixtures.servers import free_port
 
 PROGRAM = Path(__file__).resolve().parents[2] / "fixtures" / "tritonclient_program.py"
+TRITON = PROGRAM.with_name("triton_grpc_program.py")
 X = np.array([[0, 1, 2, 3]], np.float32)
 pytestmark = [pytest.mark.mlserver, pytest.mark.long]
 
@@ -26,6 +29,18 @@ def mlserver(tmp_path_factory):
     """Return a running MLServer."""
     with real_mlserver(tmp_path_factory.mktemp("mlserver")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def triton():
+    """Return the address of a server that speaks with Triton's own messages."""
+    port = free_port()
+    with subprocess.Popen([requirements.mlserver_python(), TRITON, str(port)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield f"grpc://127.0.0.1:{port}"
+        finally:
+            process.kill()
 
 
 def server_file(folder, url, keys=""):
@@ -93,6 +108,52 @@ def test_a_run_on_mlserver_is_a_record(mlserver, tmp_path, transport, load):
     assert (run.served.model, run.served.model_version, run.served.failed_queries) == ("double", "v1", 0)
     assert run.output_check.differing == 0
     assert run.latency.count >= 50
+
+
+@pytest.mark.needs(module="grpc")
+@pytest.mark.parametrize("form", ["raw", "typed"])
+@pytest.mark.parametrize("datatype", sorted({*DTYPES} - {"BF16"}))
+def test_tensors_of_tritons_messages_are_read(triton, tmp_path, datatype, form):
+    """Bytes, or lists of numbers, which have no half floats: the smallest and the largest too."""
+    if (datatype, form) == ("FP16", "typed"):
+        return
+    with closing(create("served")) as runtime:
+        loaded = runtime.load(server_file(tmp_path, triton, f'transport = "grpc"\nmodel = "{form}_{datatype}"'), Options())
+        assert (loaded.package, loaded.version, loaded.inputs[0].shape) == ("triton", "2.73.0", (None, 3))
+        dtype = np.dtype(loaded.inputs[0].dtype)
+        limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype) if dtype.kind == "f" else None
+        low, high = (limits.min, limits.max) if limits else (False, True)
+        array = np.array([[low, high, 0], [1, 0, 1]], dtype)
+        runtime.bind([array])()
+        (output,) = runtime.outputs()
+    assert output.dtype == dtype
+    np.testing.assert_array_equal(output, array)
+
+
+@pytest.mark.needs(module="grpc")
+def test_tritons_statistics_over_grpc_are_those_of_the_timed_window(triton, tmp_path):
+    """Queue and compute as it states them, per request of the window; those before it do not count."""
+    with closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, triton, 'transport = "grpc"\nmodel = "raw_FP32"'), Options())
+        call = runtime.bind([X[:, :3]])
+        call()
+        with runtime.window():
+            for _ in range(5):
+                call()
+        part = runtime.served()
+    assert (part.protocol, part.model_version, part.server_reason) == ("oip,grpc", "3", None)
+    assert (part.server_queue_ms, part.server_compute_ms, part.requests_of_others) == (3.0, 6.0, 0)
+    assert part.remainder_ms > 0
+
+
+@pytest.mark.needs(module="grpc")
+def test_a_response_cache_ends_the_run_over_grpc(triton, tmp_path):
+    """By the count of its hits."""
+    with closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, triton, 'transport = "grpc"\nmodel = "cached_FP32"'), Options())
+        call = runtime.bind([X[:, :3]])
+        with pytest.raises(MeasurementError, match="1 of 1 queries from its response cache"), runtime.window():
+            call()
 
 
 @pytest.mark.parametrize("form", ["binary", "json"])

@@ -1,10 +1,11 @@
 """Tensors of an answer as JSON or bytes: what is taken, and what is refused rather than converted."""
 
+import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.runtimes.served_tensors import checked, from_bytes, from_list, served_tensor
+from edgemeter.agent.runtimes.served_tensors import checked, from_bytes, from_list, served_tensor, to_bytes
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "uint64", "float16", "float32"])
@@ -15,6 +16,20 @@ def test_an_empty_output_has_its_declared_type_and_sizes(dtype):
     for values, declared, shape in ([[]], (1, None, 6), (1, 0, 6)), ([], (None, 6), (0, 6)), ([], (None,), (0,)):
         array = checked(from_list(values, TensorInfo("o", declared, dtype)), TensorInfo("o", declared, dtype))
         assert (array.shape, array.dtype) == (shape, dtype)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 6), (2, 3)])
+@pytest.mark.parametrize("datatype", ["BOOL", "INT8", "FP16", "FP32", "UINT64", "BF16"])
+def test_an_array_of_bytes_may_be_written_to(datatype, shape):
+    """It is of the machine's byte order, and shares nothing with the answer."""
+    tensor = served_tensor("o", datatype, [-1] * len(shape))
+    array = np.ones(shape, tensor.info.dtype)
+    content = to_bytes(array, datatype)
+    output = from_bytes(memoryview(content), tensor, list(shape))
+    assert (output.shape, output.dtype, output.flags.writeable) == (shape, array.dtype, True)
+    np.testing.assert_array_equal(output, array)
+    output[...] = 0
+    assert content == to_bytes(array, datatype)
 
 
 NO_NUMBERS = [

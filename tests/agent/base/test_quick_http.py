@@ -1,0 +1,98 @@
+"""HTTP connections in few steps: what is written, and every form of answer that a server may send."""
+
+import socket
+import threading
+from contextlib import closing, contextmanager
+
+import pytest
+
+from edgemeter.agent.base.errors import AnswerError
+from edgemeter.agent.base.quick_http import QuickConnection
+from edgemeter.agent.base.server_connection import ServerConnection
+
+
+@contextmanager
+def answering(*answers):
+    """Yield a connection to a server that sends these bytes after each request, on one connection, and ends it."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as reader:
+                for answer in answers:
+                    head = b"".join(iter(reader.readline, b"\r\n")).lower()
+                    reader.read(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with closing(ServerConnection(f"http://127.0.0.1:{listener.getsockname()[1]}", None, 5.0)) as connection:
+            yield connection
+        thread.join()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+BODY = b"CONTENT-LENGTH:4\r\n\r\nbody"
+ANSWERS = {
+    "length": OK + BODY,
+    "chunked": OK + b"Transfer-Encoding: Chunked\r\n\r\n2\r\nbo\r\n2;x=y\r\ndy\r\n0\r\nTrailer: 1\r\n\r\n",
+    "until its end": OK + b"\r\nbody",
+    "of HTTP/1.0": b"HTTP/1.0 200 OK\r\n" + BODY,
+    "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n" + OK + BODY,
+    "bare line ends": (OK + BODY).replace(b"\r\n", b"\n"),
+}
+
+
+@pytest.mark.parametrize("form", ANSWERS)
+def test_an_answer_is_read_in_every_form(form):
+    """With and without a length, in chunks, after informational answers."""
+    with answering(ANSWERS[form]) as connection:
+        assert connection.exchange("/", b"x", {})[0] == b"body"
+
+
+def test_headers_are_found_by_names_in_lower_case():
+    """Their values hold colons, and no space around them."""
+    with answering(OK + b"X-Time:  a: b \r\n" + BODY) as connection:
+        assert connection.exchange("/", b"x", {})[1]["x-time"] == "a: b"
+
+
+def test_a_connection_serves_until_the_server_ends_it():
+    """The second request opens none; the third has to, where the server announced the end."""
+    with answering(OK + BODY, OK + b"Connection: Close\r\n" + BODY) as connection:
+        connection.exchange("/", b"x", {})
+        assert connection.connect_ns is not None
+        connection.exchange("/", b"x", {})
+        assert connection.connect_ns is None
+        assert connection._connection.sock is None
+
+
+WRONG = [
+    b"",
+    b"SSH-2.0-OpenSSH\r\n",
+    b"HTTP/2.0 200 OK\r\n\r\n",
+    OK + b"a: b\r\n" * 101,
+    OK + b"a" * (1 << 17),
+    OK + b"Content-Length: 9\r\n\r\nbody",
+]
+
+
+@pytest.mark.parametrize("answer", WRONG)
+def test_what_is_no_answer_is_one_line(answer):
+    """Nothing, another protocol, headers without an end, and a body that ends early."""
+    with answering(answer) as connection, pytest.raises(AnswerError, match="no answer from") as failure:
+        connection.exchange("/", b"x", {})
+    assert "\n" not in str(failure.value)
+    assert connection._connection.sock is None
+
+
+@pytest.mark.parametrize(("size", "writes"), [(10, 1), (1 << 20, 2)])
+def test_a_small_request_is_one_write(monkeypatch, size, writes):
+    """A large body is not copied for it."""
+    parts, send = [], QuickConnection.send
+    monkeypatch.setattr(QuickConnection, "send", lambda self, data: (parts.append(bytes(data)), send(self, data))[1])
+    with answering(OK + BODY) as connection:
+        connection.exchange("/", b"x" * size, {})
+    assert len(parts) == writes
+    head, _, body = b"".join(parts).partition(b"\r\n\r\n")
+    assert head.startswith(b"POST / HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert body == b"x" * size
