@@ -17,23 +17,12 @@ from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.case_settings import AccuracyWhen, Depth, ModeName, Rate, Scenario, Settings, Threads, Tokens
 from edgemeter.agent.contract.data_archive import DataFolder
+from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.orders import FileName
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import (
-    PYTHON,
-    AccuracyWhen,
-    Case,
-    Depth,
-    ModeName,
-    Rate,
-    Scenario,
-    Settings,
-    Suite,
-    SuiteFile,
-    Threads,
-    Tokens,
-)
+from edgemeter.agent.contract.suite import Case, Suite, SuiteFile
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000

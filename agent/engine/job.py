@@ -8,13 +8,14 @@ from typing import BinaryIO, Literal, TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError, one_line
+from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
-from edgemeter.agent.contract.suite import PYTHON, Case
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 
 Request = TypeVar("Request")
