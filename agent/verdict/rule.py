@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect
+from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict, worst
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
 
@@ -67,6 +67,14 @@ class Rule:
     evidence: Callable[..., str | None]
     rationale: str = ""
     remedy: str = ""
+
+
+def verdict_of(violated: Sequence[tuple[Rule, str]]) -> Verdict:
+    """Return the worst state of the violated rules, and `rule: evidence` for each, reasons apart from notes."""
+    notes, reasons = (
+        tuple(f"{rule.name}: {evidence}" for rule, evidence in violated if (rule.state == "note") is is_note) for is_note in (True, False)
+    )
+    return Verdict(state=worst([rule.state for rule, _ in violated]), reasons=reasons, notes=notes)
 
 
 class Rules(list[Rule]):

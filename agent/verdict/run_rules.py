@@ -6,6 +6,7 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.run_statistics import rank_sum
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_figures import Energy, Scope
 from edgemeter.agent.verdict.rule import Rules, RunFacts
@@ -183,18 +184,9 @@ def _memory_grows(facts: RunFacts) -> str | None:
 
 
 def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Return by how many standard errors `second` ranks above `first`; equal values share their rank.
-
-    Source: Mann and Whitney's U, normal approximation with the correction for ties (Lehmann, Nonparametrics, section 1.4).
-    """
-    together = np.concatenate([first, second])
-    _, index, counts = np.unique(together, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[index]
-    n, m = first.size, second.size
-    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / ((n + m) * (n + m - 1))
-    variance = n * m / 12 * (n + m + 1 - ties)
-    above = float(ranks[n:].sum()) - m * (n + m + 1) / 2
-    return above / float(np.sqrt(variance)) if variance > 0 else 0.0
+    """Return by how many standard errors `second` ranks above `first`; equal values share their rank."""
+    above, variance = rank_sum(first, second)
+    return above / math.sqrt(variance) if variance > 0 else 0.0
 
 
 @RULES.suspect(
