@@ -32,12 +32,11 @@ from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.file_prompts import score
 from edgemeter.agent.engine.repeated_answers import check_answers
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario
-from edgemeter.agent.engine.scenarios.generation_statistics import lengths_of
+from edgemeter.agent.engine.scenarios.generation_statistics import figures_by_turn, lengths_of
 from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
-from edgemeter.agent.engine.scenarios.turn_statistics import figures_by_turn
 from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options

@@ -1,7 +1,8 @@
 """A rule of the verdict, and the facts that it judges."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -91,6 +92,15 @@ class Rules(list[Rule]):
     def note(self, requirement: str, rationale: str, remedy: str) -> Callable[[Evidence], Evidence]:
         """Make a rule of the function below: it casts no doubt on a run that violates it."""
         return self._added("note", requirement, rationale, remedy)
+
+    def given(self, judged: Callable[[RunFacts], tuple[Any, ...] | None]) -> tuple[Rule, ...]:
+        """Return the rules for runs: their functions take what `judged` finds in the facts; where that is None, none is violated."""
+
+        def of_run(rule: Rule, facts: RunFacts) -> str | None:
+            arguments = judged(facts)
+            return None if arguments is None else rule.evidence(*arguments)
+
+        return tuple(replace(rule, evidence=partial(of_run, rule)) for rule in self)
 
     def _added(self, state: Effect, requirement: str, rationale: str, remedy: str) -> Callable[[Evidence], Evidence]:
         def add(evidence: Evidence) -> Evidence:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.run_statistics import rank_sum
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.contract.record_figures import Energy, Scope
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # Twice the smallest difference that matters (3%), rounded down: a smaller drift cannot reverse a comparison.
@@ -21,15 +21,9 @@ BOUND_RATIO = 0.10
 
 # On a quiet machine threads wait below 0.1% of the time. Where they waited this much, latency is longer by about as much.
 WAITED_RATIO = 0.03
-# The wider scopes that contain each scope: a wider one measures all that a narrower one does.
-INSIDE: dict[Scope, tuple[Scope, ...]] = {
-    "wall-ac": (),
-    "board-input": ("wall-ac",),
-    "module": ("board-input", "wall-ac"),
-    "soc-rails": ("module", "board-input", "wall-ac"),
-    "cpu-package": ("soc-rails", "module", "board-input", "wall-ac"),
-    "gpu-board": ("board-input", "wall-ac"),
-}
+# The wider scopes that contain each scope: a wider one measures all that a narrower one does. A GPU's board is on no module.
+INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:place] for place, scope in enumerate(WIDEST_FIRST)}
+INSIDE["gpu-board"] = ("board-input", "wall-ac")
 # Where a sensor's gain is unknown: by this much the parts of a board may exceed its total.
 UNKNOWN_GAIN_RATIO = 0.10
 # How far a mean power may lie outside the load steps of a calibration, as a share of their span: the board never idles twice alike.
