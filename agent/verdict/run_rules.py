@@ -22,7 +22,7 @@ BOUND_RATIO = 0.10
 # On a quiet machine threads wait below 0.1% of the time. Where they waited this much, latency is longer by about as much.
 WAITED_RATIO = 0.03
 # The wider scopes that contain each scope: a wider one measures all that a narrower one does. A GPU's board is on no module.
-INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:place] for place, scope in enumerate(WIDEST_FIRST)}
+INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:index] for index, scope in enumerate(WIDEST_FIRST)}
 INSIDE["gpu-board"] = ("board-input", "wall-ac")
 # Where a sensor's gain is unknown: by this much the parts of a board may exceed its total.
 UNKNOWN_GAIN_RATIO = 0.10
