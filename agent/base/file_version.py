@@ -12,7 +12,7 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +53,20 @@ def pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the write lock for the block; commit at its end, roll back when it raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 def stamp(connection: sqlite3.Connection, form: FileFormat) -> None:
     """Write the versions into the file, within the caller's transaction."""
     if form.min_version is not None:
@@ -82,8 +96,7 @@ def upgrade(connection: sqlite3.Connection, path: Path, form: FileFormat) -> Non
             "that made it"
         )
     # One that waited here for another process finds the work done.
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         if pragma(connection, "user_version") == version:
             if form.oldest_writer > version:
                 _copy(path, form)
@@ -91,11 +104,6 @@ def upgrade(connection: sqlite3.Connection, path: Path, form: FileFormat) -> Non
                 for statement in form.upgrades[step].split(";\n"):
                     connection.execute(statement)
             stamp(connection, form)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
     logger.warning("the %s %r was brought from version %d to %d", form.what, str(path), version, form.version)
 
 

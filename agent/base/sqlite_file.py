@@ -1,7 +1,10 @@
 """SQLite files of our own: a commit is on the disk, files of others are recognised, and errors come with a remedy."""
 
 import contextlib
+import errno
+import fcntl
 import logging
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -12,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from edgemeter.agent.base import durable_file, file_system, file_version
+from edgemeter.agent.base import durable_file, file_version
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.base.file_version import FileFormat, pragma
+from edgemeter.agent.base.file_version import FileFormat, pragma, transaction
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +25,15 @@ Access = Literal["write", "read"]
 _Opened = TypeVar("_Opened", bound="Database")
 BUSY_TIMEOUT_S = 30.0
 SMALLEST_ROOM_BYTES = 64 << 10  # The index of a log begins with this much, and a first transaction takes as much again.
+MOUNTS = Path("/proc/self/mountinfo")
+# Options with which locks are known to one machine only, by file system; sshfs has no others.
+# Sources: proc_pid_mountinfo(5); nfs(5), `nolock` and `local_lock`; mount.cifs(8), `nobrl`; sqlite.org/lockingv3.html.
+_LOCAL_LOCKS = {
+    "nfs": {"nolock", "local_lock=all", "local_lock=posix"},
+    "nfs4": {"local_lock=all", "local_lock=posix"},
+    "cifs": {"nobrl", "nolock"},
+    "smb3": {"nobrl", "nolock"},
+}
 
 
 def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.Connection:
@@ -80,20 +92,6 @@ def mapped(path: Path, form: FileFormat) -> Iterator[None]:
         raise _operational(error, path, form) from error
     except sqlite3.DatabaseError as error:
         raise ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({error}): {form.elsewhere}") from error
-
-
-@contextlib.contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the write lock for the block; commit at its end, roll back when it raises."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # A full disk may have ended the transaction already.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 class Database:
@@ -157,7 +155,7 @@ def _operational(error: sqlite3.OperationalError, path: Path, form: FileFormat) 
         return UnavailableError(
             f"the {form.what} {str(path)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
         )
-    if ("locked" in text or "busy" in text) and file_system.refuses_locks(path.parent):
+    if ("locked" in text or "busy" in text) and _refuses_locks(path.parent):
         return UnavailableError(
             f"the {form.what} {str(path)!r} cannot be locked, its file system gives no locks (ENOLCK): start its lock service (NFS: "
             "rpc.statd), or put the file on a local disk"
@@ -181,7 +179,7 @@ def _look(path: Path, form: FileFormat, access: Access) -> None:
     try:
         if path.is_dir():
             raise ConfigError(f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}")
-        if access == "write" and (kind := file_system.shared_without_locks(path.parent)) is not None:
+        if access == "write" and (kind := shared_without_locks(path.parent)) is not None:
             raise ConfigError(
                 f"the {form.what} {str(path)!r} would be on {kind}, where locks keep no other machine out: put it on a local disk, or "
                 "mount with locks"
@@ -270,3 +268,32 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
     if pragma(connection, "application_id") != form.application_id:
         raise ConfigError(f"{str(path)!r} is a SQLite file, but not an edgemeter {form.what}: {form.elsewhere}")
+
+
+def shared_without_locks(folder: Path) -> str | None:
+    """Return the file system of `folder` in words if other machines may use it and its locks do not reach them, else None.
+
+    That of a folder to be made is its parent's. The root of a board that boots over the network is its own.
+    """
+    device = next(existing for existing in (folder.absolute(), *folder.absolute().parents) if existing.exists()).stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with contextlib.suppress(OSError):
+        for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
+            mount, _, about = line.partition(" - ")
+            kind, _, options = about.partition(" ")
+            fields = mount.split()
+            if fields[2] != number or fields[4] == "/":
+                continue
+            local = sorted(_LOCAL_LOCKS.get(kind, set()).intersection(options.rpartition(" ")[2].split(",")))
+            return "sshfs" if kind == "fuse.sshfs" else f"{kind} with {local[0]}" if local else None
+    return None
+
+
+def _refuses_locks(folder: Path) -> bool:
+    """Return whether no file in `folder` can be locked: a network file system whose lock service does not answer."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in {errno.ENOLCK, errno.EOPNOTSUPP}
+    return False

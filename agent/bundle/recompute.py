@@ -28,11 +28,11 @@ from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario
+from edgemeter.agent.engine.scenarios.generation_statistics import figures_by_turn
 from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
-from edgemeter.agent.engine.scenarios.turn_statistics import figures_by_turn
 from edgemeter.agent.engine.served_queries import with_outcome
 from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.session import sustained

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -21,8 +21,9 @@ from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
 from edgemeter.agent.verdict import accuracy_rules
+from edgemeter.agent.verdict.rule import verdict_of
+from edgemeter.agent.vision.corruptions import SEVERITIES
 
-SEVERITIES = 5
 NAMES = {METRIC: "ap"}  # What the value of a metric is called beside its details.
 
 
@@ -54,16 +55,13 @@ def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScore
     scored = isolation.score_isolated(work, lambda event, _pid: on_event(event))
     notes = dict.fromkeys((*scored.notes, *(scored.accuracy.warnings if scored.accuracy else ())))
     return AccuracyScores(
-        scored.accuracy, scored.images, tuple(notes), subset=scored.subset, verdict=_verdict(scored), reason=scored.accuracy_reason
+        scored.accuracy,
+        scored.images,
+        tuple(notes),
+        subset=scored.subset,
+        verdict=verdict_of(accuracy_rules.violated(scored)),
+        reason=scored.accuracy_reason,
     )
-
-
-def _verdict(scored: job.Scored) -> Verdict:
-    """Return whether the answers are worth an accuracy, by those rules of a run that look at nothing else."""
-    broken = accuracy_rules.violated(scored)
-    states = [rule.state for rule, _ in broken]
-    state: Literal["valid", "suspect", "invalid"] = "invalid" if "invalid" in states else "suspect" if states else "valid"
-    return Verdict(state=state, reasons=tuple(f"{rule.name}: {evidence}" for rule, evidence in broken))
 
 
 def document(scored: AccuracyScores) -> dict[str, Any]:
@@ -162,7 +160,7 @@ def _parts(heading: str, metric: str, parts: Sequence[PartAccuracy]) -> Table:
 
 
 def _corruptions(metric: str, clean: float, robustness: Robustness) -> Table:
-    headings = (f"{metric} at severity", "0", *(str(level + 1) for level in range(SEVERITIES)), "mean")
+    headings = (f"{metric} at severity", "0", *map(str, SEVERITIES), "mean")
     rows = [
         (corruption.name, _figure(clean), *map(_figure, corruption.values), _figure(mean(corruption.values)))
         for corruption in robustness.corruptions

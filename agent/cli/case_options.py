@@ -9,7 +9,8 @@ import msgspec
 
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.options import PATH, FiniteRange, added, renamed_option
-from edgemeter.agent.contract.suite import MODES, PATHS, Settings, setting_texts
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.suite import MODES, PATHS, setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"

@@ -30,7 +30,8 @@ from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, power_option
 from edgemeter.agent.cli.run_plan import expectation
-from edgemeter.agent.contract.suite import Case, Suite, is_model_file
+from edgemeter.agent.contract.model_formats import is_model_file
+from edgemeter.agent.contract.suite import Case, Suite
 
 if TYPE_CHECKING:
     from rich.console import Console

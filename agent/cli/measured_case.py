@@ -13,7 +13,7 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import Accuracy
-from edgemeter.agent.contract.record_conditions import VerdictState
+from edgemeter.agent.contract.record_conditions import VerdictState, worst
 
 # The figures that answer for a case, by name: of a language model its tokens.
 ANSWERS = ("latency_p50_ms",)
@@ -34,8 +34,7 @@ class MeasuredCase:
     @property
     def state(self) -> VerdictState:
         """The worst verdict of the runs that count."""
-        states = {run.verdict.state for run in self.counted}
-        return "invalid" if "invalid" in states else "suspect" if "suspect" in states else "valid"
+        return worst([run.verdict.state for run in self.counted])
 
     def middle(self, value: Callable[[RunRecord], float | None]) -> RunRecord | None:
         """Return the run whose value is the median, of an even number the lower of the two in the middle; None where none has one."""

@@ -11,7 +11,7 @@ from edgemeter.agent.base.options import PATH, format_option, quiet_option, rena
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.contract.model_formats import runtime_for
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -17,8 +17,9 @@ from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet, wait_note
 from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.cli.run_plan import announcement
+from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.model_file import of_folder
-from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, checked_settings, expand, read
+from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read
 
 if TYPE_CHECKING:
     from edgemeter.agent.bundle.write import BundleRecorder

@@ -14,6 +14,7 @@ from rich.console import Console
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
+from edgemeter.agent.cli.further_tables import print_sweeps, print_turns
 from edgemeter.agent.cli.measured_case import (
     MeasuredCase,
     accuracy_text,
@@ -24,8 +25,6 @@ from edgemeter.agent.cli.measured_case import (
     model_text,
     setting_text,
 )
-from edgemeter.agent.cli.sweep_table import print_sweeps
-from edgemeter.agent.cli.turn_table import print_turns
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, figure, in_view
 from edgemeter.agent.contract.load_sweep import sweeps

@@ -31,7 +31,7 @@ from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, 
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.board import board_key, storing_board_key
 from edgemeter.agent.machine.power_range import power_range
-from edgemeter.agent.power import Description, PowerSensor, Reading
+from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.stored import (
@@ -76,10 +76,7 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
     absent = [sensor for sensor in detected if sensor.description is None]
     board = board_key()
     tests = {live.name: None if live.description is None else find_self_test(board, live.description.id) for live in readings}
-    rows = [
-        _document(live.name, live.description, live.reading, live.power_w, live.error) | {"self_test": tests[live.name]}
-        for live in readings
-    ]
+    rows = [_document(live) | {"self_test": tests[live.name]} for live in readings]
     rows += [{"sensor": sensor.name, "error": sensor.reason, "absent": sensor.is_absent} for sensor in absent]
     if not print_data(form, {"sensors": rows, "chosen": chosen_name, "why": why}):
         named = [sensor for sensor in absent if everything or sensor.is_configured or not sensor.is_absent]
@@ -128,16 +125,15 @@ def _of_recording(path: Path, name: str | None, config: Path | None) -> dict[str
     rails = recorded.reading.rails
     # A recorded counter stands still; some sensors show the present watts beside it, as their one rail.
     beside_w = rails[0].power_w if recorded.description.kind == "energy" and len(rails) == 1 else None
-    return _document(
-        recorded.name, recorded.description, recorded.reading, recorded.reading.power_w if beside_w is None else beside_w, None
-    )
+    shown_w = recorded.reading.power_w if beside_w is None else beside_w
+    return _document(LiveReading(recorded.name, recorded.description, recorded.reading, shown_w))
 
 
 def _of_machine(name: str, config: Path | None) -> dict[str, Any]:
     live = _read(name, read_config(config).sensors)
     if live.error is not None:
         raise UnavailableError(live.error)
-    return _document(name, live.description, live.reading, live.power_w, None)
+    return _document(live)
 
 
 def _read(name: str, settings: Mapping[str, Mapping[str, str]]) -> LiveReading:
@@ -153,20 +149,19 @@ def _read_or_error(name: str, settings: Mapping[str, Mapping[str, str]]) -> Live
         return LiveReading(name, None, None, None, str(error))
 
 
-def _document(
-    name: str, description: Description | None, reading: Reading | None, power_w: float | None, error: str | None
-) -> dict[str, Any]:
+def _document(live: LiveReading) -> dict[str, Any]:
+    description, reading = live.description, live.reading
     if description is None or reading is None:
-        return {"sensor": name, "error": error}
+        return {"sensor": live.name, "error": live.error}
     warnings = [*description.warnings, *([f"no energy is reported from it: {description.blocked}"] if description.blocked else [])]
-    if power_w is None:
+    if live.power_w is None:
         warnings.append(COUNTER_WARNING)
     return {
-        "sensor": name,
+        "sensor": live.name,
         "id": description.id,
         "scope": description.scope,
         "excludes": list(description.excludes),
-        "total_w": power_w,
+        "total_w": live.power_w,
         "rails": [{"name": rail.name, "power_w": rail.power_w} for rail in reading.rails],
         "averaging": None if description.averaging is None else msgspec.to_builtins(description.averaging),
         "warnings": warnings,

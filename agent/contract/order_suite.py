@@ -9,107 +9,69 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import DataFolder
-from edgemeter.agent.contract.orders import FileName
-from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import (
-    PYTHON,
-    AccuracyWhen,
-    Case,
-    Depth,
-    ModeName,
-    Rate,
-    Scenario,
-    Settings,
-    Suite,
-    SuiteFile,
-    Threads,
-    Tokens,
-)
+from edgemeter.agent.contract.model_formats import PYTHON
+from edgemeter.agent.contract.orders import FILE_NAME, FileName
+from edgemeter.agent.contract.suite import Case, Suite, SuiteFile
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
 SERVERS = ("server", "served")  # Their model is a file with an address, and the path of a key that is sent there.
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"  # Shipped with the agent, in the package beside it.
+ONLY_NAMES = "an order names models by file name, and no path, folder or library setting"
 CODE = "a factory in Python is code, which no order carries: name it in a suite on the board itself"
 # {precision} is replaced, as in any suite.
 _MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
-# A single one is checked after reading: a pattern in a union with a list lets the interpreter crash as it ends (msgspec #717).
-Model = str | list[Annotated[str, msgspec.Meta(pattern=_MODEL)]]
-Word = str | list[Annotated[str, msgspec.Meta(pattern=_WORD)]]
-_PATTERNS = {"model": _MODEL, "runtime": _WORD, "backend": _WORD, "precision": _WORD}
-
-
-class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys of a `[[case]]` or `[defaults]` in an order: those of a suite that name nothing on this board."""
-
-    model: Model | None = None
-    sha256: Sha256 | None = None
-    name: Name | None = None
-    runtime: Word | None = None
-    backend: Word | None = None
-    precision: Word | None = None
-    threads: Threads | list[Threads] | None = None
-    prompt_tokens: Tokens | list[Tokens] | None = None
-    depth_tokens: Depth | list[Depth] | None = None
-    output_tokens: Tokens | list[Tokens] | None = None
-    scenario: Scenario | None = None
-    samples_per_query: int | None = None
-    batch: int | None = None
-    rate_per_s: Rate | list[Rate] | None = None
-    mode: ModeName | None = None
-    minutes: float | None = None
-    repeats: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
-    queries: int | None = None
-    seconds: float | None = None
-    idle_seconds: float | None = None
-    cpus: list[int] | None = None
-    start_below_c: float | None = None
-    cool_down_limit_s: float | None = None
-    images: FileName | None = None
-    reader: Word | None = None
-    subset: int | None = None
-    corrupt: list[Annotated[str, msgspec.Meta(pattern=_WORD)]] | None = None
-    accuracy: AccuracyWhen | None = None
-    keep_predictions: bool | None = None
-    reference_accuracy: float | None = None
-    gate: float | None = None
-    agreement: AccuracyWhen | None = None
-    role: Role | None = None
-    estimate_power_w: float | None = None
-    seed: int | None = None
+# The keys of a `[[case]]` or of `[defaults]` in an order: those of a suite that name nothing on this board. `images` is `data`: on the
+# wire the key keeps its former name, which devices of earlier releases read.
+KEYS = frozenset(
+    {
+        "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens",
+        "scenario", "samples_per_query", "batch", "rate_per_s", "mode", "minutes", "repeats", "queries", "seconds", "idle_seconds", "cpus",
+        "start_below_c", "cool_down_limit_s", "images", "reader", "subset", "corrupt", "accuracy", "keep_predictions", "reference_accuracy",
+        "gate", "agreement", "role", "estimate_power_w", "seed",
+    }
+)  # fmt: skip
+# What a text in a key matches, in a list each.
+_PATTERNS = {"model": _MODEL, "data": FILE_NAME, **dict.fromkeys(("runtime", "backend", "precision", "reader", "corrupt"), _WORD)}
 
 
 class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The document."""
+    """The document; the keys of its cases are checked one by one."""
 
     name: Name
-    case: Annotated[list[OrderedSettings], msgspec.Meta(min_length=1, max_length=MOST_CASES)]
-    defaults: OrderedSettings = OrderedSettings()
+    case: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_CASES)]
+    defaults: dict[str, Any] = {}
 
 
-def read(document: bytes) -> OrderedSuite:
+def read(document: bytes) -> SuiteFile:
     """Return the suite in `document`; raises ConfigError if it is none, or holds what an order may not."""
     if len(document) > LARGEST_BYTES:
         raise ConfigError(f"the ordered suite has {len(document)} bytes, at most {LARGEST_BYTES} are taken")
     try:
         suite = msgspec.toml.decode(document, type=OrderedSuite)
+        defaults, cases = _settings(suite.defaults), list(map(_settings, suite.case))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"the ordered suite is refused: {error} (an order names models by file name, and no path, folder or library setting)"
-        ) from error
-    for case in (suite.defaults, *suite.case):
-        _check(case, suite.defaults)
-    return suite
+        raise ConfigError(f"the ordered suite is refused: {error} ({ONLY_NAMES})") from error
+    for case in (defaults, *cases):
+        _check(case, defaults)
+    return SuiteFile(name=suite.name, case=cases, defaults=defaults)
+
+
+def _settings(written: Mapping[str, Any]) -> Settings:
+    if unknown := written.keys() - KEYS:
+        raise msgspec.ValidationError(f"Object contains unknown field `{min(unknown)}`")
+    return msgspec.convert({contract_suite.FORMER_KEYS.get(key, key): value for key, value in written.items()}, Settings)
 
 
 def is_code(model: str | list[str] | None, runtime: str | list[str] | None) -> bool:
@@ -118,7 +80,7 @@ def is_code(model: str | list[str] | None, runtime: str | list[str] | None) -> b
     return PYTHON in runtimes or any(python_target.parse(value) or value.endswith(".py") for value in models)
 
 
-def expand(suite: OrderedSuite, models: Mapping[FileName, Path], folder: Path, data: Mapping[FileName, DataFolder] | None = None) -> Suite:
+def expand(written: SuiteFile, models: Mapping[FileName, Path], folder: Path, data: Mapping[FileName, DataFolder] | None = None) -> Suite:
     """Return the cases; the models stand in `folder` by their names (as links), which is made for this.
 
     Raises:
@@ -127,7 +89,6 @@ def expand(suite: OrderedSuite, models: Mapping[FileName, Path], folder: Path, d
     """
     for name, path in models.items():
         (folder / name).symlink_to(path.resolve())
-    written = SuiteFile(name=suite.name, case=[_plain(case) for case in suite.case], defaults=_plain(suite.defaults))
     suite_of_order = contract_suite.expand(written, folder)
     for case in suite_of_order.cases:
         path = Path(case.model)
@@ -163,27 +124,18 @@ def _link_shipped(path: Path) -> None:
             (path.parent / name).symlink_to(SHIPPED / name)
 
 
-def _plain(case: OrderedSettings) -> Settings:
-    try:
-        # On the wire the key keeps its name: devices of earlier releases read it.
-        return msgspec.convert(
-            {contract_suite.FORMER_KEYS.get(key, key): value for key, value in contract_suite.set_keys(case).items()}, Settings
-        )
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"the ordered suite is refused: {error}") from error
-
-
-def _check(case: OrderedSettings, defaults: OrderedSettings) -> None:
-    """Refuse code, a name that is none, and a case that stands for too many."""
+def _check(case: Settings, defaults: Settings) -> None:
+    """Refuse code, a name that is none, what may be as large as it likes, and a case that stands for too many."""
     if is_code(case.model, case.runtime):
         raise ConfigError(f"the ordered suite is refused: {CODE}")
     for key, pattern in _PATTERNS.items():
         value = getattr(case, key)
-        if isinstance(value, str) and not re.match(pattern, value):
-            raise ConfigError(
-                f"the ordered suite is refused: {value!r} as {key} (an order names models by file name, and no path or folder)"
-            )
-    values = [getattr(case, key, None) or getattr(defaults, key, None) for key in ("model", *contract_suite.AXES)]
+        for text in [value] if isinstance(value, str) else value or ():
+            if not re.match(pattern, text):
+                raise ConfigError(f"the ordered suite is refused: {text!r} as {key} ({ONLY_NAMES})")
+    if (case.repeats or 0) > MOST_CASES or case.rate_per_s == "auto":
+        raise ConfigError(f"the ordered suite is refused: an order states its rates, and at most {MOST_CASES} repeats")
+    values = [getattr(case, key) or getattr(defaults, key) for key in ("model", *contract_suite.AXES)]
     count = prod(len(value) for value in values if isinstance(value, list))
     if count > MOST_CASES:
         raise ConfigError(f"the ordered suite is refused: a case stands for {count} combinations, at most {MOST_CASES} are taken")

@@ -15,7 +15,8 @@ from edgemeter.agent.contract.messages import Number, decode_json, decoder_of
 JobId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 # A plain file name: no folder, nothing that a shell or a terminal reads as anything else.
-FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
+FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
+FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME)]
 Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9][A-Za-z0-9.+]{0,63}\Z")]
 Reason = Annotated[str, msgspec.Meta(max_length=2000)]
 LARGEST_ORDER_BYTES = 64 << 10

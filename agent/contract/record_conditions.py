@@ -1,5 +1,6 @@
 """Parts of the record: what was measured (model, runtime, data set), on what and under which conditions, and the verdict."""
 
+from collections.abc import Collection
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -13,6 +14,11 @@ Provenance = Literal["measured", "replayed", "estimated", "published"]
 Role = Literal["device", "reference"]
 StampedBy = Literal["device", "device-later", "collector"]
 VerdictState = Literal["valid", "suspect", "invalid"]
+
+
+def worst(states: Collection[str]) -> VerdictState:
+    """Return the worst of these states; a note is none."""
+    return "invalid" if "invalid" in states else "suspect" if "suspect" in states else "valid"
 
 
 class RecordPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -5,12 +5,10 @@ And the modes that set how long a run measures (query counts and times follow ML
 
 import itertools
 import os
-import sys
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,11 +16,12 @@ from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.progress import note
-from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.base.toml import parse_toml, read_toml
-from edgemeter.agent.base.toml_mistakes import mistakes
-from edgemeter.agent.base.types import Name, Sha256
-from edgemeter.agent.contract.model_file import FOLDER_CONFIG, of_folder
+from edgemeter.agent.base.toml import read_toml
+from edgemeter.agent.base.types import Name
+from edgemeter.agent.contract import case_settings
+from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, corruption_names
+from edgemeter.agent.contract.model_file import FOLDER_CONFIG
+from edgemeter.agent.contract.model_formats import GENERATORS, OUR_RUNTIMES, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
 from edgemeter.agent.contract.slo import parse_slo
@@ -49,30 +48,11 @@ MODES: Mapping[str, Mode] = {
     "sustained": Mode(queries=64, seconds=1800.0, warm_up_seconds=5.0, idle_seconds=60.0, repeats=1),
 }
 
-FORMATS = {
-    ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
-    ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
-    ".gguf": "llama", ".litertlm": "litert-lm", ".server": "server", ".hef": "hailo", ".rknn": "rknn",
-}  # fmt: skip
-
-# The runtime of a factory, by its address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
-PYTHON = "python"
-
-# Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
-GENERATORS = frozenset({"genai", "litert-lm", "llama", "server"})
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128
 TURNS = 4
 # A query of a language model is many steps and takes seconds: a mode asks for fewer (a median needs 11 queries, p90 64).
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
-
-# Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
-READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
-    ".tflite": {"litert", "edgetpu"},
-    ".onnx": {"onnx", "openvino"},
-    ".json": {"replay", "genai"},
-    ".server": {"server", "served"},
-}
 
 # Steps of a search for the highest rate: a p90 needs so many queries.
 SEARCH_QUERIES = 64
@@ -85,19 +65,8 @@ SAMPLES_PER_QUERY = 8
 COOL_DOWN_LIMIT_S = 300.0
 
 # Settings, beside the model, of which a list stands for a case each.
-AXES = (
-    "runtime",
-    "backend",
-    "precision",
-    "threads",
-    "prompt_tokens",
-    "depth_tokens",
-    "output_tokens",
-    "prefix_cache",
-    "concurrency",
-    "rate_per_s",
-)
 TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
+AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s")
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
 PATHS = ("data", "annotations", "prompts", "trace")  # Keys that name a file or folder: relative to the suite's own.
@@ -107,126 +76,12 @@ BELONGS = {
     "samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "concurrency": "concurrent", "minutes": "sustained",
     "turns": "conversation", "prefix_cache": "conversation", "trace": "trace",
 }  # fmt: skip
-_NEEDED = (
-    ("poisson", "rate_per_s", "--rate NUMBER"),
-    ("concurrent", "concurrency", "--concurrency NUMBER"),
-    ("trace", "trace", "--trace FILE"),
-)
+# Keys that their scenario cannot do without, as options.
+_NEEDED = {"rate_per_s": "--rate NUMBER", "concurrency": "--concurrency NUMBER", "trace": "--trace FILE"}
 # Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
 OVERLAPPING = ("poisson", "concurrent", "trace")
-# The runtime of models behind a server that are no language models.
-SERVED = "served"
 # Keys that choose a scenario where none is named.
 _CHOOSING = ("rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
-
-Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
-Depth = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
-Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
-AccuracyWhen = Literal["every", "first", "never"]
-Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
-Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
-Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "concurrent", "conversation", "trace"]
-PrefixCache = Literal["on", "off"]
-ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
-
-# What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
-CORRUPTIONS: Mapping[str, tuple[str, ...]] = {
-    "image": (
-        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "gaussian_blur", "motion_blur", "brightness", "contrast",
-        "pixelate", "jpeg_compression",
-    ),
-    "audio": ("white_noise", "reverberation"),
-    "text": ("character_swap", "character_drop"),
-}  # fmt: skip
-EVERY_CORRUPTION = tuple(name for names in CORRUPTIONS.values() for name in names)
-
-
-def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the corruptions that were asked for, in the order of the table; `all` stands for every one that fits the data.
-
-    Raises:
-        ConfigError: one is unknown.
-    """
-    if unknown := [name for name in names if name != "all" and name not in EVERY_CORRUPTION]:
-        raise ConfigError(f"no corruption is called {unknown[0]!r}: {near(unknown[0], (*EVERY_CORRUPTION, 'all'))}")
-    return tuple(name for name in EVERY_CORRUPTION if name in names or "all" in names)
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys of a `[[case]]` or of `[defaults]`; a list stands for each of its values.
-
-    The texts of the keys are the help of their options and the comments of the sample; see `setting_texts`.
-    """
-
-    model: str | list[str] | None = None  # Model file, or factory (FILE.py:make); {precision} in its name is replaced by each precision.
-    data: str | None = None
-    """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
-    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ...
-    reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
-    cluster_by: str | None = None
-    """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
-    Default: a field such as video_id, speaker or title."""
-    runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, llama, litert-lm, genai, server,
-    served, replay, or a plug-in's. Default: by the file's suffix."""
-    backend: str | list[str] | None = None
-    """Backend of the runtime. litert: xnnpack, gpu, ...; onnx: cpu, cuda, openvino-ep, ...; python: cpu, cuda; edgetpu: usb, ..."""
-    options: dict[str, str] | None = None  # Options of a runtime or factory, such as kv_type=q8_0: see docs/reference/.
-    threads: Threads | list[Threads] | None = None  # Threads of the runtime.
-    subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Evaluate on a random subset of N images, the same on every machine. Default: all."""
-    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
-    corrupt: list[str] | None = None
-    """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
-    scenario: Scenario | None = None
-    """How queries arrive: one after the other, several samples each, in batches, at a rate, of several users (concurrency), as turns of
-    conversations (turns), or as a trace states (trace)."""
-    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
-    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
-    rate_per_s: Rate | Literal["auto"] | list[Rate] | None = None
-    """poisson: queries per second; several for a sweep; auto finds the highest rate that a server holds."""
-    concurrency: Users | list[Users] | None = None
-    """concurrent: users of a server, each with one query at a time; several for a sweep."""
-    slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
-    mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
-    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
-    prompt_tokens: Tokens | list[Tokens] | None = None
-    """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
-    depth_tokens: Depth | list[Depth] | None = None
-    """Language models: decode behind so many tokens, which are processed once a run, instead of a prompt; several for a curve."""
-    output_tokens: Tokens | list[Tokens] | None = None
-    """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
-    prompts: str | None = None
-    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions;
-    output_tokens is then the most. Default: synthetic."""
-    turns: Annotated[int, msgspec.Meta(ge=2, le=256)] | None = None
-    """conversation: turns of each; a turn's prompt is all before it and prompt_tokens more. Default: 4."""
-    prefix_cache: PrefixCache | list[PrefixCache] | None = None
-    """conversation: whether a turn may reuse what is cached of its own conversation; both for a comparison. Default: off."""
-    trace: str | None = None
-    """trace: file of a server's requests (JSON Lines, CSV), sent at their times with prompts and answers as long (Mooncake, Azure)."""
-    repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
-    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
-    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Shortest timed part in seconds. Default: by mode.
-    idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
-    cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
-    """Pin the run to these cores. Default: any."""
-    start_below_c: float | None = None  # Before each run, wait until all temperatures are below this. Default: no wait.
-    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Longest wait for these temperatures, in seconds.
-    accuracy: AccuracyWhen | None = None  # Repeats that measure accuracy.
-    keep_predictions: bool | None = None  # Keep detections or best classes with the run, for `edgemeter runs why`. Default: no.
-    reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
-    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # Ratio of the reference accuracy below which a run is invalid.
-    agreement: AccuracyWhen | None = None  # Repeats that compare outputs with reference kernels. Default: first; in mode rapid never.
-    precision: str | list[str] | None = None  # Name of the precision. Default: the card's, or what the tensors show.
-    name: Name | None = None  # Name of the model. Default: the card's, or the file's.
-    sha256: Sha256 | None = None  # Refuse the model unless it has this hash.
-    role: Role | None = None  # reference: other devices are compared with this one.
-    estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
-    """Without a sensor: assumed power at the device's input in W. The energy is labelled estimated and never ranked."""
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -385,7 +240,7 @@ def set_keys(settings: msgspec.Struct) -> dict[str, Any]:
 
 def setting_texts() -> dict[str, str]:
     """Return what each key of a case means, with its default."""
-    texts = field_texts(sys.modules[__name__])["Settings"]
+    texts = field_texts(case_settings)["Settings"]
     defaults = {field.name: field.default for field in msgspec.structs.fields(Case)}
     for key, text in texts.items():
         default = defaults.get(key)
@@ -401,9 +256,9 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
             raise ConfigError(
                 f"{where}: {key} is for {owner}, not for {' and '.join(sorted(scenario_and_mode))}: leave it out, or choose {owner}"
             )
-    for scenario, key, added in _NEEDED:
-        if merged.scenario == scenario and getattr(merged, key) is None:
-            raise ConfigError(f"{where}: {scenario} needs {key}: add {key} = {added.split()[1]} ({added})")
+    for key, option in _NEEDED.items():
+        if merged.scenario == BELONGS[key] and getattr(merged, key) is None:
+            raise ConfigError(f"{where}: {merged.scenario} needs {key}: add {key} = {option.split()[1]} ({option})")
     if merged.annotations is not None and merged.data is None:
         raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
 
@@ -427,18 +282,16 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         # Of conversations as many as of queries: each turn has its own figures.
         by_mode["queries"] = GENERATION_QUERIES[mode] * (merged.turns or 1)
         axes["prompt_tokens"], axes["prefix_cache"] = merged.prompt_tokens, merged.prefix_cache
-        if axes["rate_per_s"] == "auto":
-            by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
     elif runtime == SERVED:
         by_mode["agreement"] = "never"
-        if axes["rate_per_s"] == "auto":
-            by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
         if unknown := [name for name in parse_slo(merged.slo or "latency=1s") if name != "latency"]:
             raise ConfigError(f"{where}: slo {unknown[0]} is of tokens, which {runtime} has none of: give latency=50ms alone")
     elif useless := next((key for key in ("slo", "concurrency") if getattr(merged, key) is not None or axes.get(key)), None):
         raise ConfigError(f"{where}: {useless} is for language models and servers, {runtime} runs one call in this process: leave it out")
     elif axes["rate_per_s"] == "auto":
         raise ConfigError(f"{where}: the rate of {runtime} is not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
+    if axes["rate_per_s"] == "auto":
+        by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
     if merged.minutes is not None:
         merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
     values = set_keys(merged) | {axis: None if value == "auto" else value for axis, value in axes.items() if value is not None}
@@ -459,7 +312,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
 def _generating(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
     """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
     talks = merged.scenario == "conversation"
-    if runtime in {PYTHON}.union(*READERS.values()) - GENERATORS - {"replay"}:
+    if runtime in OUR_RUNTIMES - GENERATORS - {"replay"}:
         raise ConfigError(
             f"{where}: {', '.join(TOKEN_AXES)}, conversation and trace are for language models, {runtime} runs one call: leave them out"
         )
@@ -492,49 +345,3 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
         "agreement": "never",
     }
     return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | settings))
-
-
-def checked_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings of a case; raises ConfigError, with the choices that there are, if one has a wrong value."""
-    if wrong := mistakes(values, Settings):
-        raise ConfigError("; ".join(map(str, wrong)))
-    return msgspec.convert(dict(values), Settings)
-
-
-def runtime_for(model: Path) -> str:
-    """Return the name of the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
-    if python_target.parse(str(model)):
-        return PYTHON
-    if model.suffix == ".py":
-        raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
-    if model.name == FOLDER_CONFIG:
-        return "genai"
-    if model.suffix.lower() == ".server":
-        # What cannot be read is refused when it is loaded.
-        with suppress(ConfigError):
-            return SERVED if "protocol" in parse_toml(model, "server's file") else FORMATS[".server"]
-    if model.suffix.lower() in FORMATS:
-        return FORMATS[model.suffix.lower()]
-    if model.is_dir():
-        inside = next(filter(is_model_file, sorted(model.glob("*"))), None)
-        instead = "photographs and other data are given by --data" if inside is None else f"give a file in it, such as {inside.name}"
-        raise ConfigError(f"{model.name!r} is a folder, not a model: {instead}")
-    formats = ", ".join((*FORMATS, FOLDER_CONFIG))
-    raise ConfigError(f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of these, or name the runtime")
-
-
-def is_model_file(path: Path) -> bool:
-    """Return whether a path names a model by its suffix, or a folder that is one; of JSON files a replay and such a configuration."""
-    path = of_folder(path)
-    name = path.name.lower()
-    return name.endswith(".replay.json") or name == FOLDER_CONFIG or (path.suffix.lower() in FORMATS and path.suffix.lower() != ".json")
-
-
-def reads(runtime: str, model: Path) -> bool:
-    """Return whether `runtime` reads files with this suffix; a runtime or suffix that is not ours is taken at its word."""
-    our_runtimes = {PYTHON}.union(*READERS.values())
-    if runtime not in our_runtimes:
-        return True
-    if runtime == PYTHON or python_target.parse(str(model)):
-        return runtime == PYTHON and model.suffix.lower() not in FORMATS
-    return runtime in READERS.get(model.suffix.lower(), {runtime})

@@ -4,10 +4,12 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.items import files_in, read_bytes
+from edgemeter.agent.datasets.items import files_in, read_text
 
+Target = TypeVar("Target")
 CLASS_LIST_FORM = (
     "each line is `file class` (.csv and .tsv: file, class and, where there are groups, group, or what the heading names), class a number "
     "from 0 on"
@@ -37,15 +39,20 @@ def read_class_list(path: Path) -> ClassIndex:
         if not 2 <= len(cells) <= 2 + len(columns) or not cells[1].isascii() or not cells[1].isdigit():
             raise ConfigError(f"the index {str(path)!r}: line {number} is {' '.join(cells)[:80]!r}: {CLASS_LIST_FORM}")
         name = cells[0]
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ConfigError(f"the index {str(path)!r}: line {number}: the file name {name!r} leads out of the image folder: correct it")
-        if name in classes:
-            raise ConfigError(f"the index {str(path)!r}: line {number} names {name!r} a second time: leave one of the lines")
-        classes[name] = int(cells[1])
+        add_target(classes, name, int(cells[1]), f"the index {str(path)!r}: line {number}", "image folder")
         for column, cell in zip(columns, cells[2:], strict=False):
             if cell:
                 fields[column][name] = cell
     return ClassIndex(classes, fields.get("group", fields[columns[0]]), fields=fields)
+
+
+def add_target(targets: dict[str, Target], name: str, target: Target, where: str, folder: str = "folder") -> None:
+    """Add the target of a file, once, and of one that lies in the folder; raises ConfigError, `where` it is named, for any other."""
+    if not name or Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ConfigError(f"{where}: the file name {name!r} leads out of the {folder}: correct it")
+    if name in targets:
+        raise ConfigError(f"{where} names {name!r} a second time: leave one of the lines")
+    targets[name] = target
 
 
 def _lines(path: Path) -> tuple[Sequence[str], list[tuple[int, Sequence[str]]]]:
@@ -61,12 +68,7 @@ def _lines(path: Path) -> tuple[Sequence[str], list[tuple[int, Sequence[str]]]]:
 
 def text_lines(path: Path) -> list[str]:
     """Return the lines of a text file; raises ConfigError if it cannot be read, or is not UTF-8."""
-    try:
-        return read_bytes(path, "the annotations").decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"the annotations {str(path)!r} are not UTF-8 text ({error.reason} at byte {error.start}): write them as UTF-8"
-        ) from error
+    return read_text(path, "the annotations").splitlines()
 
 
 def find_class_names(images: Path, suffixes: Sequence[str]) -> list[Path]:

@@ -2,17 +2,19 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 
+Row = TypeVar("Row")
 Kind = Literal["image", "audio", "text", "tensor"]
 PHOTOGRAPHS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 SOUND = (".wav", ".flac", ".mp3", ".ogg")
@@ -91,6 +93,16 @@ def read_text(path: Path, noun: str) -> str:
         return read_bytes(path, noun).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
+
+
+def json_lines(where: str, content: bytes, kind: type[Row]) -> Iterator[tuple[int, Row]]:
+    """Yield the objects of JSON Lines with the numbers of their lines, without empty ones; raises ConfigError of a line, after `where`."""
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            try:
+                yield number, msgspec.json.decode(line, type=kind)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{where}, line {number}: {error}") from error
 
 
 def is_number(text: str) -> bool:

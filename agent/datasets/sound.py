@@ -3,19 +3,17 @@
 import csv
 import re
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
-from edgemeter.agent.datasets.class_lists import ClassIndex, text_lines
+from edgemeter.agent.datasets.class_lists import ClassIndex, add_target, text_lines
 from edgemeter.agent.datasets.items import SOUND
 
 _LABELS_FORM = "each line is `file,classes,label` or `file,classes,label,window,stride`, as in MLPerf Tiny"
 # ToyCar's files name the machine that was recorded.
 _MACHINE = re.compile(r"_(id_\d+)_")
-_Target = TypeVar("_Target")
 # What tables of transcripts call their columns; Common Voice's are `path` and `sentence`.
 _FILE, _TEXT, _GROUP = ("file", "path"), ("text", "sentence", "transcript"), ("group", "speaker", "client_id")
 
@@ -44,7 +42,7 @@ class MlperfTiny:
                 or int(cells[2]) >= int(cells[1])
             ):
                 raise ConfigError(f"the list {str(path)!r}: line {number} is {line[:80]!r}: {_LABELS_FORM}")
-            _add(classes, cells[0], int(cells[2]), path, number)
+            add_target(classes, cells[0], int(cells[2]), f"{str(path)!r}: line {number}")
         if not classes:
             raise ConfigError(f"the list {str(path)!r} names no files: {_LABELS_FORM}")
         matches = {name: _MACHINE.search(name) for name in classes}
@@ -81,7 +79,7 @@ class Transcripts:
         for number, cells in rows[1:]:
             if len(cells) <= max(file, text):
                 raise ConfigError(f"the table {str(path)!r}: line {number} has {len(cells)} cells: give a file and its text")
-            _add(texts, cells[file], cells[text], path, number)
+            add_target(texts, cells[file], cells[text], f"{str(path)!r}: line {number}")
             for name, cell in zip(heading, cells, strict=False):
                 if cell:
                     fields[name][cells[file]] = cell
@@ -115,7 +113,7 @@ class LibriSpeech:
                         "a line is `NAME TEXT`, the recording NAME.flac"
                     )
                 recording = recordings[0].relative_to(folder).as_posix()
-                _add(texts, recording, text.strip(), path, number)
+                add_target(texts, recording, text.strip(), f"{str(path)!r}: line {number}")
                 groups[recording] = name.partition("-")[0]
         if not texts:
             raise ConfigError(f"no transcripts (*.trans.txt) with text below {str(folder)!r}: give LibriSpeech's folder of a set")
@@ -138,12 +136,3 @@ def _cells(line: str, path: Path) -> list[str]:
 def _column(heading: list[str], names: tuple[str, ...]) -> int | None:
     plain = [cell.lower() for cell in heading]
     return next((plain.index(name) for name in names if name in plain), None)
-
-
-def _add(targets: dict[str, _Target], name: str, target: _Target, path: Path, number: int) -> None:
-    """Add the target of a file, once, and of one that lies in the folder."""
-    if not name or Path(name).is_absolute() or ".." in Path(name).parts:
-        raise ConfigError(f"{str(path)!r}: line {number}: the file name {name!r} leads out of the folder: correct it")
-    if name in targets:
-        raise ConfigError(f"{str(path)!r}: line {number} names {name!r} a second time: leave one of the lines")
-    targets[name] = target

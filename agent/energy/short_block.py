@@ -16,22 +16,20 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, StretchMeans, mean_w, stretch_means
 from edgemeter.agent.energy.sensor_run import IDLE_MARGIN_PERIODS, SensorRun, misses_readings, quiet, seconds
-from edgemeter.agent.energy.settling import Settling
+from edgemeter.agent.energy.settling import IDLE_LEFT_RATIO, Settling
+from edgemeter.agent.energy.step_response import EDGE_S
 from edgemeter.agent.energy.window import Window
 
 FEWEST_READINGS = 2
 FEWEST_IDLE_VALUES = 3
 # The lengths after the block that are tried, the last of them leaving a third of the idle stretch.
 LENGTHS = 40
-IDLE_LEFT_RATIO = 1 / 3
 # Once settled, the area changes by less than this share of it, or than chance does, in standard uncertainties.
 SETTLED_RATIO = 0.005
 CHANCE = 3.0
 STILL_SHOWN_RATIO = 0.1
 # Idle power that is higher by no more than this share of it has drifted.
 DRIFT_RATIO = 0.01
-# A load on a processor rises and falls within so long, and may end so long after the block.
-EDGE_S = 0.02
 # A clock is as slow as the third-shortest time between two changes of a coarse value; fewer changes do not show it, and the slowest
 # undescribed clocks of meters tick every 2 s.
 UNSEEN_CLOCK_NS = 2e9

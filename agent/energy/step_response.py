@@ -32,7 +32,7 @@ BLOCKS = 10
 COVERAGE = 2.26
 # In how many of its standard errors an answer has to be worse to be ruled out.
 CLEARLY_WORSE = 3.0
-# The load of a processor rises and falls within so long.
+# The load of a processor rises and falls within so long, and may end so long after a block of work.
 EDGE_S = 0.02
 # A window that may be no longer than this has no shape beside such edges.
 SHORT_S = 3 * EDGE_S

@@ -17,7 +17,8 @@ from edgemeter.agent.base.server_address import ServerAddress, port_of
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
-from edgemeter.agent.contract.suite import PYTHON, Case
+from edgemeter.agent.contract.model_formats import PYTHON
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
 

@@ -108,7 +108,7 @@ def _check(case: Case) -> Checked:
 def main() -> None:
     """Load or check, as the argument says, the model of the case on standard input, and write what was found to standard output."""
     os.nice(_NICENESS)
-    job.answer_one(Case, _check if sys.argv[1] == "check" else _load, lambda case: case)
+    job.answer_one(Case, _check if sys.argv[1] == "check" else _load, job.failure)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 import msgspec
 
 from edgemeter.agent.base import errors
-from edgemeter.agent.contract.suite import PYTHON
+from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import policy

@@ -8,17 +8,18 @@ from typing import BinaryIO, Literal, TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError, one_line
+from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
-from edgemeter.agent.contract.suite import PYTHON, Case
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 
 Request = TypeVar("Request")
-encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder(enc_hook=str).encode
 # Runtime and backend of a function that is measured in the process of its caller; every other run, a factory's too, has its own process.
 FUNCTION_RUNTIME, IN_PROCESS = PYTHON, "in-process"
 
@@ -156,14 +157,14 @@ def take_stdout() -> BinaryIO:
     return messages
 
 
-def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], case_of: Callable[[Request], Case]) -> None:
-    """Do the one request on standard input, and write the answer, or why it failed, to standard output."""
+def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], failed: Callable[[BaseException, Request], Failed]) -> None:
+    """Do the one request on standard input, and write the answer, or how it `failed`, to standard output."""
     output = take_stdout()
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
     try:
         answer = work(request)
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
-        answer = failure(error, case_of(request))
+        answer = failed(error, request)
     with output:
         output.write(encode(answer))
 

@@ -13,9 +13,10 @@ from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import AudioInput, Card, ImageInput, TextInput, card_path, read_card
+from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor, TextForm
 from edgemeter.agent.contract.record_figures import ColdStart
-from edgemeter.agent.contract.suite import PYTHON, Case
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
 from edgemeter.agent.generators import LoadedGenerator

@@ -10,8 +10,8 @@ from edgemeter.agent.audio.corruptions import corrupt_recording
 from edgemeter.agent.audio.recordings import read_recording, write_wav
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain
+from edgemeter.agent.contract.case_settings import CORRUPTIONS, EVERY_CORRUPTION
 from edgemeter.agent.contract.record_accuracy import Accuracy, Corruption, Robustness
-from edgemeter.agent.contract.suite import CORRUPTIONS, EVERY_CORRUPTION
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.tasks import Task
 from edgemeter.agent.tasks.photo_items import photo_of

@@ -54,7 +54,7 @@ def _score(work: _TextJob) -> _ScoredText:
 def main() -> None:
     """Score the job on standard input, and write the answer to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    job.answer_one(_TextJob, _score, lambda work: work.case)
+    job.answer_one(_TextJob, _score, lambda error, work: job.failure(error, work.case))
 
 
 if __name__ == "__main__":

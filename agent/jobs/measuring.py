@@ -11,13 +11,14 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import data_archive, order_suite
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import Canary, Measure
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
+from edgemeter.agent.contract.suite import Suite, SuiteFile, expand
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import OUTBOX
 from edgemeter.agent.delivery.verdict_log import note_verdict

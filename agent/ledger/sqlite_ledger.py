@@ -133,7 +133,7 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         with self.mapped() as connection:
             if not connection.execute("SELECT 1 FROM unchecked LIMIT 1").fetchone():
                 return None
-            with sqlite_file.transaction(connection):
+            with file_version.transaction(connection):
                 rejections = self._writer.check(limit_chunks)
                 quarantine.add(connection, rejections)
         return rejections

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.base.errors import ConfigError, one_line
+from edgemeter.agent.base.plugins import ModuleOfExtra
 from edgemeter.agent.engine.loading import OPERATOR_MARK
 from edgemeter.agent.profile.operator_models import (
     INT8_SCALE,
@@ -25,22 +26,22 @@ from edgemeter.agent.profile.operator_models import (
 )
 from edgemeter.agent.profile.profiler import ProfileEvent
 
+_onnx = ModuleOfExtra("onnx", "operators", "one-operator models are written with onnx")
 OPSET, IR_VERSION = 17, 8
 # What ONNX Runtime appends to the names of convolutions whose layout it changes, and how many nodes it fuses into one at most.
 _REARRANGED = "_nchwc"
 _FUSED_NODES = 4
 _FLOATS = {1: 4, 10: 2}
-_SEED = 0
 
 
 def _prepared(model: Path, target: Path) -> Any:
     """Write the model with every node named, and return it (onnx.ModelProto) with all shapes that are known, batch 1."""
-    onnx, broken = _onnx(), import_module("google.protobuf.message").DecodeError
+    broken = import_module("google.protobuf.message").DecodeError
     try:
-        named_model = onnx.load(str(model))
+        named_model = _onnx.load(str(model))
         for index, node in enumerate(named_model.graph.node):
             node.name = node.name or f"{node.op_type}_{index}"
-        onnx.save(named_model, str(target))
+        _onnx.save(named_model, str(target))
         constants = {tensor.name for tensor in named_model.graph.initializer}
         for entry in named_model.graph.input:
             first = entry.type.tensor_type.shape.dim[:1]
@@ -50,8 +51,8 @@ def _prepared(model: Path, target: Path) -> Any:
         del named_model.graph.value_info[:]
         for entry in named_model.graph.output:
             entry.type.tensor_type.ClearField("shape")
-        named_model = onnx.shape_inference.infer_shapes(named_model, data_prop=True)
-    except (OSError, ValueError, RuntimeError, onnx.shape_inference.InferenceError, broken) as error:
+        named_model = _onnx.shape_inference.infer_shapes(named_model, data_prop=True)
+    except (OSError, ValueError, RuntimeError, _onnx.shape_inference.InferenceError, broken) as error:
         raise ConfigError(f"cannot cut operators out of {str(model)!r}: {one_line(error)}; give a whole ONNX file") from error
     if any(node.op_type == "QuantizeLinear" for node in named_model.graph.node):
         raise ConfigError(f"{str(model)!r} is int8 by QuantizeLinear, and its layers alone would be float: give the fp32 or fp16 model")
@@ -67,14 +68,13 @@ class OnnxCutter:
     """
 
     def __init__(self, model: Path, target: Path) -> None:
-        self._onnx = _onnx()
         self._whole = _prepared(model, target)
         graph = self._whole.graph
         self._nodes = list(graph.node)
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         for node in graph.node:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
-                tensor = self._onnx.TensorProto()
+                tensor = _onnx.TensorProto()
                 tensor.CopyFrom(node.attribute[0].t)
                 tensor.name = node.output[0]
                 self._constants[tensor.name] = tensor
@@ -112,7 +112,7 @@ class OnnxCutter:
     def obstacle(self, number: int) -> str | None:
         """Return why it cannot be cut out, None if it can."""
         node = self._nodes[number]
-        if any(attribute.type in (self._onnx.AttributeProto.GRAPH, self._onnx.AttributeProto.GRAPHS) for attribute in node.attribute):
+        if any(attribute.type in (_onnx.AttributeProto.GRAPH, _onnx.AttributeProto.GRAPHS) for attribute in node.attribute):
             return "it holds a graph of its own"
         for name in (*filter(None, node.input), *filter(None, node.output)):
             if self._shape(name) is None:
@@ -124,17 +124,17 @@ class OnnxCutter:
 
     def write(self, nodes: Sequence[int], ratio: float, folder: Path) -> OperatorModel:
         """Write the node with its constants alone."""
-        onnx, node = self._onnx, self._nodes[nodes[0]]
+        node = self._nodes[nodes[0]]
         moving = list(dict.fromkeys(name for name in node.input if name and name not in self._constants))
         ends = [
-            [onnx.helper.make_tensor_value_info(name, self._dtype(name), self._shape(name)) for name in names]
+            [_onnx.helper.make_tensor_value_info(name, self._dtype(name), self._shape(name)) for name in names]
             for names in (moving, [name for name in node.output if name])
         ]
         fixed = [self._constants[name] for name in dict.fromkeys(node.input) if name in self._constants]
-        graph = onnx.helper.make_graph([node], "operator", *ends, fixed)
+        graph = _onnx.helper.make_graph([node], "operator", *ends, fixed)
         opsets = list(self._whole.opset_import)
         used = [name for name in dict.fromkeys((*node.input, *node.output)) if name]
-        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        attributes = {attribute.name: _onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         shapes = [self._shape(name) or () for name in node.input]
         output = self._shape(node.output[0]) or ()
         name = operator_name(node.op_type, shapes, max(attributes.get("strides", [1])), attributes.get("group", 1))
@@ -163,7 +163,7 @@ class OnnxCutter:
         return int(self._values[name].type.tensor_type.elem_type) if name in self._values else 0
 
     def _bytes(self, name: str) -> int:
-        return int(self._onnx.helper.tensor_dtype_to_np_dtype(self._dtype(name)).itemsize)
+        return int(_onnx.helper.tensor_dtype_to_np_dtype(self._dtype(name)).itemsize)
 
 
 open_model = OnnxCutter
@@ -171,11 +171,11 @@ open_model = OnnxCutter
 
 def write_shape(shape: Shape, folder: Path) -> OperatorModel:
     """Write an operator of a list as a model, with seeded weights."""
-    onnx, helper = _onnx(), _onnx().helper
+    helper = _onnx.helper
     is_int8 = shape.precision == "int8"
 
     def info(name: str, sizes: Sequence[int]) -> Any:
-        return helper.make_tensor_value_info(name, onnx.TensorProto.UINT8 if is_int8 else onnx.TensorProto.FLOAT, sizes)
+        return helper.make_tensor_value_info(name, _onnx.TensorProto.UINT8 if is_int8 else _onnx.TensorProto.FLOAT, sizes)
 
     inputs = [info("x", shape.first)]
     fixed: dict[str, Any]
@@ -190,7 +190,7 @@ def write_shape(shape: Shape, folder: Path) -> OperatorModel:
             helper.make_node("MatMul", ["weights", "value"], ["y"]),
         ]
     else:
-        weights = np.random.default_rng(_SEED).standard_normal(shape.second).astype(np.float32)
+        weights = shape.weights()
         attributes = {"strides": [shape.stride] * 2, "pads": [shape.pad] * 4, "group": shape.groups} if shape.kind == "Conv" else {}
         if is_int8:
             scale, zero = np.array(INT8_SCALE, np.float32), np.array(128, np.uint8)
@@ -200,26 +200,14 @@ def write_shape(shape: Shape, folder: Path) -> OperatorModel:
         else:
             fixed, nodes = {"w": weights}, [helper.make_node(shape.kind, ["x", "w"], ["y"], **attributes)]
     graph = helper.make_graph(
-        nodes, "operator", inputs, [info("y", shape.output)], [onnx.numpy_helper.from_array(array, name) for name, array in fixed.items()]
+        nodes, "operator", inputs, [info("y", shape.output)], [_onnx.numpy_helper.from_array(array, name) for name, array in fixed.items()]
     )
     return shape.model(_save(graph, [helper.make_opsetid("", OPSET)], IR_VERSION, shape.name, folder))
 
 
 def _save(graph: Any, opsets: Sequence[Any], ir_version: int, name: str, folder: Path) -> Path:
-    onnx = _onnx()
-    operator_model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="edgemeter")
-    onnx.helper.set_model_props(operator_model, {OPERATOR_MARK: name})
+    operator_model = _onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="edgemeter")
+    _onnx.helper.set_model_props(operator_model, {OPERATOR_MARK: name})
     file = operator_file(name, ".onnx", folder)
     file.write_bytes(operator_model.SerializeToString(deterministic=True))
     return file
-
-
-def _onnx() -> Any:
-    try:
-        onnx = import_module("onnx")
-        import_module("onnx.shape_inference")
-    except ImportError as error:
-        raise UnavailableError(
-            f"one-operator models are written with onnx: {one_line(error)}; pip install 'edgemeter[operators]'"
-        ) from error
-    return onnx

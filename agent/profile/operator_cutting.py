@@ -3,7 +3,6 @@
 import shutil
 import stat
 import statistics
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -17,7 +16,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, one_line
 from edgemeter.agent.base.nanoseconds import NS_PER_US
 from edgemeter.agent.engine.confinement import model_grant
 from edgemeter.agent.engine.isolation import ask
-from edgemeter.agent.engine.job import Failed, take_stdout
+from edgemeter.agent.engine.job import Failed, answer_one
 from edgemeter.agent.profile.operator_models import Cutter, OperatorModel, Shape
 from edgemeter.agent.profile.profiler import ProfileEvent, RecordedProfile
 from edgemeter.agent.profile.report import inference_times
@@ -155,17 +154,14 @@ def cut_slowest(
 
 def main() -> None:
     """Carry out the request on standard input, and write the answer to standard output."""
-    output = take_stdout()
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=CutRequest)
-    answer: CutOperators | Failed
-    try:
-        answer = _cut(request)
-    except EdgemeterError as error:
-        answer = Failed(kind=type(error).__name__, message=str(error))
-    except Exception as error:  # noqa: BLE001 - the outer loop: a garbled model may make the library raise anything
-        answer = Failed(kind="ConfigError", message=f"cannot cut operators out of {request.model!r}: {one_line(error)}")
-    with output:
-        output.write(msgspec.json.encode(answer, enc_hook=str))
+    answer_one(CutRequest, _cut, _failed)
+
+
+def _failed(error: BaseException, request: CutRequest) -> Failed:
+    if isinstance(error, EdgemeterError):
+        return Failed(kind=type(error).__name__, message=str(error))
+    # A garbled model may make the library raise anything.
+    return Failed(kind="ConfigError", message=f"cannot cut operators out of {request.model!r}: {one_line(error)}")
 
 
 if __name__ == "__main__":

@@ -91,6 +91,10 @@ class Shape:
         sizes = [(size + 2 * self.pad - self.second[-1]) // self.stride + 1 for size in self.first[2:]]
         return self.first[0], self.second[0], *sizes
 
+    def weights(self) -> NDArray[np.float32]:
+        """Return weights of its second shape, the same on every device."""
+        return np.random.default_rng(0).standard_normal(self.second).astype(np.float32)
+
     def model(self, file: Path) -> OperatorModel:
         """Return its model in `file`."""
         flops = operator_flops(self.kind, [self.first, self.second], self.output)

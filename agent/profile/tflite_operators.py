@@ -30,7 +30,6 @@ _OTHER_BYTES = {2: 4, 4: 8, 6: 1, 8: 8, 10: 8}
 _FLOAT32, _INT32, _INT8 = 0, 2, 9
 # Kernels take int8 from these versions of an operator on. Source: tflite `tools/versioning/op_version.cc`.
 _INT8_VERSIONS = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3}
-_SEED = 0
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -172,7 +171,7 @@ def write_shape(shape: Shape, folder: Path) -> OperatorModel:
     if shape.kind == "Attention":
         return _write_attention(shape, folder)
     is_int8 = shape.precision == "int8"
-    weights = np.random.default_rng(_SEED).standard_normal(shape.second).astype(np.float32)
+    weights = shape.weights()
     options: Any
     if shape.kind == "Gemm":
         kind, weights, ends, options = "FULLY_CONNECTED", weights.T, (shape.first, shape.output), _schema.FullyConnectedOptionsT()
@@ -204,18 +203,11 @@ def write_shape(shape: Shape, folder: Path) -> OperatorModel:
 
 def _write_attention(shape: Shape, folder: Path) -> OperatorModel:
     scores = (*shape.first[:-1], shape.second[-2])
-    sizes = (
-        ("x", shape.first),
-        ("key", shape.second),
-        ("value", shape.second),
-        ("scores", scores),
-        ("weights", scores),
-        ("y", shape.output),
-    )
+    sizes = {"x": shape.first, "key": shape.second, "value": shape.second, "scores": scores, "weights": scores, "y": shape.output}
     turned, plain, softmax = _schema.BatchMatMulOptionsT(), _schema.BatchMatMulOptionsT(), _schema.SoftmaxOptionsT()
     turned.adjY, softmax.beta = True, 1 / math.sqrt(shape.first[-1])
     operators = [_operator(0, [0, 1], [3], turned), _operator(1, [3], [4], softmax), _operator(0, [4, 2], [5], plain)]
-    tensors = [_tensor(name, size, _FLOAT32, 0, None) for name, size in sizes]
+    tensors = [_tensor(name, size, _FLOAT32, 0, None) for name, size in sizes.items()]
     codes = [_code("BATCH_MATMUL", 1), _code("SOFTMAX", 1)]
     return shape.model(_save(shape.name, codes, tensors, [_schema.BufferT()], operators, [0, 1, 2], [5], folder))
 

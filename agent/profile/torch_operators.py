@@ -10,8 +10,6 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgemeter.agent.base.plugins import ModuleOfExtra
 from edgemeter.agent.engine.loading import OPERATOR_MARK
 from edgemeter.agent.profile.operator_models import OperatorModel, Shape, operator_file, operator_flops, operator_name
@@ -21,7 +19,6 @@ from edgemeter.agent.runtimes import torch_archive
 _torch = ModuleOfExtra("torch", "torch", "PyTorch's operators are cut by torch")
 # Ours for what has a formula.
 _KINDS = {"conv2d": "Conv", "conv_transpose2d": "ConvTranspose", "linear": "MatMul", "matmul": "MatMul", "mm": "MatMul", "bmm": "MatMul"}
-_SEED = 0
 
 
 class TorchCutter:
@@ -136,7 +133,7 @@ def write_shape(shape: Shape, folder: Path) -> OperatorModel:
     """Write an operator of a list as a program, with seeded weights."""
     # Each its own tensor: export takes one that is given twice for one input.
     examples = [_torch.zeros(sizes) for sizes in (shape.first, *([shape.second] * 2 if shape.kind == "Attention" else []))]
-    weights = _torch.from_numpy(np.random.default_rng(_SEED).standard_normal(shape.second).astype(np.float32))
+    weights = _torch.from_numpy(shape.weights())
 
     class Operator(_torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.engine import loading
-from edgemeter.agent.engine.job import answer_one
+from edgemeter.agent.engine.job import answer_one, failure
 from edgemeter.agent.profile import profiler
 from edgemeter.agent.profile.profiler import ProfileJob, RecordedProfile
 
@@ -64,7 +64,7 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
 def main() -> None:
     """Profile the job on standard input, and write the answer to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answer_one(ProfileJob, record_profile, lambda job: job.case)
+    answer_one(ProfileJob, record_profile, lambda error, job: failure(error, job.case))
 
 
 if __name__ == "__main__":

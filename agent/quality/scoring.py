@@ -10,6 +10,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
+from edgemeter.agent.datasets.items import json_lines, read_text
 from edgemeter.agent.generators import (
     Generator,
     LikelihoodGenerator,
@@ -55,10 +56,7 @@ def read_material(
     """
     if text is None and choices is None and questions is None:
         raise ConfigError("nothing to score with: give a text (--text book.txt), --choices or --questions")
-    try:
-        words = None if text is None else text.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the text {str(text)!r}: {error}") from error
+    words = None if text is None else read_text(text, "the text")
     return Material(
         words,
         read_items(choices, ChoiceItem)[:limit] if choices else (),
@@ -74,18 +72,7 @@ def read_items(path: Path, kind: type[ItemKind]) -> list[ItemKind]:
     Raises:
         ConfigError: it cannot be read, holds no item, or a line is none (named).
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the items in {str(path)!r}: {error}") from error
-    items = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            items.append(msgspec.json.decode(line, type=kind))
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise ConfigError(f"{str(path)!r}, line {number}: {error}") from error
+    items = [item for _, item in json_lines(repr(str(path)), read_text(path, "the items in").encode(), kind)]
     if not items:
         raise ConfigError(f"{str(path)!r} holds no item: write one JSON object a line")
     return items

@@ -8,8 +8,9 @@ from typing import Any
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Case, SuiteFile, checked_settings, expand
+from edgemeter.agent.contract.suite import Case, SuiteFile, expand
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.engine.callables import name_of, sha256_of

@@ -129,6 +129,11 @@ class _Tally:
     refused: Mapping[int, EdgemeterError]
     runs: list[_Run] = field(default_factory=list)
 
+    def records(self, side: int | None = None) -> list[RunRecord]:
+        """Return the sound runs of a side, or of all, without those that score."""
+        runs = [run for run in self.runs if run.is_sound and not self.is_scoring(run.round) and side in (None, run.side)]
+        return [run.outcome for run in runs if isinstance(run.outcome, RunRecord)]
+
     def pairs(self, side: int) -> list[tuple[RunRecord, RunRecord]]:
         """Return the runs of the first case and of `side` in every round in which both are sound."""
         sound = {(run.round, run.side): run.outcome for run in self.runs if run.is_sound and not self.is_scoring(run.round)}
@@ -295,8 +300,7 @@ def _compared(tally: _Tally, matters: Matters) -> MeasuredInTurn:
     if not any(tally.pairs(side) for side in other_sides):
         raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
     firsts = {run.side: run for run in reversed(tally.runs)}
-    sound = [run.outcome for run in tally.runs if run.is_sound and not tally.is_scoring(run.round)]
-    counted = [run for run in sound if isinstance(run, RunRecord)]
+    counted = tally.records()
     rules = [rule for run in counted if run.verdict.state == "suspect" for rule in run.verdict.rules]
     sides = tuple(_side(tally, side, names[side]) for side in range(len(tally.cases)))
     return MeasuredInTurn(
@@ -312,8 +316,7 @@ def _compared(tally: _Tally, matters: Matters) -> MeasuredInTurn:
 
 
 def _side(tally: _Tally, side: int, name: str) -> Side:
-    runs = [run.outcome for run in tally.runs if run.side == side and run.is_sound and not tally.is_scoring(run.round)]
-    records = [run for run in runs if isinstance(run, RunRecord)]
+    records = tally.records(side)
     medians_ms = tuple(value for run in records if (value := p50_ms(run)) is not None)
     energies_mj = [value for run in records if (value := gross_mj(run)) is not None]
     text_values = {choice: [value for run in records if (value := value_of(run)) is not None] for choice, value_of in TEXT_VALUES.items()}

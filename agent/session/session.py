@@ -17,9 +17,10 @@ from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.messages import Measuring
+from edgemeter.agent.contract.model_formats import PYTHON, is_model_file
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.contract.suite import PYTHON, Case, Suite, is_model_file
+from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.energy import per_inference, queries, renewal, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere

@@ -21,7 +21,7 @@ from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, without
 from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
-from edgemeter.agent.contract import suite
+from edgemeter.agent.contract import case_settings, suite
 from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.agent.power.detect import PROMOTED_BY
 
@@ -160,7 +160,7 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
 
 def _explained(text: str) -> str:
     """Return the sample of a suite with the meaning of each key above its first line."""
-    meanings, annotations = suite.setting_texts(), get_type_hints(suite.Settings)
+    meanings, annotations = suite.setting_texts(), get_type_hints(case_settings.Settings)
     head, mark, tables = text.partition("[defaults]\n")
     lines = []
     for line in tables.splitlines():

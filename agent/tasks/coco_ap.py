@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.tasks import Parts
-from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP, ScoredGroup, largest_gap, scored_groups
+from edgemeter.agent.tasks.item_accuracy import ScoredGroup, largest_gap, scored_group, scored_groups
 from edgemeter.agent.tasks.parts import INDEPENDENT, NOT_ASKED, Bounded, Jackknifed, Units
 
 # Our names by hotcoco's.
@@ -192,11 +192,7 @@ def coco_accuracy(
     metric, groups = _groups(scored, truth, image_ids, kind, units, is_bounded=is_bounded)
     return msgspec.structs.replace(
         accuracy,
-        low=bounded.low,
-        high=bounded.high,
-        interval=bounded.interval,
-        interval_reason=bounded.reason,
-        without_parts=bounded.without_parts,
+        **bounded.in_record(),
         clusters=units.counted(image_ids),
         per_class=_per_class(truth, figures.by_category, set(image_ids)),
         by_objects=_by_objects(scored, truth, image_ids),
@@ -261,8 +257,6 @@ def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_i
 
     members = [annotation for annotation in _objects(truth, set(image_ids)) if is_member(annotation)]
     recall = scored.recall([is_member(annotation) for annotation in truth["annotations"]])
-    value = recall.value(image_ids) if len(members) >= SMALLEST_GROUP else None
-    bounds = recall.bounded(image_ids, units) if value is not None and units is not None else Bounded(reason=NOT_ASKED)
     images = len({annotation["image_id"] for annotation in members})
-    part = PartAccuracy(name=name, value=value, images=images, objects=len(members), low=bounds.low, high=bounds.high)
-    return ScoredGroup(part, bounds)
+    part = PartAccuracy(name=name, value=None, images=images, objects=len(members))
+    return scored_group(part, recall, image_ids, units, size=len(members))

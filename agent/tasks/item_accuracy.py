@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.record_accuracy import Accuracy, GroupGap, PartAccuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -53,11 +55,7 @@ def item_accuracy(
         images=len(members),
         dataset_sha256=data.sha256,
         detail=dict(detail or {}),
-        low=bounds.low,
-        high=bounds.high,
-        interval=bounds.interval,
-        interval_reason=bounds.reason,
-        without_parts=bounds.without_parts,
+        **bounds.in_record(),
         clusters=units.counted(members) if parts == "all" else None,
         group_metric=metric if groups else None,
         groups=tuple(group.part for group in groups),
@@ -90,12 +88,16 @@ def scored_groups(
         members[name].append(index)
     scored = []
     for name, its in sorted(members.items()):
-        value = figure.value(its) if len(its) >= SMALLEST_GROUP else None
-        bounds = figure.bounded(its, units) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
-        count = None if objects is None else objects(its)
-        part = PartAccuracy(name=name, value=value, images=len(its), objects=count, low=bounds.low, high=bounds.high)
-        scored.append(ScoredGroup(part, bounds))
+        part = PartAccuracy(name=name, value=None, images=len(its), objects=None if objects is None else objects(its))
+        scored.append(scored_group(part, figure, its, units if is_bounded else None, size=len(its)))
     return scored
+
+
+def scored_group(part: PartAccuracy, figure: ItemFigure, members: Sequence[int], units: Units | None, *, size: int) -> ScoredGroup:
+    """Return a group with its figure over these members, none where its `size` is too small; without `units` it has no bounds."""
+    value = figure.value(members) if size >= SMALLEST_GROUP else None
+    bounds = figure.bounded(members, units) if value is not None and units is not None else Bounded(reason=NOT_ASKED)
+    return ScoredGroup(msgspec.structs.replace(part, value=value, low=bounds.low, high=bounds.high), bounds)
 
 
 def largest_gap(groups: Sequence[ScoredGroup], better: Better = "higher", reach: float = 1.0) -> GroupGap | None:

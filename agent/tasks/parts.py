@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -122,6 +123,11 @@ class Bounded:
     reason: str | None = None
     freedom: float = math.inf
     interval: str | None = None
+
+    def in_record(self) -> dict[str, Any]:
+        """Return the fields of an accuracy's record that hold these bounds."""
+        fields = {name: getattr(self, name) for name in ("low", "high", "interval", "without_parts")}
+        return fields | {"interval_reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)

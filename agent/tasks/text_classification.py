@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.run_statistics import ranks
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -157,13 +158,7 @@ def pearson(targets: Floats, predicted: Floats) -> float | None:
 
 def spearman(targets: Floats, predicted: Floats) -> float | None:
     """Return the correlation of the ranks of two series, of equals the mean of theirs; None and 0 as `pearson`."""
-    return pearson(_ranks(targets), _ranks(predicted) if np.isfinite(predicted).all() else predicted)
-
-
-def _ranks(values: Floats) -> Floats:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last: Floats = np.cumsum(counts).astype(np.float64)
-    return np.asarray((last - (counts - 1) / 2)[places])
+    return pearson(ranks(targets), ranks(predicted) if np.isfinite(predicted).all() else predicted)
 
 
 def f1_of_class_1(targets: Floats, predicted: Floats) -> float | None:

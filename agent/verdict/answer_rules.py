@@ -1,12 +1,9 @@
 """Rules on the answers of a server, to a language model's queries or to a model's of one call: how many fail, and how long users wait."""
 
-from dataclasses import replace
-from functools import partial
-
 from edgemeter.agent.contract.load_sweep import fails_too_often
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
-from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
+from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # Of the users' time.
 MOST_WAITED_RATIO = 0.05
@@ -81,9 +78,9 @@ def _other_requests(_: RunFacts, answers: Answers) -> str | None:
     return f"the server counted {answers.requests_of_others} requests to the model beside those of this run: keep others away"
 
 
-def _of_answers(rule: Rule, facts: RunFacts) -> str | None:
+def _answers(facts: RunFacts) -> tuple[RunFacts, Answers] | None:
     answers = facts.measured.generation or facts.measured.served
-    return rule.evidence(facts, answers) if answers is not None else None
+    return None if answers is None else (facts, answers)
 
 
-RULES = tuple(replace(rule, evidence=partial(_of_answers, rule)) for rule in _RULES)
+RULES = _RULES.given(_answers)

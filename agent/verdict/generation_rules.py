@@ -1,8 +1,6 @@
 """Rules on generated text: caches, lengths, what a processor or memory can do at most, the engine's own timings, layers on the GPU."""
 
 import math
-from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -10,7 +8,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_generation import MOST_CACHED, SYNTHETIC, Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, tpot_ns
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
-from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
+from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 OWN_RATIO = 0.05
 # Our loop costs some 7 us a token, stamps and the end of the prefill less than a millisecond: of tiny models these are much.
@@ -333,8 +331,4 @@ def _hidden_reasoning(_: RunFacts, generation: Generation) -> str | None:
     return f"up to {hidden} reasoning tokens of an answer are not streamed: TTFT holds their time" if hidden else None
 
 
-def _of_generation(rule: Rule, facts: RunFacts) -> str | None:
-    return rule.evidence(facts, facts.measured.generation) if facts.measured.generation is not None else None
-
-
-RULES = tuple(replace(rule, evidence=partial(_of_generation, rule)) for rule in _RULES)
+RULES = _RULES.given(lambda facts: (facts, facts.measured.generation) if facts.measured.generation is not None else None)

@@ -1,7 +1,6 @@
 """The verdict: judges a run by all rules, and lists them as JSON and as the page docs/reference/rules.md."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
@@ -19,7 +18,7 @@ from edgemeter.agent.verdict import (
     precondition_rules,
     run_rules,
 )
-from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults
+from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults, verdict_of
 from edgemeter.agent.verdict.run_rules import ENERGY_RULES
 
 RULES: tuple[Rule, ...] = (
@@ -55,14 +54,7 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a run: the worst state of all violated rules, and `rule: evidence` for each, reasons apart from notes."""
     facts = RunFacts(measured, conditions, environment, observer, cool_down, energies, power_warnings, sensor_faults)
-    violated = [(rule, evidence) for rule in RULES if (evidence := rule.evidence(facts)) is not None]
-    states = {rule.state for rule, _ in violated}
-    state: Literal["valid", "suspect", "invalid"] = "invalid" if "invalid" in states else "suspect" if "suspect" in states else "valid"
-    return Verdict(
-        state=state,
-        reasons=tuple(f"{rule.name}: {evidence}" for rule, evidence in violated if rule.state != "note"),
-        notes=tuple(f"{rule.name}: {evidence}" for rule, evidence in violated if rule.state == "note"),
-    )
+    return verdict_of([(rule, evidence) for rule in RULES if (evidence := rule.evidence(facts)) is not None])
 
 
 class RuleRow(msgspec.Struct, frozen=True):

@@ -4,13 +4,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from edgemeter.agent.contract.record_conditions import Condition, Environment
 from edgemeter.agent.machine import conditions, fingerprint, load
 from edgemeter.agent.machine.attached import is_on_usb_2
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
+from edgemeter.agent.verdict.rule import Rule, Rules
 
 # A board warms by some degrees within the first seconds of load: nearer to its limit it throttles in a run of ten seconds.
 HEADROOM_C = 5.0
@@ -127,13 +126,11 @@ def _shared_machine(_: Condition, environment: Environment | None) -> str | None
     return f"the machine is a guest ({guest}): it shares the processor with others" if guest else None
 
 
-def _of_run(precondition: Rule, facts: RunFacts) -> str | None:
-    before = facts.at("before")
-    return precondition.evidence(before[0], facts.environment) if before else None
-
-
 # The rules of the verdict that require the same of every run.
-RULES = tuple(replace(rule, requirement=f"before the run: {rule.requirement}", evidence=partial(_of_run, rule)) for rule in PRECONDITIONS)
+RULES = tuple(
+    replace(rule, requirement=f"before the run: {rule.requirement}")
+    for rule in PRECONDITIONS.given(lambda facts: next(((before, facts.environment) for before in facts.at("before")), None))
+)
 
 
 def violated(before: Condition, environment: Environment | None) -> list[tuple[Rule, str]]:

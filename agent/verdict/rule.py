@@ -1,14 +1,15 @@
 """A rule of the verdict, and the facts that it judges."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect
+from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict, worst
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
 
@@ -69,6 +70,14 @@ class Rule:
     remedy: str = ""
 
 
+def verdict_of(violated: Sequence[tuple[Rule, str]]) -> Verdict:
+    """Return the worst state of the violated rules, and `rule: evidence` for each, reasons apart from notes."""
+    notes, reasons = (
+        tuple(f"{rule.name}: {evidence}" for rule, evidence in violated if (rule.state == "note") is is_note) for is_note in (True, False)
+    )
+    return Verdict(state=worst([rule.state for rule, _ in violated]), reasons=reasons, notes=notes)
+
+
 class Rules(list[Rule]):
     """The rules of one subject in the order of their functions, which return the evidence; a rule has the name of its function."""
 
@@ -83,6 +92,15 @@ class Rules(list[Rule]):
     def note(self, requirement: str, rationale: str, remedy: str) -> Callable[[Evidence], Evidence]:
         """Make a rule of the function below: it casts no doubt on a run that violates it."""
         return self._added("note", requirement, rationale, remedy)
+
+    def given(self, judged: Callable[[RunFacts], tuple[Any, ...] | None]) -> tuple[Rule, ...]:
+        """Return the rules for runs: their functions take what `judged` finds in the facts; where that is None, none is violated."""
+
+        def of_run(rule: Rule, facts: RunFacts) -> str | None:
+            arguments = judged(facts)
+            return None if arguments is None else rule.evidence(*arguments)
+
+        return tuple(replace(rule, evidence=partial(of_run, rule)) for rule in self)
 
     def _added(self, state: Effect, requirement: str, rationale: str, remedy: str) -> Callable[[Evidence], Evidence]:
         def add(evidence: Evidence) -> Evidence:

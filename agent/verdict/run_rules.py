@@ -6,8 +6,9 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.run_statistics import rank_sum
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.contract.record_figures import Energy, Scope
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # Twice the smallest difference that matters (3%), rounded down: a smaller drift cannot reverse a comparison.
@@ -20,15 +21,9 @@ BOUND_RATIO = 0.10
 
 # On a quiet machine threads wait below 0.1% of the time. Where they waited this much, latency is longer by about as much.
 WAITED_RATIO = 0.03
-# The wider scopes that contain each scope: a wider one measures all that a narrower one does.
-INSIDE: dict[Scope, tuple[Scope, ...]] = {
-    "wall-ac": (),
-    "board-input": ("wall-ac",),
-    "module": ("board-input", "wall-ac"),
-    "soc-rails": ("module", "board-input", "wall-ac"),
-    "cpu-package": ("soc-rails", "module", "board-input", "wall-ac"),
-    "gpu-board": ("board-input", "wall-ac"),
-}
+# The wider scopes that contain each scope: a wider one measures all that a narrower one does. A GPU's board is on no module.
+INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:index] for index, scope in enumerate(WIDEST_FIRST)}
+INSIDE["gpu-board"] = ("board-input", "wall-ac")
 # Where a sensor's gain is unknown: by this much the parts of a board may exceed its total.
 UNKNOWN_GAIN_RATIO = 0.10
 # How far a mean power may lie outside the load steps of a calibration, as a share of their span: the board never idles twice alike.
@@ -183,18 +178,9 @@ def _memory_grows(facts: RunFacts) -> str | None:
 
 
 def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Return by how many standard errors `second` ranks above `first`; equal values share their rank.
-
-    Source: Mann and Whitney's U, normal approximation with the correction for ties (Lehmann, Nonparametrics, section 1.4).
-    """
-    together = np.concatenate([first, second])
-    _, index, counts = np.unique(together, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[index]
-    n, m = first.size, second.size
-    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / ((n + m) * (n + m - 1))
-    variance = n * m / 12 * (n + m + 1 - ties)
-    above = float(ranks[n:].sum()) - m * (n + m + 1) / 2
-    return above / float(np.sqrt(variance)) if variance > 0 else 0.0
+    """Return by how many standard errors `second` ranks above `first`; equal values share their rank."""
+    above, variance = rank_sum(first, second)
+    return above / math.sqrt(variance) if variance > 0 else 0.0
 
 
 @RULES.suspect(

@@ -63,7 +63,7 @@ class CompareCommand(ModalCommand):
 
 def is_model(text: str) -> bool:
     """Return whether `text` names something to measure: a model's file, a factory, a suite, or a catalogue name; not a file of results."""
-    from edgemeter.agent.contract.suite import is_model_file
+    from edgemeter.agent.contract.model_formats import is_model_file
 
     path = Path(text)
     if target := python_target.parse(text):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base.sqlite_file import transaction
+from edgemeter.agent.base.file_version import transaction
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed

@@ -16,7 +16,7 @@ from typing import Protocol
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.file_lock import FileLock
-from edgemeter.agent.base.file_version import FileFormat
+from edgemeter.agent.base.file_version import FileFormat, transaction
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.delivery.outbox_file import DiskReserve
@@ -120,7 +120,7 @@ class WatchFile:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give the connection for one transaction, on the disk when it ends; raises as `WatchStore` says."""
-        with sqlite_file.mapped(self.path, WATCH_FORMAT), sqlite_file.transaction(self.connection):
+        with sqlite_file.mapped(self.path, WATCH_FORMAT), transaction(self.connection):
             yield self.connection
 
     @contextmanager

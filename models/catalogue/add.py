@@ -11,7 +11,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import write_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, card_path
-from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.engine.inspection import inspect
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Loaded, TensorInfo

@@ -48,7 +48,7 @@ def benchmark(model: str, out: Path, runs: int, matters: float, *, form: Format 
     """
     from edgemeter.agent.base import config
     from edgemeter.agent.cli import compare_models
-    from edgemeter.agent.contract.suite import GENERATORS, runtime_for
+    from edgemeter.agent.contract.model_formats import GENERATORS, runtime_for
     from edgemeter.agent.ledger.own_runs import saving
     from edgemeter.agent.session.hopeless import by_reason, refusals
     from edgemeter.models.cli.board_formats import FormatRequest, convert_all

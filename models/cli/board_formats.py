@@ -12,7 +12,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import install_command
-from edgemeter.agent.contract.suite import READERS, runtime_for
+from edgemeter.agent.contract.model_formats import READERS, runtime_for
 from edgemeter.agent.engine.confinement import model_files
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli.confined import confined

@@ -61,7 +61,7 @@ def convert(  # noqa: PLR0917 - click gives them by name
         raise click.UsageError("--annotations needs --data, the folder of the annotated images")
     from edgemeter.agent.base.plugins import require_extra
     from edgemeter.agent.base.progress import progress_bar
-    from edgemeter.agent.contract.suite import FORMATS
+    from edgemeter.agent.contract.model_formats import FORMATS
     from edgemeter.agent.datasets.dataset import open_folder
     from edgemeter.agent.engine.confinement import data_files, model_files
     from edgemeter.models.cli.confined import run_confined

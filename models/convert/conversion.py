@@ -15,8 +15,8 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, card_path
+from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.contract.record_accuracy import Accuracy
-from edgemeter.agent.contract.suite import runtime_for
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.models.convert import formats, parity
 from edgemeter.models.convert.conversion_report import Conversion, ConversionOutcome, ConversionRequest, card_of, input_card, plain_card

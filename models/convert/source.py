@@ -12,7 +12,7 @@ from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, card_path
-from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo

@@ -8,7 +8,7 @@ from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.suite import FORMATS
+from edgemeter.agent.contract.model_formats import FORMATS
 from edgemeter.models.catalogue.catalogue import FETCHED, CatalogueEntry, all_entries, find_entry
 from edgemeter.models.catalogue.shipped_models import ModelFile, shipped_language, shipped_models
 from edgemeter.models.fetch.cache import ModelCache, cache_folder

@@ -14,8 +14,10 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.model_formats import FORMATS, reads
 from edgemeter.agent.contract.orders import JobId
-from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, reads, renew_keys
+from edgemeter.agent.contract.suite import SuiteFile, renew_keys
 from edgemeter.provisioning.campaigns.campaign_handler import in_groups, start_campaign
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection

@@ -17,10 +17,12 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.toml import read_toml, toml_document
 from edgemeter.agent.contract import data_archive, model_file, order_suite
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
+from edgemeter.agent.contract.model_formats import FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
-from edgemeter.agent.contract.suite import FORMATS, FORMER_KEYS, Settings, SuiteFile, expand, renew_keys, set_keys
+from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, renew_keys, set_keys
 from edgemeter.agent.datasets import dataset, dota, readers, yolo
 from edgemeter.provisioning.content.store import ContentStore
 

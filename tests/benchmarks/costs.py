@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edgemeter.agent.contract import suite
+from edgemeter.agent.contract import case_settings, suite
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine import conditions
@@ -69,7 +69,7 @@ def _bookkeeping_ms(model: Path) -> float:
 
     Both clocks are the machine's monotonic one. The passes over the kept outputs lie in between and count.
     """
-    settings = suite.Settings(model=str(model), queries=QUERIES, seconds=0.0, mode="rapid", accuracy="never", agreement="never")
+    settings = case_settings.Settings(model=str(model), queries=QUERIES, seconds=0.0, mode="rapid", accuracy="never", agreement="never")
     case = suite.expand(suite.SuiteFile(name="bench", case=[settings]), model.parent).cases[0]
     work = job.RunJob(
         case=case, sha256=session.sha256(str(model)), size_bytes=model.stat().st_size, seed=0, accuracy=False, idle=False, spawned_ns=0

@@ -10,8 +10,8 @@ from PIL import Image
 from edgemeter.agent import tasks
 from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.conformance.tasks import CHECKS, TaskCase
+from edgemeter.agent.contract.case_settings import CORRUPTIONS
 from edgemeter.agent.contract.model_card import card_path, read_card
-from edgemeter.agent.contract.suite import CORRUPTIONS
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.engine.robustness import robustness
 from edgemeter.agent.runtimes import TensorInfo

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract import suite
+from edgemeter.agent.contract import case_settings, suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
 from edgemeter.agent.machine.load import FEWEST_TICKS
@@ -98,7 +98,7 @@ def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_pa
 def test_hogs_in_the_second_half_alone_are_caught(replay):
     """The first half was quiet: the mean load, or the drift, tells."""
     seconds = 4.0
-    setting = suite.Settings(model=str(replay), mode="rapid", repeats=1, seconds=seconds)
+    setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=1, seconds=seconds)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     begun = []
 
@@ -135,7 +135,7 @@ def test_the_agent_itself_is_not_one_of_the_others(replay):
         while not stop.is_set():
             sum(range(1000))
 
-    setting = suite.Settings(model=str(replay), mode="rapid", repeats=1, seconds=2.0)
+    setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=1, seconds=2.0)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     worker = threading.Thread(target=work)
     worker.start()
@@ -159,7 +159,7 @@ RUNS = 20
 
 def test_a_quiet_machine_gives_valid_runs(replay):
     """Of 20 rapid runs with next to no load beside them at least 19 are valid: 64 queries are not suspect for trivial reasons."""
-    setting = suite.Settings(model=str(replay), mode="rapid", repeats=RUNS)
+    setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=RUNS)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     records = list(session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None))
     during = [

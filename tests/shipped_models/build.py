@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Unavailab
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, card_path
-from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.models.catalogue.shipped_models import ModelFile, card_text
 from edgemeter.models.convert.agreement import LIMITS

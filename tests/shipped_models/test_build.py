@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract import model_card, model_file
-from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.models.catalogue import shipped_models
 from tests.shipped_models import build
 from tests.shipped_models.build import Recipe

@@ -26,7 +26,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.datasets import Targets
-from edgemeter.agent.datasets.items import read_bytes
+from edgemeter.agent.datasets.items import json_lines, read_bytes
 from edgemeter.agent.datasets.texts import RightAnswers, Squad
 from edgemeter.agent.generators import ChatMessage, Picture
 from edgemeter.agent.quality.answer_key import AnswerKey
@@ -128,21 +128,15 @@ def read_prompts(prompts: str, subset: int | None = None, seed: int = 0) -> Prom
 
 def _entries(path: Path, content: bytes) -> Sequence[_PromptEntry]:
     """Return the objects of JSON Lines or of a JSON array; of another file its lines."""
+    where = f"cannot read the prompts in {str(path)!r}"
     try:
         if path.suffix.lower() not in (".json", ".jsonl", ".ndjson"):
             return [_PromptEntry(prompt=line) for line in content.decode().splitlines() if line.strip()]
         if content.lstrip().startswith(b"["):
             return msgspec.json.decode(content, type=tuple[_PromptEntry, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the prompts in {str(path)!r}: {error}") from error
-    return [_entry(path, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
-
-
-def _entry(path: Path, number: int, line: bytes) -> _PromptEntry:
-    try:
-        return msgspec.json.decode(line, type=_PromptEntry)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the prompts in {str(path)!r}, line {number}: {error}") from error
+        raise ConfigError(f"{where}: {error}") from error
+    return [entry for _, entry in json_lines(where, content, _PromptEntry)]
 
 
 def _item(path: Path, number: int, entry: _PromptEntry) -> PromptItem:

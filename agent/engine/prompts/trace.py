@@ -14,17 +14,15 @@ are left out. Source: kvcache-ai/Mooncake, FAST25 traces; Azure/AzurePublicDatas
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.items import read_text
+from edgemeter.agent.datasets.items import json_lines, read_text
 from edgemeter.agent.engine.prompts import Prompts
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.generators import Limits, Prompt
@@ -77,7 +75,8 @@ def read_trace(path: Path) -> Trace:
     """Return the trace in a file; raises ConfigError if it is of no form that is known, with the line, or holds no request."""
     text = read_text(path, "the trace")
     requests = []
-    rows = _json_rows(path, text) if text.lstrip().startswith("{") else enumerate(csv.DictReader(io.StringIO(text)), 2)
+    is_json = text.lstrip().startswith("{")
+    rows = json_lines(repr(str(path)), text.encode(), dict[str, Any]) if is_json else enumerate(csv.DictReader(io.StringIO(text)), 2)
     for number, row in rows:
         try:
             requests.append(_request(row))
@@ -92,15 +91,6 @@ def read_trace(path: Path) -> Trace:
     begin_ns = with_tokens[0].offset_ns
     shifted = tuple(replace(request, offset_ns=request.offset_ns - begin_ns) for request in with_tokens)
     return Trace(path.name, sha256_of(path), shifted, len(requests) - len(with_tokens))
-
-
-def _json_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                yield number, msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.MsgspecError as error:
-                raise ConfigError(f"{str(path)!r}, line {number}: {error}") from error
 
 
 def _request(row: Mapping[str, Any]) -> TracedRequest:

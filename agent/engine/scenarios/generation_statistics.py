@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
-from edgemeter.agent.contract.record_generation import Generation, TokenLengths
+from edgemeter.agent.contract.record_generation import Generation, TokenLengths, TurnFigures
 from edgemeter.agent.contract.token_moments import are_after_first, tokens_after_first
 from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
@@ -291,3 +291,21 @@ def bandwidths_mb_per_s(generation: Generation, *, overlap: bool) -> tuple[float
         return steps_per_s * model.weights_mb, None
     cache_mb = (before + generation.mean_output_tokens / 2) * model.kv_token_bytes / 1e6
     return steps_per_s * model.weights_mb, steps_per_s * (model.weights_mb + cache_mb)
+
+
+def figures_by_turn(moments: TokenMoments, counts: Mapping[str, NDArray[np.int64]], *, has_times: bool) -> tuple[TurnFigures, ...]:
+    """Return the figures of each turn; none where the queries are no turns.
+
+    `counts` are raw samples of a record, int64 [queries]: `turn` from 1, and where the server states them `prompt_tokens` and
+    `cached_tokens`. Without `has_times` there are counts only.
+    """
+    turn_of = counts.get("turn", np.empty(0, np.int64))
+    figures = []
+    for turn in np.unique(turn_of):
+        selected = turn_of == turn
+        of_turn = moments.of_queries(selected)
+        means = {name: float(counts[name][selected].mean()) for name in ("prompt_tokens", "cached_tokens") if name in counts}
+        ttft = summarise_latency(of_turn.first_ns) if has_times else None
+        tpot = summarise_tpot(of_turn) if has_times else None
+        figures.append(TurnFigures(turn=int(turn), queries=int(selected.sum()), **means, ttft=ttft, tpot=tpot))
+    return tuple(figures)

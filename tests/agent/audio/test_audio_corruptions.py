@@ -11,7 +11,7 @@ from edgemeter.agent.audio.corruptions import (
     corrupt_recording,
 )
 from edgemeter.agent.audio.recordings import AudioRecording
-from edgemeter.agent.contract import suite
+from edgemeter.agent.contract import case_settings
 from tests.fixtures.audio_factory import RATE, tone
 from tests.fixtures.rows import table_row
 
@@ -25,7 +25,7 @@ def power(samples):
 
 def test_the_names_of_the_suite_are_those_of_the_table():
     """A suite lists the corruptions of recordings in the order of the table that computes them."""
-    assert tuple(CORRUPTIONS) == suite.CORRUPTIONS["audio"]
+    assert tuple(CORRUPTIONS) == case_settings.CORRUPTIONS["audio"]
 
 
 def test_white_noise_has_its_ratio_exactly():

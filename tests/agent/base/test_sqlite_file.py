@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from edgemeter.agent.base import file_system, sqlite_file
+from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.file_version import FileFormat
 from tests.fixtures import lesser_kernel
@@ -90,7 +90,7 @@ def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(tm
     number = f"{os.major(device)}:{os.minor(device)}"
     line = f"36 35 {number} / %s rw,noatime shared:7 - {kind} server:/x y {options}\n"
     mounts.write_text(f"21 1 0:5 / /proc rw - proc proc rw\n{line % '/mnt'}")
-    monkeypatch.setattr(file_system, "MOUNTS", mounts)
+    monkeypatch.setattr(sqlite_file, "MOUNTS", mounts)
     if not is_refused:
         sqlite_file.Database(path, FORM).close()
         return

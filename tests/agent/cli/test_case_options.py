@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from edgemeter.agent.cli import case_options
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES
 from edgemeter.agent.cli.run import run
-from edgemeter.agent.contract.suite import Settings
+from edgemeter.agent.contract.case_settings import Settings
 from tests.fixtures.rows import table_row
 
 

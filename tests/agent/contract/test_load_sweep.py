@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from edgemeter.agent.cli.sweep_table import print_sweeps
+from edgemeter.agent.cli.further_tables import print_sweeps
 from edgemeter.agent.contract.load_sweep import OF_LOAD, UNSOUND, error_ratio, limit_of, sweeps
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Goodput, Load

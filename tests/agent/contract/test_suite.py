@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import case_settings
 from edgemeter.agent.contract import suite as contract_suite
-from edgemeter.agent.generators import GENERATORS
-from edgemeter.agent.runtimes import RUNTIMES
 from tests.fixtures.rows import table_row
 
 SAMPLE = contract_suite.SAMPLE
@@ -41,7 +40,7 @@ def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
 def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
     """What a text states in words is what a case gets; the others are read from the case."""
     texts, modes = contract_suite.setting_texts(), contract_suite.MODES
-    assert list(texts) == list(contract_suite.Settings.__struct_fields__)
+    assert list(texts) == list(case_settings.Settings.__struct_fields__)
     assert texts["threads"] == "Threads of the runtime. Default: 1."
     assert texts["cool_down_limit_s"].endswith("Default: 300.")
     keys = 'model = ["a.onnx", "a.gguf"]'
@@ -143,11 +142,6 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     ]:
         with table_row(keys), pytest.raises(ConfigError, match=says):
             _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')
-
-
-def test_every_generator_is_known_to_the_suite():
-    """What only generates needs no lengths to be recognised."""
-    assert set(GENERATORS) - set(RUNTIMES) == contract_suite.GENERATORS
 
 
 def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):

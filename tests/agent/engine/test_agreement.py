@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract import record
+from edgemeter.agent.contract import case_settings, record
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.engine.agreement import (
@@ -155,7 +155,7 @@ def test_the_reference_is_never_what_was_timed():
 @pytest.mark.slow
 def test_the_record_carries_the_agreement_of_the_first_repeat(tmp_path):
     """In a session of two repeats the first compares, the second states why not; both are recorded."""
-    settings = contract_suite.Settings(model=str(MODELS / "onnx.onnx"), mode="rapid", repeats=2, agreement="first")
+    settings = case_settings.Settings(model=str(MODELS / "onnx.onnx"), mode="rapid", repeats=2, agreement="first")
     suite = contract_suite.expand(contract_suite.SuiteFile(name="s", case=[settings]), tmp_path)
     runs = list(session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None))
     first, second = (record.decode(record.encode(run)) for run in runs)

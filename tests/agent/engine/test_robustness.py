@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.case_settings import CORRUPTIONS, corruption_names
 from edgemeter.agent.contract.record_accuracy import Accuracy
-from edgemeter.agent.contract.suite import CORRUPTIONS, corruption_names
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.engine.robustness import robustness
 from tests.fixtures.rows import table_row

@@ -8,8 +8,9 @@ import pytest
 
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Suite, checked_settings
+from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import generating
 from edgemeter.agent.session import session
 from tests.fixtures.paced_server import paced_server

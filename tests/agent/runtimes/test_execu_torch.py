@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.profile import executorch_profiler
 from edgemeter.agent.profile.executorch_profiler import ExecuTorchProfiler
 from edgemeter.agent.runtimes import Options

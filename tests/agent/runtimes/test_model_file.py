@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract import model_file, suite
+from edgemeter.agent.contract import case_settings, model_file, model_formats, suite
 from edgemeter.agent.engine import loading
 from edgemeter.agent.runtimes import RUNTIMES, create
 from edgemeter.agent.session import session
@@ -103,13 +103,13 @@ def test_every_fixture_is_read_by_its_runtime(models, name):
     (fixture,) = (path for path in models.glob(f"{name}.*") if path.suffix != ".bin")
     if fixture.suffix == ".py":
         fixture = fixture.with_name(f"{fixture.name}:make")
-    assert suite.reads(name, fixture)
-    assert name in {suite.runtime_for(fixture), "edgetpu"}
+    assert model_formats.reads(name, fixture)
+    assert name in {model_formats.runtime_for(fixture), "edgetpu"}
 
 
 def case_of(model, sha256=None):
     """Return a case of the model."""
-    settings = suite.Settings(model=str(model), sha256=sha256)
+    settings = case_settings.Settings(model=str(model), sha256=sha256)
     return suite.expand(suite.SuiteFile(name="s", case=[settings]), model.parent).cases[0]
 
 

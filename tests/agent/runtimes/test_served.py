@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.certificates import Authority
 from tests.fixtures.oip_server import ServedModelScript, oip_server

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.engine.confinement import grant_for
 from tests.fixtures.archives import changed
 from tests.fixtures.rows import table_row

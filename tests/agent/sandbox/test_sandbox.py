@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import confine, landlock, policy
 from tests.fixtures import intruder, lesser_kernel

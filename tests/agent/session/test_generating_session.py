@@ -8,8 +8,9 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, SameFigure, recompute
 from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.session import session
 from tests.fixtures.generating_run import WHO, measured, recording
 

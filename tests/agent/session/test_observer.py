@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
 from edgemeter.agent.cli.doctor import doctor
-from edgemeter.agent.contract import suite
+from edgemeter.agent.contract import case_settings, suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import ObserverEffect
 from edgemeter.agent.machine import fingerprint
@@ -30,7 +30,7 @@ def model(tmp_path):
 
 def suite_of(model):
     """Return the suite of one rapid run of the model."""
-    written = suite.SuiteFile(name="s", case=[suite.Settings(model=str(model), mode="rapid", repeats=1)])
+    written = suite.SuiteFile(name="s", case=[case_settings.Settings(model=str(model), mode="rapid", repeats=1)])
     return suite.expand(written, model.parent)
 
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import case_identity, order_suite
+from edgemeter.agent.contract.model_formats import PYTHON, reads
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import PYTHON, reads
 from edgemeter.agent.engine import isolation
 from tests.fixtures.command import edgemeter
 from tests.fixtures.run_jobs import one_case, run_job

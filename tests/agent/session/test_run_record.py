@@ -1,5 +1,6 @@
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_generation import LanguageModel
-from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext, run_record
 from tests.fixtures.measured_factory import measured

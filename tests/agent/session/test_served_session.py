@@ -10,9 +10,10 @@ import pytest
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.load_sweep import bracket, sweeps
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.machine.load import LOAD_RATIO
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session

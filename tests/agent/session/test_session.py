@@ -11,9 +11,10 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
 from edgemeter.agent.session.session import ActivityReport, RunBegins, RunEnds

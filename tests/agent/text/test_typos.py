@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from edgemeter.agent.contract.suite import CORRUPTIONS
+from edgemeter.agent.contract.case_settings import CORRUPTIONS
 from edgemeter.agent.text.typos import RATES, with_typos
 from tests.fixtures.rows import table_row
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.suite import CORRUPTIONS as OF_KINDS
-from edgemeter.agent.contract.suite import corruption_names
+from edgemeter.agent.contract.case_settings import CORRUPTIONS as OF_KINDS
+from edgemeter.agent.contract.case_settings import corruption_names
 from edgemeter.agent.vision.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from tests.fixtures.rows import table_row
 

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 
 from edgemeter.agent import generators, power, runtimes
-from edgemeter.agent.contract.suite import FORMATS, READERS
+from edgemeter.agent.contract.model_formats import FORMATS, READERS
 from edgemeter.agent.vision import decoders
 from tests.docs.reference.tables import anchor, table
 

@@ -10,9 +10,9 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base import toml
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.base.progress import no_progress
-from edgemeter.agent.contract import model_card, model_file, suite
+from edgemeter.agent.contract import model_card, model_file, model_formats
 from edgemeter.agent.contract.model_card import AudioInput
-from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.vision.decoders import DECODERS
@@ -200,7 +200,7 @@ def test_every_language_model_can_be_acted_on_and_has_no_card():
     for entry in LANGUAGE:
         with table_row(entry.name):
             (runtime,) = entry.runtimes
-            assert suite.runtime_for(Path(entry.file)) == runtime
+            assert model_formats.runtime_for(Path(entry.file)) == runtime
             assert (entry.form in FETCHED) == bool(entry.addresses)
             assert entry.status == "unverified"
             assert entry.why
@@ -245,7 +245,7 @@ def test_an_entry_states_what_its_file_states(realdata, name):
     entry = BY_NAME[name]
     pytest.importorskip("onnxruntime" if entry.file.endswith(".onnx") else "ai_edge_litert")
     path = realdata / ("mlperf_tiny" if name.startswith("mlperf-tiny") else "models") / entry.file
-    runtime = runtimes.create(suite.runtime_for(path))
+    runtime = runtimes.create(model_formats.runtime_for(path))
     loaded = runtime.load(path, runtimes.Options())
     runtime.close()
     card, _ = recognise.recognise(path, loaded)

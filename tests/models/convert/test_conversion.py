@@ -15,7 +15,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.contract import model_card, model_file
-from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.models.convert import conversion, conversion_report, formats, parity, source
 from edgemeter.models.convert.parity import image_inputs

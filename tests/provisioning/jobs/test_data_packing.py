@@ -12,8 +12,9 @@ from PIL import Image
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import data_archive
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.orders import LARGEST_ORDER_BYTES, Canary, Order, contents_of, encode_order
-from edgemeter.agent.contract.suite import Settings, SuiteFile
+from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
 from edgemeter.provisioning.campaigns import planning

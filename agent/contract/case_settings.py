@@ -1,0 +1,128 @@
+"""The settings of a case, as a suite's file, options and the API give them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.base.toml_mistakes import mistakes
+from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.contract.record_conditions import Role
+
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+Depth = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
+Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+AccuracyWhen = Literal["every", "first", "never"]
+Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
+Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "concurrent", "conversation", "trace"]
+PrefixCache = Literal["on", "off"]
+ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
+
+# What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
+CORRUPTIONS: Mapping[str, tuple[str, ...]] = {
+    "image": (
+        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "gaussian_blur", "motion_blur", "brightness", "contrast",
+        "pixelate", "jpeg_compression",
+    ),
+    "audio": ("white_noise", "reverberation"),
+    "text": ("character_swap", "character_drop"),
+}  # fmt: skip
+EVERY_CORRUPTION = tuple(name for names in CORRUPTIONS.values() for name in names)
+
+
+def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the corruptions that were asked for, in the order of the table; `all` stands for every one that fits the data.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    if unknown := [name for name in names if name != "all" and name not in EVERY_CORRUPTION]:
+        raise ConfigError(f"no corruption is called {unknown[0]!r}: {near(unknown[0], (*EVERY_CORRUPTION, 'all'))}")
+    return tuple(name for name in EVERY_CORRUPTION if name in names or "all" in names)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of a `[[case]]` or of `[defaults]`; a list stands for each of its values.
+
+    The texts of the keys are the help of their options and the comments of the sample; see `setting_texts`.
+    """
+
+    model: str | list[str] | None = None  # Model file, or factory (FILE.py:make); {precision} in its name is replaced by each precision.
+    data: str | None = None
+    """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
+    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ...
+    reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
+    cluster_by: str | None = None
+    """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
+    Default: a field such as video_id, speaker or title."""
+    runtime: str | list[str] | None = None
+    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, rknn, python, llama, litert-lm, genai, server,
+    served, replay, or a plug-in's. Default: by the file's suffix."""
+    backend: str | list[str] | None = None
+    """Backend of the runtime. litert: xnnpack, gpu, ...; onnx: cpu, cuda, openvino-ep, ...; python: cpu, cuda; edgetpu: usb, ..."""
+    options: dict[str, str] | None = None  # Options of a runtime or factory, such as kv_type=q8_0: see docs/reference/.
+    threads: Threads | list[Threads] | None = None  # Threads of the runtime.
+    subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Evaluate on a random subset of N images, the same on every machine. Default: all."""
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
+    corrupt: list[str] | None = None
+    """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
+    scenario: Scenario | None = None
+    """How queries arrive: one after the other, several samples each, in batches, at a rate, of several users (concurrency), as turns of
+    conversations (turns), or as a trace states (trace)."""
+    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
+    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
+    rate_per_s: Rate | Literal["auto"] | list[Rate] | None = None
+    """poisson: queries per second; several for a sweep; auto finds the highest rate that a server holds."""
+    concurrency: Users | list[Users] | None = None
+    """concurrent: users of a server, each with one query at a time; several for a sweep."""
+    slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
+    mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
+    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
+    prompt_tokens: Tokens | list[Tokens] | None = None
+    """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
+    depth_tokens: Depth | list[Depth] | None = None
+    """Language models: decode behind so many tokens, which are processed once a run, instead of a prompt; several for a curve."""
+    output_tokens: Tokens | list[Tokens] | None = None
+    """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
+    prompts: str | None = None
+    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions;
+    output_tokens is then the most. Default: synthetic."""
+    turns: Annotated[int, msgspec.Meta(ge=2, le=256)] | None = None
+    """conversation: turns of each; a turn's prompt is all before it and prompt_tokens more. Default: 4."""
+    prefix_cache: PrefixCache | list[PrefixCache] | None = None
+    """conversation: whether a turn may reuse what is cached of its own conversation; both for a comparison. Default: off."""
+    trace: str | None = None
+    """trace: file of a server's requests (JSON Lines, CSV), sent at their times with prompts and answers as long (Mooncake, Azure)."""
+    repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
+    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
+    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Shortest timed part in seconds. Default: by mode.
+    idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
+    cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
+    """Pin the run to these cores. Default: any."""
+    start_below_c: float | None = None  # Before each run, wait until all temperatures are below this. Default: no wait.
+    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Longest wait for these temperatures, in seconds.
+    accuracy: AccuracyWhen | None = None  # Repeats that measure accuracy.
+    keep_predictions: bool | None = None  # Keep detections or best classes with the run, for `edgemeter runs why`. Default: no.
+    reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
+    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # Ratio of the reference accuracy below which a run is invalid.
+    agreement: AccuracyWhen | None = None  # Repeats that compare outputs with reference kernels. Default: first; in mode rapid never.
+    precision: str | list[str] | None = None  # Name of the precision. Default: the card's, or what the tensors show.
+    name: Name | None = None  # Name of the model. Default: the card's, or the file's.
+    sha256: Sha256 | None = None  # Refuse the model unless it has this hash.
+    role: Role | None = None  # reference: other devices are compared with this one.
+    estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
+    """Without a sensor: assumed power at the device's input in W. The energy is labelled estimated and never ranked."""
+
+
+def checked_settings(values: Mapping[str, Any]) -> Settings:
+    """Return the settings of a case; raises ConfigError, with the choices that there are, if one has a wrong value."""
+    if wrong := mistakes(values, Settings):
+        raise ConfigError("; ".join(map(str, wrong)))
+    return msgspec.convert(dict(values), Settings)

@@ -1,0 +1,67 @@
+"""Which runtime reads which model, by its file's suffix, its folder or its address."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from edgemeter.agent.base import python_target
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import parse_toml
+from edgemeter.agent.contract.model_file import FOLDER_CONFIG, of_folder
+
+FORMATS = {
+    ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
+    ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
+    ".gguf": "llama", ".litertlm": "litert-lm", ".server": "server", ".hef": "hailo", ".rknn": "rknn",
+}  # fmt: skip
+# The runtime of a factory, by its address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
+PYTHON = "python"
+# The runtime of models behind a server that are no language models.
+SERVED = "served"
+# Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
+GENERATORS = frozenset({"genai", "litert-lm", "llama", "server"})
+# Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
+READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
+    ".tflite": {"litert", "edgetpu"},
+    ".onnx": {"onnx", "openvino"},
+    ".json": {"replay", "genai"},
+    ".server": {"server", "served"},
+}
+OUR_RUNTIMES = {PYTHON}.union(*READERS.values())
+
+
+def runtime_for(model: Path) -> str:
+    """Return the name of the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
+    if python_target.parse(str(model)):
+        return PYTHON
+    if model.suffix == ".py":
+        raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
+    if model.name == FOLDER_CONFIG:
+        return "genai"
+    if model.suffix.lower() == ".server":
+        # What cannot be read is refused when it is loaded.
+        with suppress(ConfigError):
+            return SERVED if "protocol" in parse_toml(model, "server's file") else FORMATS[".server"]
+    if model.suffix.lower() in FORMATS:
+        return FORMATS[model.suffix.lower()]
+    if model.is_dir():
+        inside = next(filter(is_model_file, sorted(model.glob("*"))), None)
+        instead = "photographs and other data are given by --data" if inside is None else f"give a file in it, such as {inside.name}"
+        raise ConfigError(f"{model.name!r} is a folder, not a model: {instead}")
+    formats = ", ".join((*FORMATS, FOLDER_CONFIG))
+    raise ConfigError(f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of these, or name the runtime")
+
+
+def is_model_file(path: Path) -> bool:
+    """Return whether a path names a model by its suffix, or a folder that is one; of JSON files a replay and such a configuration."""
+    path = of_folder(path)
+    name = path.name.lower()
+    return name.endswith(".replay.json") or name == FOLDER_CONFIG or (path.suffix.lower() in FORMATS and path.suffix.lower() != ".json")
+
+
+def reads(runtime: str, model: Path) -> bool:
+    """Return whether `runtime` reads files with this suffix; a runtime or suffix that is not ours is taken at its word."""
+    if runtime not in OUR_RUNTIMES:
+        return True
+    if runtime == PYTHON or python_target.parse(str(model)):
+        return runtime == PYTHON and model.suffix.lower() not in FORMATS
+    return runtime in READERS.get(model.suffix.lower(), {runtime})
