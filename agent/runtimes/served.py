@@ -55,8 +55,8 @@ _READY_BYTES = 256_000_000
 # An answer to the same request whose size differs by more may be another thing: it is decoded.
 _UNLIKE_RATIO = 0.1
 _ERROR = b'"error"'
-# Triton counts a request behind its answer, so its counts are read until two looks agree.
-_SETTLES_WITHIN_S, _LOOKS = 0.05, 10
+# Triton counts a request behind its answer, by some tens of milliseconds.
+_COUNTS_WITHIN_S, _COUNT_LOOKS_S = 1.0, 0.005
 # Of the answered requests.
 _FEWEST_COUNTED_RATIO = 0.9
 _CLOSES = "closed by the server after each answer"
@@ -97,8 +97,9 @@ class ServedModel:
         self._round_trip_ms = 0.0
         self._is_here: bool | None = None
         self._version: str | None = None
-        # What queries go into now, and the last that was timed.
+        # What queries go into now, and the last that was timed; the server's counts when the first began.
         self._window = self._timed = _Window()
+        self._counts: ServerStatistics | str = ""
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Ask the server for the model's inputs and outputs; see `Runtime.load`."""
@@ -110,6 +111,7 @@ class ServedModel:
         try:
             description = protocol.describe()
             load_ns = time.monotonic_ns() - began_ns - import_ns
+            self._counts, self._window = _statistics(protocol), _Window()
             pings = [link.ask(protocol.ping_path).took_ms for _ in range(_PINGS)]
         except (TransientError, UnavailableError) as error:
             link.close()
@@ -245,11 +247,12 @@ class ServedModel:
     def window(self) -> Iterator[None]:
         """Note what the server counts of the queries in the block; see `WatchedRuntime.window`."""
         _, protocol, _ = self._opened()
-        before = _settled(protocol)
+        before = _counted(protocol, self._counts, len(self._window.took_ns))
         self._window = self._timed = timed = _Window()
         yield
         self._window = _Window()
-        timed.counted = _between(before, _settled(protocol), len(timed.took_ns))
+        self._counts = _counted(protocol, before, len(timed.took_ns))
+        timed.counted = _between(before, self._counts, len(timed.took_ns))
         if not isinstance(timed.counted, str) and timed.counted.cache_hits > 0:
             raise MeasurementError(
                 f"the server answered {timed.counted.cache_hits} of {len(timed.took_ns)} queries from its response cache, without the "
@@ -328,13 +331,14 @@ def _statistics(protocol: ServedProtocol) -> ServerStatistics | str:
         return f"the server's own statistics were not read: {one_line(error)[:120]}."
 
 
-def _settled(protocol: ServedProtocol) -> ServerStatistics | str:
-    counts, before = _statistics(protocol), None
-    for _ in range(_LOOKS):
-        if isinstance(counts, str) or counts == before:
+def _counted(protocol: ServedProtocol, since: ServerStatistics | str, answered: int) -> ServerStatistics | str:
+    """Return the server's counts once they hold all that it answered since."""
+    counts, deadline = _statistics(protocol), time.monotonic() + _COUNTS_WITHIN_S
+    while not isinstance(counts, str) and not isinstance(since, str) and counts.requests - since.requests < answered:
+        if time.monotonic() > deadline:
             break
-        time.sleep(_SETTLES_WITHIN_S)
-        before, counts = counts, _statistics(protocol)
+        time.sleep(_COUNT_LOOKS_S)
+        counts = _statistics(protocol)
     return counts
 
 

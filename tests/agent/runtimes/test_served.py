@@ -193,25 +193,14 @@ def test_a_request_that_failed_is_not_one_of_others(served):
 
 
 def test_a_request_that_is_counted_behind_its_answer_is_counted(served):
-    """Triton does so, up to 34 ms later: that of the warm-up is not one of others, and the last is not missing."""
-    runtime, _, _ = served(counts_after_s=0.03)
+    """Triton does so, some tens of milliseconds later: that of the warm-up is not one of others, and the last is not missing."""
+    runtime, _, _ = served(counts_after_s=0.1)
     outputs_for(runtime, X)
     with runtime.window():
         outputs_for(runtime, X)
     part = runtime.served()
     assert (part.server_reason, part.requests_of_others) == (None, 0)
     assert part.remainder_ms is not None
-
-
-def test_a_server_that_others_use_is_not_waited_for_long(served):
-    """Its counts never rest."""
-    runtime, _, script = served()
-    script.instead = lambda _, path: script.count("success", 0) if path.endswith("/stats") else None
-    began = time.monotonic()
-    with runtime.window():
-        outputs_for(runtime, X)
-    assert runtime.served().requests_of_others > 0
-    assert time.monotonic() - began < 2
 
 
 def forget(script):
@@ -237,7 +226,7 @@ def test_counters_that_were_reset_give_no_times(served, asked_before):
     assert part.server_reason == ("the server's counters were reset in the timed part." if asked_before else few)
 
 
-@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("failing", [0, 1])
 def test_statistics_that_were_read_once_are_a_reason(served, failing):
     """Before the timed part or behind it: the reason is that of the read that failed."""
     runtime, _, script = served()
