@@ -1,7 +1,7 @@
 """A model behind a server, as our runtime asks it, beside tritonclient's own loop: encode, ask and decode on both sides.
 
-The servers are a real MLServer (JSON over HTTP, and gRPC) and, for binary tensors, which it refuses, that of the tests; each in a process
-of its own, asked in turn. What our runs state, the bare call without encode and decode, stands beside it.
+The servers are a real MLServer (JSON over HTTP, and gRPC) and a real Triton (these and binary tensors; without it that of the tests, for
+these), each in a process of its own, asked in turn. What our runs state, the bare call without encode and decode, stands beside it.
 """
 
 import statistics
@@ -20,6 +20,7 @@ from edgemeter.agent.runtimes import Options, create
 from tests import requirements
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_most, interleaved
 from tests.fixtures.real_mlserver import real_mlserver
+from tests.fixtures.real_triton import TritonModel, real_triton
 from tests.fixtures.servers import free_port
 
 PAIRS, QUERIES, LIMIT = 7, 100, 1.02
@@ -37,12 +38,17 @@ def comparisons() -> Iterator[Comparison]:
         raise LeftOutError("`make mlserver`, and set EDGEMETER_MLSERVER to its python")
     for shape in SHAPES:
         rank = (-1, *shape[1:])
-        with tempfile.TemporaryDirectory() as folder, real_mlserver(Path(folder), rank) as mlserver, _test_server(rank) as url:
-            for form, address in (("json", mlserver.url), ("grpc", mlserver.grpc_url), ("binary", url)):
-                yield from _compared(Path(folder), form, address, shape)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            real_mlserver(Path(folder), rank) as mlserver,
+            _binary_server(Path(folder), rank) as peer,
+        ):
+            asked = [("MLServer", "json", mlserver.url), ("MLServer", "grpc", mlserver.grpc_url)]
+            for server, form, address in asked + peer:
+                yield from _compared(Path(folder), server, form, address, shape)
 
 
-def _compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> Iterator[Comparison]:
+def _compared(folder: Path, server: str, form: str, address: str, shape: tuple[int, ...]) -> Iterator[Comparison]:
     file = folder / f"{form}.server"
     file.write_text(f'url = "{address}"\nprotocol = "oip"\ntransport = "{form}"\nmodel = "double"\n')
     values = np.random.default_rng(0).random(shape, np.float32)
@@ -78,10 +84,22 @@ def _compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> 
             peer.stdin.flush()
             return float(peer.stdout.readline())
 
-        name = f"{'x'.join(map(str, shape))} float32 by {form}"
+        name = f"{'x'.join(map(str, shape))} float32 by {form} of {server}"
         yield at_most(name, "ms", "tritonclient", interleaved(our_ms, peer_ms, PAIRS), LIMIT)
         yield at_most(f"{name}, the bare call", "ms", "tritonclient", interleaved(lambda: our_ms(is_bare=True), peer_ms, PAIRS), LIMIT)
         peer.kill()
+
+
+@contextmanager
+def _binary_server(folder: Path, shape: tuple[int, ...]) -> Iterator[list[tuple[str, str, str]]]:
+    """Yield the name, form and address of each way to ask a server that reads binary tensors."""
+    if requirements.triton_python():
+        double = TritonModel(inputs=(("x", "FP32", shape),), outputs=(("y", "FP32", shape),))
+        with real_triton(folder / "triton", {"double": double}) as triton:
+            yield [("Triton", form, triton.address(form)) for form in ("json", "binary", "grpc")]
+    else:
+        with _test_server(shape) as url:
+            yield [("the test server", "binary", url)]
 
 
 @contextmanager

@@ -231,9 +231,16 @@ def test_a_refused_query_is_one_clear_line(loaded, model, batch, message, transp
     assert not failure.value.is_busy
 
 
-@each_transport
-@pytest.mark.parametrize("load", [(), ("--concurrency", "4"), ("--rate", "20")])
-def test_a_run_is_a_record_with_the_servers_times(described, load, transport):
+@pytest.mark.parametrize(
+    ("transport", "load"),
+    [
+        ("json", ()),
+        ("binary", ("--concurrency", "4")),
+        ("binary", ("--rate", "20")),
+        pytest.param("grpc", ("--concurrency", "4"), marks=pytest.mark.needs(module="grpc")),
+    ],
+)
+def test_a_run_is_a_record_with_the_servers_times(described, transport, load):
     """In its sandbox: single stream, users in a batch, arrivals; latency is queue, compute and the remainder."""
     printed = edgemeter("run", described("batching", transport), "--mode", "rapid", "--repeats", "1", "--json", *load)
     assert printed.returncode == 0, printed.stderr
@@ -249,7 +256,7 @@ def test_a_run_is_a_record_with_the_servers_times(described, load, transport):
         assert run.throughput_per_s > 60
 
 
-@each_transport
+@pytest.mark.parametrize("transport", ["binary", pytest.param("grpc", marks=pytest.mark.needs(module="grpc"))])
 def test_users_whom_the_server_refuses_are_counted(described, transport):
     """Its queue is full: the run is invalid for that, and not for requests of others."""
     printed = edgemeter("run", described("full", transport), "--mode", "rapid", "--repeats", "1", "--json", "--concurrency", "8")
