@@ -17,7 +17,7 @@ Timed: from the ready request on an open connection to the last byte of the answ
 (`connect`). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and BF16 (as float32)
 need bytes; BYTES are refused.
 Needs no library; grpc the extra `grpc`.
-Run here: MLServer 1.7.1 (JSON, gRPC). By contract: binary tensors and statistics, checked with tritonclient 2.73; TensorFlow Serving.
+Run here: Triton 2.51 (JSON, binary, gRPC, statistics), MLServer 1.7.1 (JSON, gRPC). By contract: TensorFlow Serving.
 """
 
 import statistics

@@ -100,7 +100,7 @@ def measured(realdata, tmp_path_factory):
             (folder / MLSERVER.model).write_text(f'url = "{address}"\nprotocol = "oip"\ntransport = "json"\n')
         if TRITON in HERE:
             model = onnx_model(folder / MODEL.name, IMAGES, ROWS)
-            triton = servers.enter_context(real_triton(folder / "triton", {"yolox_nano": model}))
+            triton = servers.enter_context(real_triton(folder / "triton_server", {"yolox_nano": model}))
             (folder / TRITON.model).write_text(f'url = "{triton.url}"\nprotocol = "oip"\n')
         for python, ways in groupby(HERE, lambda way: os.environ["EDGEMETER_FRAMEWORKS"] if way is TENSORFLOW else sys.executable):
             cases = list(ways)

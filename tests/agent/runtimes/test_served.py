@@ -521,6 +521,30 @@ def test_an_unknown_model_names_those_that_there_are(tmp_path):
                 runtime.load(server_file(tmp_path, url, keys), Options())
 
 
+INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} for number in range(10)] + [
+    {"name": "broken", "version": "1", "state": "UNAVAILABLE", "reason": "no weights"}, {"name": "unloaded"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ('model = "yolo"', r"has no model 'yolo' \(.*\): it has m0, .*, m7 and 2 more; set model in"),
+        ('model = "broken"', r"has the model 'broken', but it is not ready \(no weights\): wait"),
+        ('model = "unloaded"', r"has the model 'unloaded', but it is not ready \(not loaded\): wait"),
+        ('model = "m3"\nversion = "7"', r"has no version '7' of the model 'm3' \(.*\): it has 1; set version in"),
+        ("", "does not serve exactly one model.*it has m0"),
+    ],
+)
+def test_of_what_triton_lists_the_ready_models_are_those_it_has(served, keys, message):
+    """It lists what did not load too, with the reason, and what it did not try to load."""
+    answers = {"/v2/repository/index": (200, {}, json.dumps(INDEX).encode())}
+    script = ServedModelScript(instead=lambda _, path: answers.get(path))
+    with pytest.raises(UnavailableError, match=message) as failure:
+        served(script, f'protocol = "oip"\n{keys}')
+    assert "broken," not in str(failure.value)
+
+
 @pytest.mark.needs("openssl")
 def test_an_unknown_authority_names_ca_file(tmp_path):
     """With it the server is spoken to."""
