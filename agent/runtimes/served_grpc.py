@@ -69,7 +69,7 @@ _BUSY = ("no connection", "grpc unavailable", "grpc resource_exhausted")
 
 def _failure(error: Any) -> tuple[str, str]:
     """Return the name of an RpcError's code, and its details."""
-    return error.code().name, one_line(error.details())
+    return error.code().name, one_line(error.details() or "no details")
 
 
 def _varint(number: int) -> bytes:

@@ -226,7 +226,7 @@ def not_served(model: str | None, version: str | None, listed: Sequence[ListedMo
     """Return the error about a model that a server does not serve, or that is not named."""
     entries = [entry for entry in listed if entry.name == model]
     if entries and not any(entry.state == "READY" for entry in entries):
-        state = one_line(entries[-1].reason) or entries[-1].state or "not loaded"
+        state = one_line(entries[-1].reason or entries[-1].state or "not loaded")
         return UnavailableError(f"{url} has the model {model!r}, but it is not ready ({state}): wait, or read its log")
     names = [entry.version for entry in entries if entry.state == "READY"] if version and entries else ready_models(listed)
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
