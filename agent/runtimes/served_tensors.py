@@ -229,8 +229,8 @@ def not_served(model: str | None, version: str | None, listed: Sequence[ListedMo
         state = one_line(entries[-1].reason or entries[-1].state or "not loaded")
         return UnavailableError(f"{url} has the model {model!r}, but it is not ready ({state}): wait, or read its log")
     names = [entry.version for entry in entries if entry.state == "READY"] if version and entries else ready_models(listed)
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    has = f"it has {', '.join(names[:_NAMES])}{more}" if names else "it lists none"
+    unlisted = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    has = f"it has {', '.join(names[:_NAMES])}{unlisted}" if names else "it lists none"
     if version and entries:
         return UnavailableError(f"{url} has no version {version!r} of the model {model!r} ({why}): {has}; set version in the server's file")
     missing = f"{url} has no model {model!r} ({why})" if model else f"{url} does not serve exactly one model, so the file has to name it"

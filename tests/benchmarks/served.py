@@ -43,8 +43,8 @@ def comparisons() -> Iterator[Comparison]:
             real_mlserver(Path(folder), rank) as mlserver,
             _binary_server(Path(folder), rank) as peer,
         ):
-            asked = [("MLServer", "json", mlserver.url), ("MLServer", "grpc", mlserver.grpc_url)]
-            for server, form, address in asked + peer:
+            mlserver_forms = [("MLServer", "json", mlserver.url), ("MLServer", "grpc", mlserver.grpc_url)]
+            for server, form, address in mlserver_forms + peer:
                 yield from _compared(Path(folder), server, form, address, shape)
 
 
