@@ -13,7 +13,7 @@
 # make frameworks  TensorFlow and Ultralytics in an environment of their own (3 GB), for their tests in `make test-all`
 # make bench     our figures beside peers' and bare limits' in one run, in 12 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also simulations of a thousand draws and a soak (an hour)
-# make mlserver  an environment with a real MLServer, for the tests of served models (`make test-all` makes it)
+# make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-all` makes them)
 # make models    the shipped scenes, texts and models again from nothing, into edgemeter-models (needs the extra `convert`)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
 # make pins      requirements/*.txt anew from pyproject.toml (needs uv)
@@ -25,6 +25,7 @@ export EDGEMETER_FRAMEWORKS ?= $(CURDIR)/$(FRAMEWORKS)/bin/python
 ARM64 ?= $(CURDIR)/.arm64
 # Its dependencies are not those of this project.
 export EDGEMETER_MLSERVER ?= $(CURDIR)/.mlserver/bin/python
+export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
 LONG := long or convert or arm64 or release
 FAST := not (slow or chromium or torch or alone or hardware or $(LONG))
 SET ?= not (hardware or $(LONG))
@@ -32,7 +33,7 @@ SET ?= not (hardware or $(LONG))
 TOGETHER := --workers $(or $(WORKERS),6)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long test-slow test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz frameworks mlserver models docs pins types clean
+.PHONY: demo test test-all test-long test-slow test-alone check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz frameworks mlserver triton models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -50,7 +51,7 @@ test-all: test frameworks test-long
 	if [ $$made = 0 ]; then $(MAKE) arm64; elif [ $$made != 77 ]; then exit $$made; fi
 
 # The long tests without those of `test`; a board is emulated by `make arm64`.
-test-long: .venv/.dev types mlserver
+test-long: .venv/.dev types mlserver triton
 	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert or release) and not (hardware or arm64 or alone)"
 	$(MAKE) test-alone
 
@@ -99,6 +100,13 @@ mlserver: $(EDGEMETER_MLSERVER)
 $(EDGEMETER_MLSERVER):
 	$(PYTHON) -m venv $(patsubst %/bin/python,%,$@)
 	$@ -m pip install --quiet --disable-pip-version-check mlserver==1.7.1 'setuptools<81'
+
+triton: $(EDGEMETER_TRITON)
+
+# Of the wheel the server alone is used; it needs a Python of 3.8 to 3.13 with a shared library.
+$(EDGEMETER_TRITON):
+	$(PYTHON) -m venv $(patsubst %/bin/python,%,$@)
+	$@ -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0 numpy==1.26.4
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz --inputs 10000000

@@ -149,6 +149,17 @@ def mlserver_python() -> Path | None:
     return address if address.with_name("mlserver").is_file() else None
 
 
+def triton_python() -> Path | None:
+    """Return the Python of the environment that has the wheel of Triton: EDGEMETER_TRITON."""
+    address = Path(os.environ.get("EDGEMETER_TRITON") or "absent")
+    return address if triton_library(address) else None
+
+
+def triton_library(python: Path) -> Path | None:
+    """Return the folder of Triton in an environment."""
+    return next(python.parents[1].glob("lib/python3*/site-packages/pytriton/tritonserver"), None) if python.is_file() else None
+
+
 def data_folder(variable: str, name: str) -> Path | None:
     """Return a folder beside the project, or the one that a variable names."""
     folder = Path(os.environ.get(variable) or SHARED / name)
@@ -293,6 +304,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),
     "mlserver": (Need("MLServer is not installed", "`make mlserver`, and set EDGEMETER_MLSERVER to its python", mlserver_python),),
+    "triton": (Need("Triton is not installed", "`make triton`, and set EDGEMETER_TRITON to its python", triton_python),),
     "software_gpu": (
         Need("no Vulkan driver in software is there", "apt-get install chromium libvulkan1, or set EDGEMETER_VULKAN_ICD", software_gpu),
         _module("ai_edge_litert"),

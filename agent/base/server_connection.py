@@ -145,7 +145,7 @@ class ServerConnection:
             reason = error_message(json_object(body))
             raise AnswerError(
                 f"{self._url}{path} answers {response.status}{f': {reason}' if reason else ''}; "
-                f"{_TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.fields.get('location'), {})}",
+                f"{TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.fields.get('location'), {})}",
                 kind=f"http {response.status}",
                 retry_after_s=_seconds(response.fields.get("retry-after")),
                 is_busy=response.status in _BUSY,
@@ -304,13 +304,13 @@ _REMEDIES = {
     429: "ask for less at once, or raise the server's limit",
     503: "wait until the server has loaded its model and has room",
 }
-
-
-_TENSOR_REMEDIES = {
+# Of requests with tensors, before `_REMEDIES`.
+TENSOR_REMEDIES = {
     400: "the server does not take these inputs: check model and transport of the server's file, and the model's card",
     404: "check url, model and version of the server's file",
     413: "choose a smaller batch, or raise the server's limit",
     422: "the server does not take this form: check transport of the server's file",
+    501: "choose a model that gives each request one answer",
 }
 
 

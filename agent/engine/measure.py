@@ -203,10 +203,10 @@ def time_queries(
     plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case, emit, foreseen) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
-    before, before_mb = read_scheduling(), resident_mb()
     with window():
+        before, before_mb = read_scheduling(), resident_mb()
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
-    scheduled = scheduling_between(before, read_scheduling())
+        scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
     moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
     kept_bytes = sum(array.nbytes for array in (*moments.values(), *chain(*timed.kept.values())))

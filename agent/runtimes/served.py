@@ -17,7 +17,7 @@ Timed: from the ready request on an open connection to the last byte of the answ
 (`connect`; gRPC states none). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and
 BF16 (as float32) need bytes; BYTES are refused.
 Needs no library; grpc the extra `grpc`.
-Run here: MLServer 1.7.1 (JSON, gRPC). By contract: binary tensors and statistics, checked with tritonclient 2.73; TensorFlow Serving.
+Run here: Triton 2.51 (JSON, binary, gRPC, statistics), MLServer 1.7.1 (JSON, gRPC). By contract: TensorFlow Serving.
 """
 
 import statistics
@@ -55,8 +55,8 @@ _READY_BYTES = 256_000_000
 # An answer to the same request whose size differs by more may be another thing: it is decoded.
 _UNLIKE_RATIO = 0.1
 _ERROR = b'"error"'
-# A request that failed so may be one that the server answers, and counts.
-_UNSEEN = ("timeout", "broke off", "no answer")
+# Triton counts a request behind its answer, by some tens of milliseconds.
+_COUNTS_WITHIN_S, _COUNT_LOOKS_S = 1.0, 0.005
 # Of the answered requests.
 _FEWEST_COUNTED_RATIO = 0.9
 _CLOSES = "closed by the server after each answer"
@@ -64,13 +64,14 @@ _CLOSES = "closed by the server after each answer"
 
 @dataclass(slots=True)
 class _Window:
-    """Of some queries: how long each answered one took, how many may be answered unseen, the openings of a connection, the server's count.
+    """Of some queries: how long each answered one took, the kinds of those that failed, the openings of a connection, the server's count.
 
-    Several users append at once. `by_arrival`: each opens a connection.
+    Several users append at once. `failed`: without refusals; the server may count each, as Triton does an error of the model.
+    `by_arrival`: each opens a connection.
     """
 
     took_ns: list[int] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     connect_ns: list[int] = field(default_factory=list)
     by_arrival: bool = False
     counted: ServerStatistics | str = "no queries were timed."
@@ -96,8 +97,9 @@ class ServedModel:
         self._round_trip_ms = 0.0
         self._is_here: bool | None = None
         self._version: str | None = None
-        # What queries go into now, and the last that was timed.
+        # What queries go into now, and the last that was timed; the server's counts when the first began.
         self._window = self._timed = _Window()
+        self._counts: ServerStatistics | str = ""
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Ask the server for the model's inputs and outputs; see `Runtime.load`."""
@@ -109,6 +111,7 @@ class ServedModel:
         try:
             description = protocol.describe()
             load_ns = time.monotonic_ns() - began_ns - import_ns
+            self._counts, self._window = _statistics(protocol), _Window()
             pings = [link.ask(protocol.ping_path).took_ms for _ in range(_PINGS)]
         except (TransientError, UnavailableError) as error:
             link.close()
@@ -193,8 +196,8 @@ class ServedModel:
         try:
             content, headers = link.exchange(payload.path, payload.content, payload.headers)
         except AnswerError as error:
-            if error.kind in _UNSEEN:
-                self._window.unseen.append(error.kind)
+            if not error.is_busy:
+                self._window.failed.append(error.kind)
             raise
         self._window.took_ns.append(time.monotonic_ns() - began_ns)
         if link.connect_ns is not None:
@@ -244,11 +247,12 @@ class ServedModel:
     def window(self) -> Iterator[None]:
         """Note what the server counts of the queries in the block; see `WatchedRuntime.window`."""
         _, protocol, _ = self._opened()
-        before = _statistics(protocol)
+        before = _counted(protocol, self._counts, len(self._window.took_ns))
         self._window = self._timed = timed = _Window()
         yield
         self._window = _Window()
-        timed.counted = _between(before, _statistics(protocol), len(timed.took_ns))
+        self._counts = _counted(protocol, before, len(timed.took_ns))
+        timed.counted = _between(before, self._counts, len(timed.took_ns))
         if not isinstance(timed.counted, str) and timed.counted.cache_hits > 0:
             raise MeasurementError(
                 f"the server answered {timed.counted.cache_hits} of {len(timed.took_ns)} queries from its response cache, without the "
@@ -287,7 +291,7 @@ class ServedModel:
             server_queue_ms=queue_ms,
             server_compute_ms=compute_ms,
             remainder_ms=sum(took_ns) / len(took_ns) / 1e6 - queue_ms - compute_ms if counted.requests == len(took_ns) else None,
-            requests_of_others=max(counted.requests - len(took_ns) - len(self._timed.unseen), 0),
+            requests_of_others=max(counted.requests - len(took_ns) - len(self._timed.failed), 0),
         )
 
     def close(self) -> None:
@@ -325,6 +329,17 @@ def _statistics(protocol: ServedProtocol) -> ServerStatistics | str:
         return protocol.statistics()
     except TransientError as error:
         return f"the server's own statistics were not read: {one_line(error)[:120]}."
+
+
+def _counted(protocol: ServedProtocol, since: ServerStatistics | str, answered: int) -> ServerStatistics | str:
+    """Return the server's counts once they hold all that it answered since."""
+    counts, deadline = _statistics(protocol), time.monotonic() + _COUNTS_WITHIN_S
+    while not isinstance(counts, str) and not isinstance(since, str) and counts.requests - since.requests < answered:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_COUNT_LOOKS_S)
+        counts = _statistics(protocol)
+    return counts
 
 
 def _between(before: ServerStatistics | str, after: ServerStatistics | str, answered: int) -> ServerStatistics | str:

@@ -18,12 +18,13 @@ from edgemeter.agent.base.errors import AnswerError, TransientError, Unavailable
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.quick_http import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, tls_context
 from edgemeter.agent.base.server_address import address_parts, has_tls, port_of
-from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, Answer
+from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, TENSOR_REMEDIES, Answer
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, load_library
 from edgemeter.agent.runtimes.served_protocols import ServedFile
 from edgemeter.agent.runtimes.served_tensors import (
     NO_REQUESTS,
+    ListedModel,
     Payload,
     Reply,
     ServedDescription,
@@ -34,6 +35,7 @@ from edgemeter.agent.runtimes.served_tensors import (
     from_bytes,
     from_list,
     not_served,
+    ready_models,
     served_tensor,
     to_bytes,
     wrong_answer,
@@ -65,7 +67,17 @@ _FAILURES = (
     ("RESOURCE_EXHAUSTED", "", "grpc resource_exhausted", "ask for less at once, or raise the server's limit"),
 )
 _BYTES = [bytes([number]) for number in range(0x80)]
+_REMEDIES = {
+    "INVALID_ARGUMENT": TENSOR_REMEDIES[400],
+    "INTERNAL": "read the server's log",
+    "UNIMPLEMENTED": TENSOR_REMEDIES[501],
+}
 _BUSY = ("no connection", "grpc unavailable", "grpc resource_exhausted")
+
+
+def _failure(error: Any) -> tuple[str, str]:
+    """Return the name of an RpcError's code, and its details."""
+    return error.code().name, one_line(error.details() or "no details")
 
 
 def _varint(number: int) -> bytes:
@@ -189,10 +201,10 @@ class GrpcConnection:
         try:
             return self._call(path, content), headers
         except self._grpc.RpcError as error:
-            code, details = error.code().name, one_line(error.details())
+            code, details = _failure(error)
             kind, remedy = next(
                 ((kind, remedy) for name, words, kind, remedy in _FAILURES if name == code and re.search(words, details, re.IGNORECASE)),
-                (f"grpc {code.lower()}", "check model and version of the server's file, or read the server's log"),
+                (f"grpc {code.lower()}", _REMEDIES.get(code, "check model and version of the server's file, or read the server's log")),
             )
             raise AnswerError(f"no answer from {self._file.url} ({code}: {details}): {remedy}", kind=kind, is_busy=kind in _BUSY) from error
 
@@ -243,15 +255,15 @@ class GrpcInference:
         server = message_of(memoryview(self._link.ask(f"{_SERVICE}ServerMetadata").content))
         model = self._file.model
         if model is None:
-            names = self._models()
-            if len(names) != 1:
-                raise not_served(None, names, self._file.url, "")
+            models = self._models()
+            if len(names := ready_models(models)) != 1:
+                raise not_served(None, None, models, self._file.url, "")
             model = names[0]
         self._model = _field(1, model) + (_field(2, self._file.version) if self._file.version else b"")
         try:
             metadata = self._ask("ModelMetadata")
         except AnswerError as error:
-            raise not_served(model, self._models(), self._file.url, one_line(error)) from error
+            raise not_served(model, self._file.version, self._models(), self._file.url, " ".join(_failure(error.__cause__))) from error
         if not any(self._ask("ModelReady").get(1, [])):
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready: wait, or read its log")
         self._inputs, self._outputs = (tuple(map(_declared, metadata.get(number, []))) for number in (4, 5))
@@ -263,12 +275,12 @@ class GrpcInference:
         name, server_version = (_text(server, number) or "unknown" for number in (1, 2))
         return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
 
-    def _models(self) -> list[str]:
+    def _models(self) -> list[ListedModel]:
         try:
             index = message_of(memoryview(self._link.ask(f"{_SERVICE}RepositoryIndex").content))
         except TransientError:
             return []
-        return sorted({_text(message_of(entry), 1) for entry in index.get(1, [])})
+        return [ListedModel(*(_text(entry, number) for number in (1, 2, 3, 4))) for entry in map(message_of, index.get(1, []))]
 
     def request(self, inputs: Sequence[Array]) -> Payload:
         """See `ServedProtocol.request`."""

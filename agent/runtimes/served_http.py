@@ -21,6 +21,7 @@ from edgemeter.agent.runtimes.served_protocols import CustomTensor, ServedFile, 
 from edgemeter.agent.runtimes.served_tensors import (
     DATATYPES,
     NO_REQUESTS,
+    ListedModel,
     Payload,
     Reply,
     ServedDescription,
@@ -32,6 +33,7 @@ from edgemeter.agent.runtimes.served_tensors import (
     from_list,
     json_document,
     not_served,
+    ready_models,
     served_tensor,
     to_bytes,
     to_list,
@@ -120,7 +122,7 @@ class OpenInference:
         answer = self._link.ask(self._path)
         if answer.status != 200:
             reason = error_message(answer.document) or f"status {answer.status}"
-            raise not_served(model, self._models(), self._file.url, reason)
+            raise not_served(model, self._file.version, self._models(), self._file.url, reason)
         if (ready := self._link.ask(f"{self._path}/ready")).status != 200:
             reason = error_message(ready.document) or f"status {ready.status}"
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): wait, or read its log")
@@ -140,17 +142,16 @@ class OpenInference:
 
     def _only_model(self) -> str:
         models = self._models()
-        if len(models) != 1:
-            raise not_served(None, models, self._file.url, "")
-        return models[0]
+        if len(names := ready_models(models)) != 1:
+            raise not_served(None, None, models, self._file.url, "")
+        return names[0]
 
-    def _models(self) -> list[str]:
-        """Return what the server has, as far as it lists that (extension model_repository)."""
+    def _models(self) -> list[ListedModel]:
+        """Return what the server has, as far as it lists that."""
         try:
-            listed = msgspec.json.decode(self._link.ask("/v2/repository/index", {}).content, type=list[dict[str, Any]])
+            return msgspec.json.decode(self._link.ask("/v2/repository/index", {}).content, type=list[ListedModel])
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return []
-        return sorted({str(entry["name"]) for entry in listed if "name" in entry})
 
     def request(self, inputs: Sequence[Array]) -> Payload:
         """See `ServedProtocol.request`."""
@@ -252,8 +253,8 @@ class TensorFlowServing:
         if not isinstance(metadata, dict):
             # Of OpenVINO Model Server.
             listed = list(self._link.ask("/v1/config").document)
-            names = [] if "error" in listed else listed
-            raise not_served(file.model, names, file.url, error_message(answer.document) or f"status {answer.status}")
+            models = [] if "error" in listed else [ListedModel(name, state="READY") for name in listed if name != file.model]
+            raise not_served(file.model, None, models, file.url, error_message(answer.document) or f"status {answer.status}")
         try:
             signatures = msgspec.convert(metadata["signature_def"]["signature_def"], dict[str, _Signature])
             version = answer.document["model_spec"]["version"]

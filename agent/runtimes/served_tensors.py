@@ -24,6 +24,8 @@ DATATYPES = {dtype: name for name, dtype in DTYPES.items() if name != BF16}
 _LITTLE_ENDIAN = {name: np.dtype("uint16" if name == BF16 else dtype).newbyteorder("<") for name, dtype in DTYPES.items()}
 # JSON has no numbers of these, says the protocol.
 _NOT_IN_JSON = ("FP16", BF16)
+# So many are listed in an error.
+_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +210,31 @@ def json_document(content: bytes, kind: Any) -> Any:
         ) from error
 
 
-def not_served(model: str | None, names: Sequence[str], url: str, why: str) -> UnavailableError:
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A version of a model as the server lists it (extension model_repository): one that is not loaded has no state."""
+
+    name: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+def ready_models(listed: Sequence[ListedModel]) -> list[str]:
+    """Return the names of the models that are ready."""
+    return sorted({entry.name for entry in listed if entry.state == "READY"})
+
+
+def not_served(model: str | None, version: str | None, listed: Sequence[ListedModel], url: str, why: str) -> UnavailableError:
     """Return the error about a model that a server does not serve, or that is not named."""
-    listed = f"it has {', '.join(names[:8])}" if names else "it lists none"
+    entries = [entry for entry in listed if entry.name == model]
+    if entries and not any(entry.state == "READY" for entry in entries):
+        state = one_line(entries[-1].reason or entries[-1].state or "not loaded")
+        return UnavailableError(f"{url} has the model {model!r}, but it is not ready ({state}): wait, or read its log")
+    names = [entry.version for entry in entries if entry.state == "READY"] if version and entries else ready_models(listed)
+    unlisted = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    has = f"it has {', '.join(names[:_NAMES])}{unlisted}" if names else "it lists none"
+    if version and entries:
+        return UnavailableError(f"{url} has no version {version!r} of the model {model!r} ({why}): {has}; set version in the server's file")
     missing = f"{url} has no model {model!r} ({why})" if model else f"{url} does not serve exactly one model, so the file has to name it"
-    return UnavailableError(f"{missing}: {listed}; set model in the server's file")
+    return UnavailableError(f"{missing}: {has}; set model in the server's file")

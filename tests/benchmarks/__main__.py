@@ -46,7 +46,7 @@ PARTS = {
     "vision": Part("vision", 40),
     "generation": Part("generation", 120),
     "llama-bench": Part("llama_bench", 600, is_long=True),
-    "served": Part("served", 80, is_long=True),
+    "served": Part("served", 120, is_long=True),
     "serving": Part("serving", 900, is_long=True),
     "delivery": Part("delivery", 110),
     "hostile": Part("hostile", 600, is_long=True),

@@ -1,8 +1,8 @@
 """A model behind a server, as our runtime asks it, beside tritonclient's own loop: encode, ask and decode on both sides.
 
-The servers are a real MLServer (JSON over HTTP, and gRPC) and, for binary tensors, which it refuses, that of the tests; each in a process
-of its own, asked in turn. What our runs state, the bare call without encode and decode, stands beside it. Each query of either side makes
-its request anew, and uses the same copy of grpc.
+The servers are a real MLServer (JSON over HTTP, and gRPC) and a real Triton (these and binary tensors; without it that of the tests, for
+these), each in a process of its own, asked in turn. What our runs state, the bare call without encode and decode, stands beside it. Each
+query of either side makes its request anew, and uses the same copy of grpc.
 """
 
 import importlib.util
@@ -25,6 +25,7 @@ from edgemeter.agent.runtimes import Options, create, served
 from tests import requirements
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_most, interleaved, paired_by
 from tests.fixtures.real_mlserver import real_mlserver
+from tests.fixtures.real_triton import TritonModel, real_triton
 from tests.fixtures.servers import free_port
 
 # Blocks so short that a busy machine is as busy in both of a pair.
@@ -44,23 +45,24 @@ def comparisons() -> Iterator[Comparison]:
     left_out: dict[str, None] = {}
     for shape in SHAPES:
         rank = (-1, *shape[1:])
-        with tempfile.TemporaryDirectory() as name, _test_server(rank) as url, ExitStack() as stack:
-            addresses = {"binary": url}
+        with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+            folder = Path(name)
+            ways = stack.enter_context(_binary_server(folder, rank))
             try:
-                mlserver = stack.enter_context(real_mlserver(Path(name), rank))
-                addresses |= {"json": mlserver.url, "grpc": mlserver.grpc_url}
+                mlserver = stack.enter_context(real_mlserver(folder, rank))
+                ways = [("MLServer", "json", mlserver.url), ("MLServer", "grpc", mlserver.grpc_url), *ways]
             except RuntimeError as error:
-                left_out[f"json and grpc: {error}"] = None
-            for form, address in addresses.items():
+                left_out[f"json and grpc of MLServer: {error}"] = None
+            for server, form, address in ways:
                 try:
-                    yield from compared(Path(name), form, address, shape)
+                    yield from compared(folder, server, form, address, shape)
                 except (UnavailableError, LeftOutError) as error:
-                    left_out[f"{form}: {error}"] = None
+                    left_out[f"{form} of {server}: {error}"] = None
     if left_out:
         raise LeftOutError("; ".join(left_out))
 
 
-def compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> Iterator[Comparison]:
+def compared(folder: Path, server: str, form: str, address: str, shape: tuple[int, ...]) -> Iterator[Comparison]:
     """Yield the whole of a query, and the bare call, beside tritonclient's whole.
 
     Raises:
@@ -111,7 +113,7 @@ def compared(folder: Path, form: str, address: str, shape: tuple[int, ...]) -> I
         call_ms.clear()
         paired = interleaved(our_ms, peer_ms, PAIRS, SECONDS)
         calls = zip(call_ms, (pair[1] for pair in paired.pairs), strict=True)
-        name = f"{'x'.join(map(str, shape))} float32 by {form}"
+        name = f"{'x'.join(map(str, shape))} float32 by {form} of {server}"
         yield at_most(name, "ms", "tritonclient", paired, LIMIT)
         yield at_most(f"{name}, the bare call", "ms", "tritonclient", paired_by(calls.__next__, len(call_ms)), LIMIT)
 
@@ -122,9 +124,22 @@ def _with_our_grpc(folder: Path) -> Mapping[str, str]:
     assert package is not None
     assert package.origin is not None
     library = folder / "libraries" / "grpc"
-    library.parent.mkdir()
-    library.symlink_to(Path(package.origin).parent)
+    if not library.exists():
+        library.parent.mkdir()
+        library.symlink_to(Path(package.origin).parent)
     return {**os.environ, "PYTHONPATH": str(library.parent)}
+
+
+@contextmanager
+def _binary_server(folder: Path, shape: tuple[int, ...]) -> Iterator[list[tuple[str, str, str]]]:
+    """Yield the name, form and address of each way to ask a server that reads binary tensors."""
+    if requirements.triton_python():
+        double = TritonModel(inputs=(("x", "FP32", shape),), outputs=(("y", "FP32", shape),))
+        with real_triton(folder / "triton", {"double": double}) as triton:
+            yield [("Triton", form, triton.address(form)) for form in ("json", "binary", "grpc")]
+    else:
+        with _test_server(shape) as url:
+            yield [("the test server", "binary", url)]
 
 
 @contextmanager

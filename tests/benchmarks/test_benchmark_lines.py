@@ -62,20 +62,23 @@ def test_a_form_that_cannot_be_measured_is_left_out_with_its_reason(monkeypatch,
             return nullcontext(RealMlServer("http", "grpc"))
         raise RuntimeError("MLServer did not start")
 
-    def compared(_, form, *__):
+    def compared(_, __, form, *___):
         if form == "grpc":
             raise UnavailableError("grpc is not installed")
         yield form
 
     monkeypatch.setattr(served.requirements, "mlserver_python", lambda: "python")
+    monkeypatch.setattr(served.requirements, "triton_python", lambda: None)
     monkeypatch.setattr(served, "real_mlserver", mlserver)
     monkeypatch.setattr(served, "_test_server", lambda _: nullcontext("http"))
     monkeypatch.setattr(served, "compared", compared)
     forms, parts = [], served.comparisons()
     with pytest.raises(LeftOutError) as reason:
         forms.extend(parts)
-    assert forms == (["binary", "json"] if has_mlserver else ["binary"]) * 2
-    assert str(reason.value) == ("grpc: grpc is not installed" if has_mlserver else "json and grpc: MLServer did not start")
+    assert forms == (["json", "binary"] if has_mlserver else ["binary"]) * 2
+    assert str(reason.value) == (
+        "grpc of MLServer: grpc is not installed" if has_mlserver else "json and grpc of MLServer: MLServer did not start"
+    )
 
 
 def test_the_energy_benchmark_prints_errors_coverage_and_rivals():

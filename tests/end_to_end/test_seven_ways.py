@@ -1,7 +1,7 @@
 """Facts about one detector in seven ways, measured as its user would: a suite, in one table, scored on photographs.
 
-ONNX Runtime, LiteRT, PyTorch operator by operator and compiled, JAX, TensorFlow, and a server. Which of them run depends on what is
-installed; TensorFlow runs in the environment of `make frameworks`.
+ONNX Runtime, LiteRT, PyTorch operator by operator and compiled, JAX, TensorFlow, and a server: MLServer and Triton. Which of them run
+depends on what is installed; TensorFlow runs in the environment of `make frameworks`.
 """
 
 import json
@@ -20,6 +20,7 @@ from tests.fixtures import onnx_networks
 from tests.fixtures.command import edgemeter
 from tests.fixtures.ml_server import serving
 from tests.fixtures.onnx_networks import MODEL
+from tests.fixtures.real_triton import onnx_model, real_triton
 from tests.requirements import absent
 
 pytestmark = [
@@ -64,12 +65,13 @@ WAYS = (
         (needs(module="jax"),),
     ),
     Way("served", "yolox_nano.server", "mlserver", "oip,json", marks=(pytest.mark.mlserver,)),
+    Way("served by triton", "triton.server", "triton", "oip,binary", marks=(pytest.mark.triton,)),
     Way(
         "tensorflow", f"{FACTORIES}.tensorflow_saved_model:make", "tensorflow", "function,cpu", {"model": "yolox_saved"}, "tensorflow",
         "yolox_saved", True, (pytest.mark.frameworks,),
     ),
 )  # fmt: skip
-SERVED, TENSORFLOW = WAYS[-2:]
+MLSERVER, TRITON, TENSORFLOW = WAYS[-3:]
 HERE = [way for way in WAYS if absent(mark.mark for mark in way.marks) is None]
 each_way = pytest.mark.parametrize("way", [pytest.param(way, id=way.name, marks=way.marks) for way in WAYS])
 
@@ -93,9 +95,13 @@ def measured(realdata, tmp_path_factory):
     )
     documents, printed = [], ""
     with ExitStack() as servers:
-        if SERVED in HERE:
+        if MLSERVER in HERE:
             address = servers.enter_context(serving(folder / MODEL.name, IMAGES, ROWS, folder / "served"))
-            (folder / SERVED.model).write_text(f'url = "{address}"\nprotocol = "oip"\ntransport = "json"\n')
+            (folder / MLSERVER.model).write_text(f'url = "{address}"\nprotocol = "oip"\ntransport = "json"\n')
+        if TRITON in HERE:
+            model = onnx_model(folder / MODEL.name, IMAGES, ROWS)
+            triton = servers.enter_context(real_triton(folder / "triton_server", {"yolox_nano": model}))
+            (folder / TRITON.model).write_text(f'url = "{triton.url}"\nprotocol = "oip"\n')
         for python, ways in groupby(HERE, lambda way: os.environ["EDGEMETER_FRAMEWORKS"] if way is TENSORFLOW else sys.executable):
             cases = list(ways)
             for kind, file in dict.fromkeys((way.kind, way.file) for way in cases if way.kind):
@@ -129,7 +135,7 @@ def test_every_way_has_its_cold_start_split(measured, way):
     """Process, import, load, first query; and of the first query the compilation, where there is one."""
     cold = measured[0][way.package, way.backend]["cold_start"]
     assert min(cold["process_ms"], cold["load_ms"], cold["first_ms"]) > 0
-    assert (cold["import_ms"] > 0) == (way.name != "served")
+    assert (cold["import_ms"] > 0) == ("served" not in way.name)
     assert (cold["compile_ms"] is not None) == way.compiles
     if way.name in ("torch.compile", "jax"):
         p50_ms = measured[0][way.package, way.backend]["latency"]["p50_ms"]

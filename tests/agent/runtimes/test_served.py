@@ -180,6 +180,29 @@ def test_a_request_that_was_given_up_is_not_one_of_others(served):
     assert runtime.served().requests_of_others == 0
 
 
+def test_a_request_that_failed_is_not_one_of_others(served):
+    """Triton counts a request as a success that its model answered with an error."""
+    runtime, _, script = served()
+    with runtime.window():
+        outputs_for(runtime, X)
+        script.instead = lambda _, path: (500, {}, b'{"error": "the model failed"}') if path.endswith("/infer") else None
+        with pytest.raises(AnswerError, match="the model failed"):
+            runtime.bind([X])()
+        script.count("success", 0)
+    assert runtime.served().requests_of_others == 0
+
+
+def test_a_request_that_is_counted_behind_its_answer_is_counted(served):
+    """Triton does so, some tens of milliseconds later: that of the warm-up is not one of others, and the last is not missing."""
+    runtime, _, _ = served(counts_after_s=0.1)
+    outputs_for(runtime, X)
+    with runtime.window():
+        outputs_for(runtime, X)
+    part = runtime.served()
+    assert (part.server_reason, part.requests_of_others) == (None, 0)
+    assert part.remainder_ms is not None
+
+
 def forget(script):
     """Begin the server's counts anew, as a server does that was started again."""
     for count in script.counts.values():
@@ -496,6 +519,30 @@ def test_an_unknown_model_names_those_that_there_are(tmp_path):
         ):
             with pytest.raises(ConfigError, match=message):
                 runtime.load(server_file(tmp_path, url, keys), Options())
+
+
+INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} for number in range(10)] + [
+    {"name": "broken", "version": "1", "state": "UNAVAILABLE", "reason": "no weights"}, {"name": "unloaded"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ('model = "yolo"', r"has no model 'yolo' \(.*\): it has m0, .*, m7 and 2 more; set model in"),
+        ('model = "broken"', r"has the model 'broken', but it is not ready \(no weights\): wait"),
+        ('model = "unloaded"', r"has the model 'unloaded', but it is not ready \(not loaded\): wait"),
+        ('model = "m3"\nversion = "7"', r"has no version '7' of the model 'm3' \(.*\): it has 1; set version in"),
+        ("", "does not serve exactly one model.*it has m0"),
+    ],
+)
+def test_of_what_triton_lists_the_ready_models_are_those_it_has(served, keys, message):
+    """It lists what did not load too, with the reason, and what it did not try to load."""
+    answers = {"/v2/repository/index": (200, {}, json.dumps(INDEX).encode())}
+    script = ServedModelScript(instead=lambda _, path: answers.get(path))
+    with pytest.raises(UnavailableError, match=message) as failure:
+        served(script, f'protocol = "oip"\n{keys}')
+    assert "broken," not in str(failure.value)
 
 
 @pytest.mark.needs("openssl")

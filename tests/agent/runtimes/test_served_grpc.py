@@ -69,7 +69,8 @@ FAILED = [
     ("RESOURCE_EXHAUSTED", FULL, "grpc resource_exhausted", True, "ask for less at once"),
     ("RESOURCE_EXHAUSTED", "Received message larger than max (9 vs. 4)", "grpc too large", False, "choose a smaller batch"),
     ("UNAVAILABLE", "Socket closed", "broke off", False, "read the server's log"),
-    ("INVALID_ARGUMENT", "wrong shape", "grpc invalid_argument", False, "check model and version"),
+    ("UNKNOWN", "", "grpc unknown", False, r"\(UNKNOWN: no details\)"),
+    ("INVALID_ARGUMENT", "wrong shape", "grpc invalid_argument", False, "the server does not take these inputs"),
 ]
 
 
