@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.collector.alerts.notices import Notice, alert_document, headline, notice_text
 from edgemeter.collector.alerts.rules import Channel
@@ -299,7 +299,7 @@ def _send_over_mqtt(channel: Channel, notices: Sequence[Notice]) -> Iterator[Mes
         session.close()
 
 
-class _BrokerAnswers:
+class _BrokerAnswers(SessionEvents):
     """Why the broker refused each message, in the order in which they were sent; None: it has it."""
 
     def __init__(self) -> None:
@@ -313,17 +313,11 @@ class _BrokerAnswers:
             self._changed.wait_for(lambda: self._is_lost or len(self.refusals) >= number, MQTT_TIMEOUT_S)
             return len(self.refusals) >= number
 
-    def connected(self) -> None:
-        """Session event."""
-
     def disconnected(self, reason: str) -> None:  # noqa: ARG002 - the same for every session
-        """Session event."""
+        """Session event: what was sent gets no answer."""
         with self._changed:
             self._is_lost = True
             self._changed.notify_all()
-
-    def received(self, message: Message) -> None:
-        """Session event."""
 
     def answered(self, refusal: str | None) -> None:
         """Session event: one message was accepted or refused."""

@@ -4,11 +4,12 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.board.board_view import board_view, facets, verification_section
 from edgemeter.collector.board.entries import SiteEntry
@@ -57,17 +58,13 @@ def write_board(
     """
     verified = [(entry, entry.run) for entry in entries if entry.state == "verified" and entry.run]
     index = open_index(DocumentSource(tuple(run for _, run in verified)))
-    try:
+    with closing(index), os_error_as(UnavailableError, f"cannot write the site to {str(folder)!r}", "give a writable folder with space"):
         index.refresh()
         _clear(folder)
         for subfolder in (folder, folder / BUNDLES, folder / BADGES):
             subfolder.mkdir(parents=True, exist_ok=True)
         _write_shared(verified, folder)
         return _write_pages(index, entries, folder, remark, progress)
-    except OSError as error:
-        raise UnavailableError(f"cannot write the site to {str(folder)!r} ({error.strerror}): give a writable folder with space") from error
-    finally:
-        index.close()
 
 
 def _clear(folder: Path) -> None:

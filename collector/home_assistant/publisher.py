@@ -19,7 +19,7 @@ import msgspec
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record_conditions import VerdictState
@@ -164,7 +164,7 @@ ROOM_POLL_S = 0.02
 GOODBYE_S = 2.0
 
 
-class HomePublisher:
+class HomePublisher(SessionEvents):
     """Publishes the devices and newest runs of the ledger at `ledger_place`; `start` once, `stop` once or more."""
 
     def __init__(self, address: BrokerAddress, ledger_place: LedgerPlace, agent: str, poll_s: float = POLL_S) -> None:
@@ -209,9 +209,6 @@ class HomePublisher:
     def disconnected(self, reason: str) -> None:
         """Session event: it comes back by itself."""
         logger.debug("Home Assistant's messages wait for the broker: %s", reason)
-
-    def received(self, message: Message) -> None:
-        """Session event: nothing is subscribed."""
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base import durable_file, figures
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import UnavailableError, os_error_as
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.bundle.archive import BUNDLE_SUFFIX
 from edgemeter.agent.contract.record import RunRecord, encode
@@ -87,7 +87,7 @@ def tables_of(runs: Iterable[RunRecord], days: DaysCounted) -> bytes:
 
 def write_kit(files: Mapping[str, bytes], path: Path) -> None:
     """Write the files as the archive `path` (.zip), or into the folder `path`; raises UnavailableError if they cannot be written."""
-    try:
+    with os_error_as(UnavailableError, f"cannot write {str(path)!r}", "give a writable place with enough space"):
         if path.suffix.lower() == ".zip":
             archive = io.BytesIO()
             with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -100,8 +100,6 @@ def write_kit(files: Mapping[str, bytes], path: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             with durable_file.replacing(target, 0o644) as file:
                 file.write(content)
-    except OSError as error:
-        raise UnavailableError(f"cannot write {str(path)!r} ({error.strerror}): give a writable place with enough space") from error
 
 
 def _readme(runs: Sequence[RunRecord], unbundled: int, days: DaysCounted, version: str) -> str:
@@ -117,10 +115,8 @@ def _readme(runs: Sequence[RunRecord], unbundled: int, days: DaysCounted, versio
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with os_error_as(UnavailableError, f"cannot read the bundle {str(path)!r}"):
         return path.read_bytes()
-    except OSError as error:
-        raise UnavailableError(f"cannot read the bundle {str(path)!r}: {error.strerror}") from error
 
 
 STEPS = 320

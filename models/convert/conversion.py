@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.durable_file import replacing
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, os_error_as
 from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
@@ -110,10 +110,8 @@ def convert(request: ConversionRequest, report: Tell) -> ConversionOutcome:
     """
     outcome = ConversionOutcome()
     routes = _routes(request, outcome)
-    try:
+    with os_error_as(ConfigError, f"cannot write to {str(request.out)!r}", "choose another folder with --output"):
         request.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write to {str(request.out)!r}: {error.strerror}; choose another folder with --output") from error
     steps = [step for route in routes for step in route]
     calibration = request.calibration if any(step.is_calibrated for step in steps) else None
     # A model that is unknown is compared on noise.
@@ -262,7 +260,7 @@ class _Converter:
         accuracy = None if stand_in or result.verdict.state == "ruined" else self._accuracy(goal, made_at, result)
         conversion = Conversion(goal, target, facts, result, stand_in, digest, size_bytes, self._photos, accuracy)
         card, plain = card_path(target), plain_card(target)
-        try:
+        with os_error_as(ConfigError, f"cannot write {str(target)!r}", "choose another folder with --output"):
             if conversion.is_ruined:
                 stale = [target, card, plain]
             else:
@@ -274,8 +272,6 @@ class _Converter:
                     card_file.write(text.encode())
             for old in stale:
                 old.unlink(missing_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot write {str(target)!r}: {error.strerror}; choose another folder with --output") from error
         return conversion
 
 

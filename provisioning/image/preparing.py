@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.provisioning.fat.geometry import make_stick
 from edgemeter.provisioning.fat.volume import Change, FileContent, PutFile, RemovePath, of_bytes
 from edgemeter.provisioning.image import cloudinit, detect, firstrun, preseed
@@ -193,14 +193,12 @@ def unpacked_copy(source: Path, path: Path, report: ReportBytes, *, is_dry: bool
         raise ConfigError(f"{str(path)!r} exists already: prepare that one, or delete it")
     image = read_image(source, report)
     with _renamed_to(path, is_dry=is_dry) as unfinished:
-        try:
-            with unfinished.open("wb") as file:
-                for chunk in image.chunks():
-                    # Zeros take no room, as in most images.
-                    _ = file.write(chunk) if chunk.strip(b"\0") else file.seek(len(chunk), os.SEEK_CUR)
-                file.truncate(image.size_bytes)
-        except OSError as error:
-            raise UnavailableError(f"cannot unpack {str(source)!r} to {str(path)!r}: {error.strerror}: make room there") from error
+        task = f"cannot unpack {str(source)!r} to {str(path)!r}"
+        with os_error_as(UnavailableError, task, "make room there"), unfinished.open("wb") as file:
+            for chunk in image.chunks():
+                # Zeros take no room, as in most images.
+                _ = file.write(chunk) if chunk.strip(b"\0") else file.seek(len(chunk), os.SEEK_CUR)
+            file.truncate(image.size_bytes)
         yield unfinished
 
 
