@@ -28,7 +28,7 @@ from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
-    from edgemeter.collector.otlp.otlp_sink import OtlpConfig
+    from edgemeter.collector.otlp.otlp_config import OtlpConfig
     from edgemeter.collector.receive.service import Collector
 
 COMMANDS: Sections = {
@@ -233,7 +233,7 @@ def up(
 
     from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.index import keeper
-    from edgemeter.collector.otlp.otlp_sink import parse_otlp
+    from edgemeter.collector.otlp.otlp_config import parse_otlp
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.presence import CollectorPresence
     from edgemeter.collector.receive.service import Collector

@@ -146,7 +146,7 @@ def drain(
 
     Example: edgemeter collector drain --again --since 2026-11-01
     """
-    from edgemeter.collector.otlp.otlp_sink import parse_otlp
+    from edgemeter.collector.otlp.otlp_config import parse_otlp
 
     if since_ns is not None and not starts_again:
         raise click.UsageError("--since says what is written again: add --again")

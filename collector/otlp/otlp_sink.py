@@ -1,89 +1,26 @@
 """The sink that sends metrics to an OTLP endpoint: one POST for each batch, compressed; what a response means.
 
 Source: https://opentelemetry.io/docs/specs/otlp/#otlphttp. Unlike there, a status of 500 is retried too: the ledger keeps what was sent.
-The path, and how headers are written: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 """
 
 import gzip
 import http.client
 import logging
-import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, one_line
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.drain import STATUS_EVERY_S, Drain
 from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, write_all_but_rejected
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.otlp.otlp_config import HEADER_VARIABLES, OtlpConfig
 from edgemeter.collector.otlp.otlp_points import OtlpPoints, check_installed, rejected_in
 from edgemeter.collector.receive.monitor import MonitorMetric
 from edgemeter.collector.receive.service import Collector
-
-HEADER_VARIABLES = ("EDGEMETER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-METRICS_PATH = "/v1/metrics"
-FORM = "write http://HOST:4318, or http://HOST:9090/api/v1/otlp for Prometheus"
-# Source: RFC 9110, section 5.6.2.
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class OtlpConfig:
-    """One endpoint: the whole URL, and the headers of each request, which may be secrets."""
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def __str__(self) -> str:
-        return self.url
-
-
-def parse_otlp(url: str, *, headers_file: Path | None = None, environ: Mapping[str, str] = os.environ) -> OtlpConfig:
-    """Return the endpoint at `url`, to which the path of metrics is appended, with the headers of the file or the environment.
-
-    Raises:
-        ConfigError: the URL or the headers are invalid, or the file cannot be read.
-    """
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not (parts.query or parts.fragment)
-    except ValueError as error:
-        raise ConfigError(f"{url!r} is not the URL of an OTLP endpoint ({error}): {FORM}") from error
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError(f"the OTLP URL contains a user or password: remove it and set {HEADER_VARIABLES[0]}")
-    if not is_url:
-        raise ConfigError(f"{url!r} is not the URL of an OTLP endpoint: {FORM}")
-    path = parts.path.rstrip("/").removesuffix(METRICS_PATH) + METRICS_PATH
-    return OtlpConfig(urlunsplit((parts.scheme, parts.netloc, path, "", "")), _headers(headers_file, environ))
-
-
-def _headers(file: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers in `file`, by default those in the environment: NAME=VALUE, separated by commas or lines, percent-encoded."""
-    if file is None:
-        text, where = next((environ[name] for name in HEADER_VARIABLES if environ.get(name)), ""), "the environment"
-    else:
-        where = repr(str(file))
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the OTLP headers from {where} ({error}): write NAME=VALUE there, one a line") from error
-    headers = {}
-    for entry in filter(None, map(str.strip, re.split(r"[,\n]", text))):
-        name, _, value = (unquote(part.strip()) for part in entry.partition("="))
-        # What is wrong is not shown: it may be a secret.
-        if not (_HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable() and value):
-            raise ConfigError(f"the OTLP headers in {where} are not NAME=VALUE, separated by commas or lines: correct them")
-        headers[name] = value
-    if file is not None and not headers:
-        raise ConfigError(f"{where} contains no OTLP header: write NAME=VALUE there, one a line")
-    return headers
-
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,4 @@
-"""The boot sector of a FAT file system: where tables, root directory and clusters lie; which clusters are taken and follow
-which; and an empty file system made for a stick.
+"""The boot sector of a FAT file system: where tables, root directory and clusters lie; its table; and an empty one made for a stick.
 
 Source: Microsoft, FAT32 File System Specification 1.03; what decides between 16 and 32 bits is what Linux looks at (a FAT32 of fewer
 clusters than the specification allows is common on small images, and every system mounts it).

@@ -1,9 +1,9 @@
-"""Facts about `edgemeter.collector.otlp.otlp_sink`."""
+"""Facts about `edgemeter.collector.otlp.otlp_config`."""
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.otlp.otlp_sink import parse_otlp
+from edgemeter.collector.otlp.otlp_config import parse_otlp
 from tests.fixtures.rows import table_row
 
 
