@@ -7,12 +7,11 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.text import Text
 
 from edgemeter.agent.base import durable_file, figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.terminal import plain_table, print_notes, print_text
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_notes, print_text
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
@@ -259,12 +258,11 @@ IMPORTED = (
     "id", "suite", "division", "submitter", "system", "model", "scenario", "value", "measure", "accuracy", "energy_mj", "energy_per",
     "accelerator", "accelerators", "is_inferred", "notes",
 )  # fmt: skip
-# On a narrow terminal these go, in this order, and a text of more characters is folded.
-SPARED = (
-    "is_inferred", "submitter", "accelerator", "energy_scope", "energy_provenance", "division", "suite", "accuracy", "accelerators",
-    "backend", "conditions", "notes",
-)  # fmt: skip
-FOLDED = 24
+# On a narrow terminal these go, the highest rank first.
+SPARED = {
+    **dict.fromkeys(("is_inferred", "submitter", "accelerator", "energy_scope", "energy_provenance"), 3),
+    **dict.fromkeys(("division", "suite", "accuracy", "accelerators"), 2), "conditions": 1, "notes": 1,
+}  # fmt: skip
 PUBLISHED = ("id", "model", "device", "metric", "value", "unit", "runtime", "precision", "conditions", "key")
 
 
@@ -291,31 +289,18 @@ def _block(
     if not rows:
         print_text(console, "  none")
         return
-    present = [name for name in columns if any(row.get(name) not in (None, "", {}) for row in rows)]
-    fitting = _fitting(present, rows[:row_limit], console.width)
-    unfit, present = len(present) - len(fitting), fitting
-    table = plain_table()
-    for name in present:
-        is_number = all(isinstance(row.get(name), int | float | None) and not isinstance(row.get(name), bool) for row in rows)
-        table.add_column(Text(name.replace("_", " ").replace(" mj", " mJ")), justify="right" if is_number else "left", overflow="fold")
-    for row in rows[:row_limit]:
-        table.add_row(*(Text(_cell(row.get(name))) for name in present))
-    console.print(table, crop=False)
-    if unfit:
-        print_text(console, f"  {figures.count(unfit, 'column')} do not fit: widen the terminal, or see --json", "dim")
+    listed = rows[:row_limit]
+    of_texts = {name for name in columns for row in listed if isinstance(row.get(name), str | bool | dict)}
+    shown_columns = [
+        TableColumn(
+            name.replace("_", " ").replace(" mj", " mJ"), [_cell(row.get(name)) for row in listed], "left" if name in of_texts else "right",
+            rank=SPARED.get(name, 0), folds=name in of_texts,
+        ) for name in columns
+    ]  # fmt: skip
+    console.print(fitted_table(shown_columns, console.width), crop=False)
     hidden = (total or len(rows)) - min(len(rows), row_limit)
     if hidden:
         print_text(console, f"  and {hidden} more: filter with --model or --device, or see --json")
-
-
-def _fitting(names: Sequence[str], rows: Sequence[ReferenceRow], width: int) -> list[str]:
-    """Return the columns that have room, each as wide as its text up to where it folds; what matters least goes first."""
-    wide = {name: min(FOLDED, max([len(name), *(len(_cell(row.get(name))) for row in rows)])) + 1 for name in names}
-    fitting = list(names)
-    for name in SPARED:
-        if sum(wide[column] for column in fitting) > width and name in fitting:
-            fitting.remove(name)
-    return fitting
 
 
 def _cell(value: object) -> str:
