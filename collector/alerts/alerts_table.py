@@ -11,7 +11,8 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.figures import ABSENT, count, printable, stamp
 from edgemeter.collector.alerts.check import AlertCheck
 from edgemeter.collector.alerts.lifecycle import Alert, RuleHealth
-from edgemeter.collector.alerts.outbox import UnsentNotice, WaitingChannel
+from edgemeter.collector.alerts.outbox import UnsentNotice
+from edgemeter.collector.alerts.waiting import WaitingChannel
 from edgemeter.collector.trend.finding import iso
 
 

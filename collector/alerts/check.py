@@ -14,8 +14,8 @@ from edgemeter.collector.alerts.delivery import Sent
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.lifecycle import AlertChange
 from edgemeter.collector.alerts.notices import Notice
-from edgemeter.collector.alerts.outbox import WaitingChannel, waiting_channels
 from edgemeter.collector.alerts.rules import AlertRules
+from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend.history import History

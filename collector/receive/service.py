@@ -15,7 +15,7 @@ from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DeviceBacklog
 from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.alerts.outbox import last_check_ns, waiting_channels
+from edgemeter.collector.alerts.waiting import last_check_ns, waiting_channels
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.reconciliation import KINDS, outcomes
 from edgemeter.collector.influx.tag_values import MOST_VALUES, tag_uses

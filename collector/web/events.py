@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
-from edgemeter.collector.alerts.outbox import WaitingChannel, waiting_channels
+from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
 from edgemeter.collector.runs.cases import series_of

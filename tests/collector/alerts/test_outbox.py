@@ -11,8 +11,8 @@ from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.sqlite_file import connect
 from edgemeter.collector.alerts import check, lifecycle, outbox
 from edgemeter.collector.alerts.firing import Firing
-from edgemeter.collector.alerts.outbox import last_check_ns
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
+from edgemeter.collector.alerts.waiting import last_check_ns
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, WatchFile
 from tests.fixtures.listeners import http_listener
