@@ -11,7 +11,8 @@ Every message says what was tried, on what, and what to do.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 DONE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 # How a command ends; the reference page shows this table. `edgemeter energy` ends as the command that it measures.
@@ -63,6 +64,15 @@ class AnswerError(MeasurementError):
     def __init__(self, message: str, *, kind: str, retry_after_s: float | None = None, is_busy: bool = False) -> None:
         super().__init__(message)
         self.kind, self.retry_after_s, self.is_busy = kind, retry_after_s, is_busy
+
+
+@contextmanager
+def os_error_as(kind: type[EdgemeterError], task: str, remedy: str = "") -> Iterator[None]:
+    """Raise what the system refuses in the block as an error of `kind`: the task, the system's reason, and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{task} ({error.strerror}): {remedy}" if remedy else f"{task}: {error.strerror}") from error
 
 
 def one_line(words: object) -> str:

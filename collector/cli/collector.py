@@ -16,7 +16,7 @@ from edgemeter.agent.base.broker_address import BrokerAddress, accepts_anybody, 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
 from edgemeter.agent.base.options import PATH, FiniteRange, broker_files, renamed_option
@@ -71,7 +71,7 @@ def deploy_files(folder: Path) -> None:
 
     Example: edgemeter collector deploy-files ./deploy
     """
-    try:
+    with os_error_as(UnavailableError, f"cannot write the files to {str(folder)!r}", "give a writable folder"):
         shipped = {folder / file.relative_to(DEPLOY_FILES): file.read_bytes() for file in sorted(DEPLOY_FILES.rglob("*")) if file.is_file()}
         for path, text in shipped.items():
             if path.exists() and path.read_bytes() != text:
@@ -79,8 +79,6 @@ def deploy_files(folder: Path) -> None:
         for path, text in shipped.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
-    except OSError as error:
-        raise UnavailableError(f"cannot write the files to {str(folder)!r} ({error.strerror}): give a writable folder") from error
     for path in shipped:
         click.echo(path)
 
@@ -297,7 +295,7 @@ def up(
 def _drain_to_otlp(service: "Collector", endpoint: "OtlpConfig | None") -> None:
     if endpoint is not None:
         # Late: it needs numpy.
-        from edgemeter.collector.otlp.otlp_drain import drain_to_otlp
+        from edgemeter.collector.otlp.otlp_sink import drain_to_otlp
 
         drain_to_otlp(service, endpoint)
 

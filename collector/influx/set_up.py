@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.collector.influx import client, influx_config
 from edgemeter.collector.influx.bucket_client import BucketClient
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -44,7 +44,7 @@ def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
     if path.is_file():
         _try(right, path, version)
         return f"token in {str(path)!r} kept ({_KINDS[right]})"
-    try:
+    with os_error_as(ConfigError, f"cannot write a token to {str(path)!r}", "name another file"):
         path.parent.mkdir(parents=True, exist_ok=True)
         # The file first: a token that cannot be stored should not be created.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -53,8 +53,6 @@ def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
             except BaseException:
                 path.unlink()
                 raise
-    except OSError as error:
-        raise ConfigError(f"cannot write a token to {str(path)!r} ({error.strerror}): name another file") from error
     return f"token written to {str(path)!r} ({_KINDS[right]})"
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import TOPIC_ROOT, Birth, Receipt, Topic
 from edgemeter.agent.contract.record import RunRecord
@@ -71,7 +71,7 @@ class _UnconfirmedRecord:
 
 
 @dataclass(slots=True)
-class SimulatedDevices:
+class SimulatedDevices(SessionEvents):
     """The devices `first, first + step, ...` of the plan, over one connection; they send every `step`-th record."""
 
     address: BrokerAddress
@@ -129,9 +129,6 @@ class SimulatedDevices:
             with self._lock:
                 for sent in self._sent.values():
                     sent.again_s = 0.0
-
-    def disconnected(self, reason: str) -> None:
-        """Session event: the connection is lost; it is restored automatically."""
 
     def received(self, message: Message) -> None:
         """Session event: a receipt."""

@@ -9,14 +9,18 @@ import logging
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, one_line
 from edgemeter.collector.influx.client import PointsRejectedError
+from edgemeter.collector.influx.drain import STATUS_EVERY_S, Drain
 from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, write_all_but_rejected
-from edgemeter.collector.otlp import messages
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.otlp.otlp_config import HEADER_VARIABLES, OtlpConfig
+from edgemeter.collector.otlp.otlp_points import OtlpPoints, check_installed, rejected_in
+from edgemeter.collector.receive.monitor import MonitorMetric
+from edgemeter.collector.receive.service import Collector
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +51,7 @@ class OtlpSink(Sink):
     is_database = False
 
     def __init__(self, config: OtlpConfig) -> None:
-        messages.check_installed()
+        check_installed()
         super().__init__(f"otlp {config}")
         self.rejected_points = 0
         self._config = config
@@ -98,7 +102,7 @@ class OtlpSink(Sink):
             raise TransientError(f"no OTLP endpoint responds at {self._config} ({reason}): {remedy}") from error
         if kind == "text/html":
             raise ConfigError(f"{self._config} answers with a web page and is no OTLP endpoint: correct the address")
-        points, reason = messages.rejected_in(reply)
+        points, reason = rejected_in(reply)
         if points or reason:
             self.rejected_points += points
             logger.warning("%s rejected %d data points of a request: %s", self.name, points, one_line(reason))
@@ -110,7 +114,7 @@ class OtlpSink(Sink):
         except (OSError, http.client.HTTPException):
             body = b""
         is_message = error.headers.get_content_type().endswith("protobuf")
-        text = messages.rejected_in(body, is_error=True)[1] if is_message else body.decode("utf-8", "replace")
+        text = rejected_in(body, is_error=True)[1] if is_message else body.decode("utf-8", "replace")
         response = f"{self._config} responds {error.code} ({one_line(text or error.reason)})"
         if error.code in {400, 413, 422}:
             return MetricsRefusedError(text or str(error.reason))
@@ -129,3 +133,31 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+def drain_to_otlp(service: Collector, config: OtlpConfig) -> Drain:
+    """Let `service`, which has not started, also drain its ledger to an endpoint; return the drain.
+
+    The first time it begins with the next record: stores of metrics accept hours, not years. An endpoint that refuses is retried.
+
+    Raises:
+        UnavailableError: the extra is not installed.
+    """
+    sink = OtlpSink(config)
+    begin_with_next(service.place, sink.name)
+    points = OtlpPoints(service.metrics, lambda: service.name)
+    drain = Drain(service.place, sink, points, status=points.status_lines, status_every_s=STATUS_EVERY_S)
+
+    def metrics() -> Iterator[MonitorMetric]:
+        text = "Data points that the OTLP endpoint rejected in requests that it accepted."
+        yield MonitorMetric("otlp_rejected_points_total", "counter", text, sink.rejected_points)
+
+    service.also_drain(drain, metrics)
+    return drain
+
+
+def begin_with_next(ledger_place: LedgerPlace, sink_name: str) -> None:
+    """Set the position of a sink that has none to the newest record."""
+    with open_ledger(ledger_place) as ledger:
+        if sink_name not in ledger.positions():
+            ledger.advance(sink_name, ledger.last_row(), after=0)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile, Will
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile, Will
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import COLLECTOR_STATE, COLLECTOR_STATE_S, CollectorState
 
@@ -17,7 +17,7 @@ GOODBYE_S = 2.0
 POLL_S = 1.0
 
 
-class CollectorPresence:
+class CollectorPresence(SessionEvents):
     """Reports the collector `name()`, asked when it starts, as online while `is_well()`, and the devices in `flooders()`.
 
     `start` once, `stop` once or more.
@@ -72,9 +72,6 @@ class CollectorPresence:
     def disconnected(self, reason: str) -> None:
         """Session event: it comes back by itself."""
         logger.debug("the collector's presence waits for the broker: %s", reason)
-
-    def received(self, message: Message) -> None:
-        """Session event: nothing is subscribed."""
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer; an older ACL does not allow this topic, which costs nothing but the report."""

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 
 PublishedMetric = Literal["latency", "throughput", "energy", "power", "accuracy", "size"]
 PublishedText = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
@@ -79,10 +79,8 @@ class _PublishedFile(msgspec.Struct, forbid_unknown_fields=True):
 
 def read(path: Path) -> list[PublishedRow]:
     """Return the rows of a TOML file (`[[row]]`) or CSV file; raises ConfigError if it cannot be read, or a row is wrong, and names it."""
-    try:
+    with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
         content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
     rows = _from_csv(path, content) if path.suffix.lower() == ".csv" else _from_toml(path, content)
     ids: set[str] = set()
     for position, row in rows:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import AgainRequest, Topic
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
@@ -85,7 +85,7 @@ def _of_ledger(ledger: LedgerPlace) -> list[AskedDevice]:
     ]
 
 
-class _Listener:
+class _Listener(SessionEvents):
     def __init__(self) -> None:
         self.session: MqttSession | None = None
         self.refusal: str | None = None
@@ -105,9 +105,6 @@ class _Listener:
         """Session event: subscribe."""
         if self.session is not None:
             self.session.subscribe([messages.EVERY_BIRTH, messages.EVERY_STATE])
-
-    def disconnected(self, reason: str) -> None:
-        """Session event: it reconnects by itself."""
 
     def received(self, message: Message) -> None:
         """Session event: a birth or a state."""

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
@@ -58,10 +58,8 @@ def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress
         events = TrendEvents(index.source)
         events.refresh()
         text = whole_page(index, events, choice, progress)
-    try:
+    with os_error_as(ConfigError, f"cannot write the report to {str(path)!r}", "name another file"):
         return path.write_bytes(text.encode())
-    except OSError as error:
-        raise ConfigError(f"cannot write the report to {str(path)!r}: {error.strerror}: name another file") from error
 
 
 def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import read_toml, toml_document, write_toml
 from edgemeter.agent.base.types import Name, Sha256
@@ -245,7 +245,7 @@ def change_catalogue(path: Path, entry: CatalogueEntry | None = None, hashes: Ma
     Raises:
         ConfigError: it cannot be read or written.
     """
-    try:
+    with os_error_as(ConfigError, f"cannot write the catalogue {str(path)!r}", "choose another file with --catalogue"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -253,5 +253,3 @@ def change_catalogue(path: Path, entry: CatalogueEntry | None = None, hashes: Ma
             entries = catalogue.entry if entry is None else (*(other for other in catalogue.entry if other.name != entry.name), entry)
             changed = Catalogue(entry=entries, seen={**catalogue.seen, **(hashes or {})})
             write_toml(path, toml_document(msgspec.to_builtins(changed)))
-    except OSError as error:
-        raise ConfigError(f"cannot write the catalogue {str(path)!r}: {error.strerror}; choose another file with --catalogue") from error

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError, one_line
+from edgemeter.agent.base.errors import ConfigError, one_line, os_error_as
 from edgemeter.agent.base.plugins import import_extra
 
 TYPES = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
@@ -41,13 +41,11 @@ def quantise(source: Path, kind: str, out: Path) -> Path:
     target = out / f"{_PRECISION.sub('', source.stem)}_{kind}.gguf"
     if target.exists() and target.samefile(source):
         raise ConfigError(f"{str(target)!r} would replace its own source: choose another folder with --output")
-    try:
+    with os_error_as(ConfigError, f"cannot write {str(target)!r}", "choose another folder with --output"):
         out.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(".part")
         _write(gguf, reader, kind, part)
         part.replace(target)
-    except OSError as error:
-        raise ConfigError(f"cannot write {str(target)!r}: {error.strerror}; choose another folder with --output") from error
     return target
 
 

@@ -13,7 +13,7 @@ from typing import IO
 import msgspec
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.types import Sha256
 from edgemeter.models.catalogue.catalogue import CatalogueEntry, EntryName, FileName
 
@@ -159,10 +159,8 @@ class ModelCache:
             ConfigError: the folder cannot be written.
         """
         folder = self.folder / name
-        try:
+        with os_error_as(ConfigError, f"cannot write to the cache {str(folder)!r}", "choose another folder with --cache"):
             lock = _lock(folder)
-        except OSError as error:
-            raise ConfigError(f"cannot write to the cache {str(folder)!r}: {error.strerror}; choose another folder with --cache") from error
         with lock:
             yield folder
 

@@ -16,7 +16,7 @@ from typing import IO, Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.durable_file import replacing
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.base.types import Sha256
 from edgemeter.agent.contract import model_file
@@ -68,15 +68,16 @@ def export_models(out: Path, entries: Sequence[CatalogueEntry], cache: ModelCach
             for entry, path, digest in exported
         )
     )
-    try:
-        # Models hardly get smaller by compression; stored, they are read fastest.
-        with replacing(out, 0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive:
-            archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-            for count, (model, (_, path, _)) in enumerate(zip(manifest.models, exported, strict=True), 1):
-                archive.write(path, model.member)
-                report(model.entry.file, count, len(exported))
-    except OSError as error:
-        raise ConfigError(f"cannot write the model archive {str(out)!r}: {error.strerror}") from error
+    # Models hardly get smaller by compression; stored, they are read fastest.
+    with (
+        os_error_as(ConfigError, f"cannot write the model archive {str(out)!r}"),
+        replacing(out, 0o644) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive,
+    ):
+        archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+        for count, (model, (_, path, _)) in enumerate(zip(manifest.models, exported, strict=True), 1):
+            archive.write(path, model.member)
+            report(model.entry.file, count, len(exported))
     return manifest
 
 

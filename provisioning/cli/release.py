@@ -20,7 +20,7 @@ from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
-from edgemeter.provisioning.update import releases
+from edgemeter.provisioning.update import rollout
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.release.boards import ReleaseTarget
@@ -47,13 +47,13 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_json:
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
     """
-    verified = [releases.inspect_release(folder, path) for path in paths]
+    verified = [rollout.inspect_release(folder, path) for path in paths]
     if dry_run:
         for release in verified:
             click.echo(f"would add {release.manifest.version} for {release.manifest.board}: {release.path}", err=as_json)
         return
     with open_registry(folder) as registry:
-        added = [releases.add_release(folder, registry, release) for release in verified]
+        added = [rollout.add_release(folder, registry, release) for release in verified]
     if as_json:
         click.echo(json_document(added))
         return
@@ -131,7 +131,7 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
     Example: edgemeter fleet release list
     """
     with open_registry(folder, read_only=True) as registry:
-        listed = releases.read_releases(registry)
+        listed = rollout.read_releases(registry)
     if print_data(form, listed):
         return
     target_of = attrgetter("version", "board", "python", "glibc")
@@ -203,9 +203,9 @@ def build(
 
     Example: edgemeter fleet release build --board pi5 --python 3.13 --extras litert,onnx
     """
-    from edgemeter.provisioning.release import additions, smoke
+    from edgemeter.provisioning.release import additions
     from edgemeter.provisioning.release import boards as known
-    from edgemeter.provisioning.release.build import ReleaseRequest, build_release
+    from edgemeter.provisioning.release.build import ReleaseRequest, build_release, default_root
 
     target = known.release_target(board, python, glibc)
     public = folder.release_public_key if folder.release_public_key.exists() else None
@@ -220,7 +220,7 @@ def build(
         extras,
         signing,
         agent_wheels[0].local() if agent_wheels else None,
-        root or smoke.default_root(),
+        root or default_root(),
         tuple(added_file for added_file in added_files if added_file not in agent_wheels),
         find_links,
         indexes,
@@ -300,10 +300,9 @@ def check(
 
     Example: edgemeter fleet release check edgemeter-pi5.tar
     """
-    from edgemeter.provisioning.release import smoke
-    from edgemeter.provisioning.release.build import check_release
+    from edgemeter.provisioning.release.build import check_release, default_root, refuse_dead
 
-    verified, checked = check_release(path, public_key or folder.release_public_key, board, root or smoke.default_root())
+    verified, checked = check_release(path, public_key or folder.release_public_key, board, root or default_root())
     if is_json:
         document = {"path": str(path), **_fields(verified.manifest), "now": checked.words, "dead": dict(checked.dead)}
         print_json(document)
@@ -317,7 +316,7 @@ def check(
         for name, why in checked.dead:
             click.echo(f"  DEAD      {name}: {why}")
         click.echo(checked.words)
-    smoke.refuse_dead(checked)
+    refuse_dead(checked)
 
 
 @click.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.orders import Content, FileName, Sha256, Work, contents_of
 
@@ -151,12 +151,9 @@ class HashingWriter:
 
 
 def _pieces(source: Path) -> Iterator[bytes]:
-    try:
-        with source.open("rb") as file:
-            while data := file.read(PIECE_BYTES):
-                yield data
-    except OSError as error:
-        raise ConfigError(f"cannot read {str(source)!r}: {error.strerror}") from error
+    with os_error_as(ConfigError, f"cannot read {str(source)!r}"), source.open("rb") as file:
+        while data := file.read(PIECE_BYTES):
+            yield data
 
 
 def _is_whole(path: Path, sha256: str, size_bytes: int) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError, os_error_as
 
 DiskAccess = Literal["read", "write"]
 
@@ -50,12 +50,8 @@ class DiskImage:
         """Return `size_bytes` from `offset` on, fewer at the image's end; raises UnavailableError if the medium cannot be read there."""
         parts = []
         while size_bytes > 0:
-            try:
+            with os_error_as(UnavailableError, f"cannot read byte {offset:,} of {str(self.path)!r}", "try another card or reader"):
                 part = os.pread(self._descriptor, size_bytes, offset)
-            except OSError as error:
-                raise UnavailableError(
-                    f"cannot read byte {offset:,} of {str(self.path)!r}: {error.strerror}; try another card or reader"
-                ) from error
             if not part:
                 break
             parts.append(part)
@@ -67,21 +63,16 @@ class DiskImage:
         """Write `data` at `offset`; raises UnavailableError if the medium fails."""
         view = memoryview(data)
         while view:
-            try:
+            task = f"cannot write byte {offset:,} of {str(self.path)!r}"
+            with os_error_as(UnavailableError, task, "prepare it again, or try another card"):
                 written = os.pwrite(self._descriptor, view, offset)
-            except OSError as error:
-                raise UnavailableError(
-                    f"cannot write byte {offset:,} of {str(self.path)!r}: {error.strerror}; prepare it again, or try another card"
-                ) from error
             view = view[written:]
             offset += written
 
     def sync(self) -> None:
         """Wait until all writes are on the medium, and drop its cached pages, to read from there; raises UnavailableError if it fails."""
-        try:
+        with os_error_as(UnavailableError, f"{str(self.path)!r} failed to store what was written", "try another card"):
             os.fsync(self._descriptor)
-        except OSError as error:
-            raise UnavailableError(f"{str(self.path)!r} failed to store what was written: {error.strerror}; try another card") from error
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 

@@ -37,6 +37,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.certificates import active_bans, open_tokens
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.handler import covers
 
 logger = logging.getLogger(__name__)
 
@@ -61,16 +62,6 @@ _STATE = """SELECT
     (SELECT max(made_ns) FROM claims),
     (SELECT count(*) FROM bans WHERE until_ns > ?),
     (SELECT max(since_ns) FROM bans)"""
-
-
-def covers(pattern: str, topic: str) -> bool:
-    """Return whether all that the topic or subscription `topic` matches is matched by `pattern`."""
-    parts, levels = pattern.split("/"), topic.split("/")
-    if parts[-1] == "#":
-        return len(levels) >= len(parts) - 1 and covers("/".join(parts[:-1]), "/".join(levels[: len(parts) - 1])) if parts[:-1] else True
-    return len(parts) == len(levels) and all(
-        level != "#" if part == "+" else part == level for part, level in zip(parts, levels, strict=True)
-    )
 
 
 @dataclass(frozen=True, slots=True)

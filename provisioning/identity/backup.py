@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.provisioning.identity import admission
 from edgemeter.provisioning.inventory import fleet_file
@@ -130,12 +130,8 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o600) -> 
 
 
 def _decrypted(source: Path, passphrase: str, tries: int = 3) -> bytes:
-    try:
+    with os_error_as(ConfigError, f"cannot read the backup {str(source)!r}", "name a file that `fleet backup` has written"):
         sealed = source.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the backup {str(source)!r} ({error.strerror}): name a file that `fleet backup` has written"
-        ) from error
     if not sealed.startswith(MAGIC):
         raise ConfigError(f"{str(source)!r} is not a backup of a fleet: name a file that `edgemeter fleet backup` has written")
     library = _library()

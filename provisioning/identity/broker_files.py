@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import EVERY_CAMPAIGN_STATE, EVERY_COLLECTOR_STATE, TOPIC_ROOT
@@ -194,12 +194,10 @@ def _renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now
 def _announce_list(folder: FleetFolder, signing: Authority) -> None:
     """Give the list one more name in the folder where OpenSSL looks for lists that it has not read yet: HASH.r0, HASH.r1, ..."""
     name, number = signing.name_hash(), 0
-    try:
+    with os_error_as(UnavailableError, f"cannot announce the list of revoked certificates in {str(folder.revoked_lists)!r}"):
         while (link := folder.revoked_lists / f"{name}.r{number}").is_symlink():
             number += 1
         link.symlink_to(Path("..", "..", folder.revoked.name))
-    except OSError as error:
-        raise UnavailableError(f"cannot announce the list of revoked certificates as {str(link)!r} ({error.strerror})") from error
 
 
 def holds(path: Path, content: bytes) -> bool:
@@ -211,12 +209,8 @@ def holds(path: Path, content: bytes) -> bool:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with os_error_as(ConfigError, f"cannot read {str(path)!r}", "`edgemeter fleet init` makes it; name the fleet's folder with --folder"):
         return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {str(path)!r} ({error.strerror}): `edgemeter fleet init` makes it; name the fleet's folder with --folder"
-        ) from error
 
 
 def _user() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import config, durable_file
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.plugins import require_extra
@@ -265,10 +265,8 @@ def _move_registry(folder: FleetFolder, registry: Registry) -> None:
 
 
 def _make_folder(path: Path) -> None:
-    try:
+    with os_error_as(ConfigError, f"cannot make the folder {str(path)!r}", "name another with --folder"):
         path.mkdir(parents=True, mode=0o700)
-    except OSError as error:
-        raise ConfigError(f"cannot make the folder {str(path)!r} ({error.strerror}): name another with --folder") from error
 
 
 def _release_key(folder: FleetFolder, public_key: Path | None) -> InitStep:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -45,10 +45,8 @@ class ReleaseKeys:
 
 def read_keys(path: Path) -> ReleaseKeys:
     """Return the keys in a file; raises ConfigError if it cannot be read or holds no public key."""
-    try:
+    with os_error_as(ConfigError, f"cannot read the release keys {str(path)!r}", "`edgemeter fleet init` makes them"):
         text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the release keys {str(path)!r} ({error.strerror}): `edgemeter fleet init` makes them") from error
     keys = tuple(authority.checked_public(pem, path) for pem in public_keys(text))
     if not keys:
         raise ConfigError(f"{str(path)!r} holds no public key in PEM: make it with `openssl ec -in release.key -pubout`")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.provisioning.fat import geometry
 from edgemeter.provisioning.fat.disk_image import DiskAccess, DiskImage, DiskSpan, open_disk, partition_span, read_partitions
 from edgemeter.provisioning.fat.volume import Change, FatVolume, PutFile
@@ -124,7 +124,7 @@ class MountedFolder:
             raise UnavailableError(
                 f"the boot partition {self.where} is too full: {missing / 1e6:,.1f} MB more are needed; take a smaller release"
             )
-        try:
+        with os_error_as(UnavailableError, f"cannot write to the boot partition {self.where}", "mount it writable for this user"):
             for change in changes:
                 if isinstance(change, PutFile):
                     _write(self.path / change.path, change, wrote)
@@ -133,10 +133,6 @@ class MountedFolder:
                 else:
                     (self.path / change.path).unlink(missing_ok=True)
             os.sync()
-        except OSError as error:
-            raise UnavailableError(
-                f"cannot write to the boot partition {self.where}: {error.strerror}; mount it writable for this user"
-            ) from error
 
 
 class PlannedPartition:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.durable_file import replacing
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.provisioning.release import install
 from edgemeter.provisioning.release.install import MANIFEST, SIGNATURE, FileEntry, Manifest
 
@@ -56,18 +56,16 @@ class VerifiedRelease:
 
     def unpack(self, folder: Path) -> None:
         """Write all files below `folder`, each checked meanwhile; raises ConfigError if one has changed, or cannot be written."""
-        try:
-            with open_unverified(self.path) as source:
-                for entry in self.manifest.files:
-                    target = folder / entry.path
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    with target.open("wb") as file:
-                        source.copy(entry, file)
-                if self.is_signed:
-                    (folder / SIGNATURE).write_bytes(source.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))
-                (folder / MANIFEST).write_bytes(self.document)
-        except OSError as error:
-            raise ConfigError(f"cannot unpack the release {str(self.path)!r} in {str(folder)!r}: {error.strerror}") from error
+        task = f"cannot unpack the release {str(self.path)!r} in {str(folder)!r}"
+        with os_error_as(ConfigError, task), open_unverified(self.path) as source:
+            for entry in self.manifest.files:
+                target = folder / entry.path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as file:
+                    source.copy(entry, file)
+            if self.is_signed:
+                (folder / SIGNATURE).write_bytes(source.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))
+            (folder / MANIFEST).write_bytes(self.document)
 
 
 @contextmanager
@@ -126,13 +124,14 @@ def file_entries(folder: Path) -> tuple[FileEntry, ...]:
 def pack_release(folder: Path, target: Path) -> None:
     """Write a release as an uncompressed tar, whole or not at all, equal files as equal bytes; raises ConfigError if that fails."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    try:
-        with replacing(target, 0o644) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:
-            for name in sorted(names, key=lambda name: (name not in FIRST, name)):
-                # No time and no owner: the bytes depend on the contents only.
-                info = tarfile.TarInfo(name)
-                info.size, info.mode = (folder / name).stat().st_size, 0o644
-                with (folder / name).open("rb") as content:
-                    tar.addfile(info, content)
-    except OSError as error:
-        raise ConfigError(f"cannot write the release {str(target)!r}: {error.strerror}: choose another file, or make room") from error
+    with (
+        os_error_as(ConfigError, f"cannot write the release {str(target)!r}", "choose another file, or make room"),
+        replacing(target, 0o644) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        for name in sorted(names, key=lambda name: (name not in FIRST, name)):
+            # No time and no owner: the bytes depend on the contents only.
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = (folder / name).stat().st_size, 0o644
+            with (folder / name).open("rb") as content:
+                tar.addfile(info, content)

@@ -54,3 +54,13 @@ class FleetHandler(Protocol):
 def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish) -> dict[str, FleetHandler]:
     """Return every handler, by name."""
     return {name: resolve_name(kind)(folder, registry, publish) for name, kind in HANDLERS.items()}
+
+
+def covers(pattern: str, topic: str) -> bool:
+    """Return whether all that the topic or subscription `topic` matches is matched by `pattern`."""
+    parts, levels = pattern.split("/"), topic.split("/")
+    if parts[-1] == "#":
+        return len(levels) >= len(parts) - 1 and covers("/".join(parts[:-1]), "/".join(levels[: len(parts) - 1])) if parts[:-1] else True
+    return len(parts) == len(levels) and all(
+        level != "#" if part == "+" else part == level for part, level in zip(parts, levels, strict=True)
+    )

@@ -17,7 +17,7 @@ from edgemeter.provisioning.inventory.formatting import age
 from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
 from edgemeter.provisioning.serve import handler
-from edgemeter.provisioning.serve.handler import FleetHandler
+from edgemeter.provisioning.serve.handler import FleetHandler, covers
 from edgemeter.provisioning.serve.inbox import MessageSender, ServiceInbox
 
 logger = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class FleetService:
 
     def _find_receivers(self, topic: str) -> tuple[str, ...]:
         handlers = self._handlers.items()
-        return tuple(name for name, each in handlers if any(topic_matches(pattern, topic) for pattern in each.topics))
+        return tuple(name for name, each in handlers if any(covers(pattern, topic) for pattern in each.topics))
 
     def _poll_all(self) -> None:
         try:
@@ -191,12 +191,3 @@ class FleetService:
             # A device can send rejected messages as often as it likes; a handler that cannot poll fails twice a second.
             where, who = (f" (on {message.topic!r})", message.topic.rpartition("/")[0]) if message else ("", f"{name}: {error}")
             logger.warning("%s: %s%s", name, error, where, extra=about(who))
-
-
-def topic_matches(pattern: str, topic: str) -> bool:
-    """Return whether `topic` matches the MQTT subscription `pattern`."""
-    parts, levels = pattern.split("/"), topic.split("/")
-    if parts[-1] == "#":
-        parts.pop()
-        levels = levels[: len(parts)]
-    return len(parts) == len(levels) and all(part in {"+", other} for part, other in zip(parts, levels, strict=True))

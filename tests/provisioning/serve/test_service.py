@@ -1,6 +1,6 @@
 """The service: which topics go to which handler."""
 
-from edgemeter.provisioning.serve.service import topic_matches
+from edgemeter.provisioning.serve.handler import covers
 
 
 def test_a_handler_receives_what_fits_its_subscription():
@@ -12,4 +12,4 @@ def test_a_handler_receives_what_fits_its_subscription():
         ("edgemeter/enrol/#", "edgemeter/enrol/abc/request", True),
         ("edgemeter/enrol/#", "edgemeter/v1/abc/request", False),
     ):
-        assert topic_matches(pattern, topic) is expected, f"{pattern!r}, {topic!r}"
+        assert covers(pattern, topic) is expected, f"{pattern!r}, {topic!r}"
