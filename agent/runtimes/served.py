@@ -58,7 +58,10 @@ _ERROR = b'"error"'
 # A request that failed so may be one that the server answers, and counts.
 _UNSEEN = ("timeout", "broke off", "no answer")
 # Of the answered requests.
-_FEWEST_COUNTED_RATIO = 0.9
+_FEWEST_COUNTED_RATIO = 0.99
+# A server counts a request a moment after its answer: looks at its counts until they rest, and the time between.
+_LOOKS = 5
+_LOOK_S = 0.05
 _CLOSES = "closed by the server after each answer"
 
 
@@ -282,11 +285,12 @@ class ServedModel:
         if isinstance(counted, str):
             return msgspec.structs.replace(served, server_reason=counted)
         queue_ms, compute_ms = (ns / counted.requests / 1e6 for ns in (counted.queue_ns, counted.compute_ns))
+        remainder_ms = sum(took_ns) / len(took_ns) / 1e6 - queue_ms - compute_ms
         return msgspec.structs.replace(
             served,
             server_queue_ms=queue_ms,
             server_compute_ms=compute_ms,
-            remainder_ms=sum(took_ns) / len(took_ns) / 1e6 - queue_ms - compute_ms if counted.requests == len(took_ns) else None,
+            remainder_ms=remainder_ms if counted.requests == len(took_ns) and remainder_ms >= 0 else None,
             requests_of_others=max(counted.requests - len(took_ns) - len(self._timed.unseen), 0),
         )
 
@@ -321,10 +325,17 @@ def _connected(file: ServedFile) -> tuple[ServerLink, ServedProtocol, int]:
 
 
 def _statistics(protocol: ServedProtocol) -> ServerStatistics | str:
+    """Return the server's counts once they rest, or why there are none; those of a server that others ask never rest."""
     try:
-        return protocol.statistics()
+        last, counts = None, protocol.statistics()
+        for _ in range(_LOOKS):
+            if isinstance(counts, str) or counts == last:
+                break
+            time.sleep(_LOOK_S)
+            last, counts = counts, protocol.statistics()
     except TransientError as error:
         return f"the server's own statistics were not read: {one_line(error)[:120]}."
+    return counts
 
 
 def _between(before: ServerStatistics | str, after: ServerStatistics | str, answered: int) -> ServerStatistics | str:

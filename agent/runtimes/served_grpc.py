@@ -15,7 +15,7 @@ import numpy as np
 from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.server_address import address_parts, has_tls, port_of
-from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, Answer
+from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, REMEDIES, Answer
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, load_library
 from edgemeter.agent.runtimes.served_protocols import ServedFile
@@ -56,6 +56,8 @@ _FAILURES = (
     ("UNAVAILABLE", "", "grpc unavailable", "ask for less at once, or raise the server's limit"),
     ("RESOURCE_EXHAUSTED", "larger than max", "grpc too large", "choose a smaller batch, or raise the server's limit"),
     ("RESOURCE_EXHAUSTED", "", "grpc resource_exhausted", "ask for less at once, or raise the server's limit"),
+    ("UNAUTHENTICATED", "", "grpc unauthenticated", REMEDIES[401]),
+    ("PERMISSION_DENIED", "", "grpc permission_denied", REMEDIES[403]),
 )
 _BUSY = ("no connection", "grpc unavailable", "grpc resource_exhausted")
 
@@ -179,6 +181,9 @@ class GrpcConnection:
                 ((kind, remedy) for name, words, kind, remedy in _FAILURES if name == code and re.search(words, details, re.IGNORECASE)),
                 (f"grpc {code.lower()}", "check model and version of the server's file, or read the server's log"),
             )
+            if kind in ("no connection", "broke off"):
+                # Until its own wait is over, which grows, the channel would fail what is asked of a server that is back.
+                self.close()
             raise AnswerError(f"no answer from {self._file.url} ({code}: {details}): {remedy}", kind=kind, is_busy=kind in _BUSY) from error
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
@@ -234,7 +239,7 @@ class GrpcInference:
         try:
             metadata = self._ask("ModelMetadata")
         except AnswerError as error:
-            raise not_served(model, self._models(), self._file.url, one_line(error)) from error
+            raise not_served(model, self._models(), self._file.url, one_line(error), self._file.version) from error
         if not any(self._ask("ModelReady").get(1, [])):
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready: wait, or read its log")
         self._inputs, self._outputs = (tuple(map(_declared, metadata.get(number, []))) for number in (4, 5))

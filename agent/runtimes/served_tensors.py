@@ -205,8 +205,13 @@ def json_document(content: bytes, kind: Any) -> Any:
         ) from error
 
 
-def not_served(model: str | None, names: Sequence[str], url: str, why: str) -> UnavailableError:
-    """Return the error about a model that a server does not serve, or that is not named."""
+def not_served(model: str | None, names: Sequence[str], url: str, why: str, version: str | None = None) -> UnavailableError:
+    """Return the error about a model, or a version of it, that a server does not serve, or a model that is not named."""
     listed = f"it has {', '.join(names[:8])}" if names else "it lists none"
-    missing = f"{url} has no model {model!r} ({why})" if model else f"{url} does not serve exactly one model, so the file has to name it"
-    return UnavailableError(f"{missing}: {listed}; set model in the server's file")
+    if model is None:
+        return UnavailableError(
+            f"{url} does not serve exactly one model, so the file has to name it: {listed}; set model in the server's file"
+        )
+    missing = f"no version {version!r} of the model {model!r}" if version else f"no model {model!r}"
+    remedy = "check url and version of" if model in names else "set model in" if names else "check url, protocol and model of"
+    return UnavailableError(f"{url} has {missing} ({why}): {listed}; {remedy} the server's file")
