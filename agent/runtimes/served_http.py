@@ -275,8 +275,8 @@ class TensorFlowServing:
 
     def _models(self) -> list[str]:
         """Return what OpenVINO Model Server lists."""
-        listed = list(self._link.ask("/v1/config").document)
-        return [] if "error" in listed else listed
+        answer = self._link.ask("/v1/config")
+        return list(answer.document) if answer.status == 200 else []
 
     def request(self, inputs: Sequence[Array]) -> Payload:
         """See `ServedProtocol.request`."""

@@ -554,6 +554,7 @@ UNDESCRIBED = [
     (f'{OIP}\nversion = "9"', 404, {}, b"", "has no version '9' of the model 'double' .*check url and version"),
     (TF, 403, {}, b"", "answers 403; give its key as api_key_file"),
     (TF, 404, {}, b"", r"has no model 'double' \(status 404\): it lists none; check url, protocol and model of the server's file"),
+    (TF, 404, {}, b'{"detail": "Not Found"}', r"has no model 'double' \(Not Found\): it lists none; check url, protocol"),
     (TF, 200, {}, b"<html>", "is not a server of this protocol"),
 ]
 
