@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.contract.load_sweep import fails_too_often
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
@@ -67,7 +68,15 @@ def _served(facts: RunFacts, answers: Answers) -> str | None:
     did = "generated the text" if isinstance(answers, Generation) else "ran the model"
     connection = facts.measured.runtime.facts.get("connection")
     connects = f"; the connection is {connection}, so that each query opens one" if connection else ""
-    return f"{where} {did}: load and waiting for cores are those of the process that asked it{connects}"
+    return f"{where} {did}: load and waiting for cores are those of the process that asked it{connects}{_times(answers)}"
+
+
+def _times(answers: Answers) -> str:
+    """Return the server's part of a request, as the end of a sentence; empty where it states none."""
+    if isinstance(answers, Generation) or answers.server_queue_ms is None or answers.server_compute_ms is None:
+        return ""
+    queue_ms, compute_ms = (plain_digits(time_ms, 3) for time_ms in (answers.server_queue_ms, answers.server_compute_ms))
+    return f"; of each request it states {queue_ms} ms in its queue and {compute_ms} ms of computing"
 
 
 @_RULES.suspect(
