@@ -133,6 +133,7 @@ class ServedModel:
             facts={"server_url": file.url} | ({"server_machine": "this"} if self._is_here else {}),
             # Tensors of a server do not show how its weights are stored.
             precision="unknown",
+            threads_reason="the server chooses how many it computes with",
         )
         return self._loaded
 

@@ -327,6 +327,12 @@ class Custom:
         file = self._file
         if not (file.inputs and file.outputs and file.body):
             raise ConfigError(f"the server's file of {file.url} has no body, inputs or outputs: protocol custom needs all three")
+        text = msgspec.json.encode(file.body).decode()
+        for tensor in file.inputs:
+            if not re.search(rf'"{{{re.escape(tensor.name)}(:base64|:bytes)?}}"', text):
+                raise ConfigError(
+                    f'the server\'s file of {file.url} sends no {tensor.name}: the body of its file has no "{{{tensor.name}}}"'
+                )
         self._link.ask(self.ping_path)
         return ServedDescription("custom", "unknown", file.model or file.path, self._inputs, self._outputs, file.version)
 

@@ -186,7 +186,8 @@ def _declared(info: TensorInfo) -> str:
 
 def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
     """Return the error about an output that is not what the server declared."""
-    return AnswerError(f"output {info.name!r} of the served model {why}: correct the model's configuration on the server", kind="no answer")
+    remedy = "correct the model's configuration on the server (protocol custom: outputs of its file)"
+    return AnswerError(f"output {info.name!r} of the served model {why}: {remedy}", kind="no answer")
 
 
 def json_document(content: bytes, kind: Any) -> Any:

@@ -15,9 +15,11 @@ import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.engine import loading
 from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.certificates import Authority
 from tests.fixtures.oip_server import ServedModelScript, oip_server
+from tests.fixtures.run_jobs import one_case
 from tests.fixtures.scripted_http import scripted_http
 
 X = np.array([[0, 1, 2, 3]], np.float32)
@@ -361,6 +363,24 @@ def test_the_custom_template_fills_lists_base64_and_bytes(tmp_path, models):
         runtime.load(path, Options())
         with pytest.raises(AnswerError, match="output 'y' of the served model is not at '/result/1/y'"):
             outputs_for(runtime, X)
+
+
+def test_a_template_without_an_input_is_refused(tmp_path):
+    """Each request would be the same, whatever the data: the timing would be of one, and its accuracy of none."""
+    keys = 'protocol = "custom"\nbody = {{ v = "{body}" }}\ninputs = [{{ name = "x", dtype = "float32", shape = [1, 4] }}]\n'
+    keys += 'outputs = [{{ name = "y", dtype = "float32", shape = [1, 4] }}]'
+    with oip_server() as url:
+        for body in ("{X}", "say {x}", "1"):
+            with pytest.raises(ConfigError, match=r'body of its file has no "\{x\}"'), closing(create("served")) as runtime:
+                runtime.load(server_file(tmp_path, url, keys.format(body=body)), Options())
+
+
+def test_a_servers_threads_are_its_own(served):
+    """What is asked for here changes nothing there."""
+    _, loaded, _ = served()
+    assert loaded.threads_reason == "the server chooses how many it computes with"
+    runtime = loading.describe_runtime(one_case("m.server", runtime="served", threads=4), loaded)
+    assert (runtime.threads, runtime.setting_text) == (1, "served oip,binary")
 
 
 @pytest.mark.parametrize("encoding", ["base64", "bytes"])
