@@ -322,11 +322,9 @@ def tensor_remedy(status: int, path: str, location: str | None) -> str:
     """Return what to do where a server of tensors answers `path` with this status, and location."""
     if location and status // 100 == 3:
         return _moved(path, location)
-    is_ours = status < http.client.INTERNAL_SERVER_ERROR
-    rest = (
-        "the server does not take this request: check url, model and transport of the server's file" if is_ours else "read the server's log"
-    )
-    return _TENSOR_REMEDIES.get(status, rest)
+    if status in _TENSOR_REMEDIES or status >= http.client.INTERNAL_SERVER_ERROR:
+        return _TENSOR_REMEDIES.get(status, "read the server's log")
+    return "the server does not take this request: check url, model and transport of the server's file"
 
 
 def _moved(path: str, location: str) -> str:
