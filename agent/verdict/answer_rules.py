@@ -11,6 +11,8 @@ from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
 # Of the users' time.
 MOST_WAITED_RATIO = 0.05
+# Of one core's time.
+MOST_BUSY_RATIO = 0.7
 
 Answers = Generation | Served
 # Each function judges a run whose queries may fail; other runs violate nothing.
@@ -54,6 +56,21 @@ def _users_waited(facts: RunFacts, _: Answers) -> str | None:
         return None
     at_work = f"on average {load.concurrency * (1 - ratio):.3g} of {load.concurrency} users sent queries"
     return f"users paused {load.paused_ms / 1e3:,.3g} s in all after refusals: {at_work}"
+
+
+@_RULES.suspect(
+    "the process that asks for several users, or at a rate, computes for at most 70% of the time",
+    "Python computes in one thread at a time: what is beyond waits in the client, and the server is asked for less",
+    "fewer users, or a lower rate",
+)
+def _client_busy(facts: RunFacts, answers: Answers) -> str | None:
+    load, scheduling = facts.measured.load, facts.measured.scheduling
+    if load is None or load.in_flight_max is None or scheduling is None or scheduling.ran_ms is None:
+        return None
+    ratio = scheduling.ran_ms / (facts.measured.timed.length_ns / 1e6)
+    if ratio <= MOST_BUSY_RATIO or (isinstance(answers, Generation) and answers.is_local):
+        return None
+    return f"the process that asked computed for {ratio:.0%} of the time, of one core: part of each latency may be its own"
 
 
 @_RULES.note(
