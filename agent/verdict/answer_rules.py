@@ -44,8 +44,8 @@ def _failures(facts: RunFacts, answers: Answers) -> str:
 
 @_RULES.suspect(
     "users pause after refusals (as `Retry-After` asks, or 0.1 s) for at most 5% of their time",
-    "meanwhile they send nothing: rates and latencies are those of fewer users",
-    "fewer users, or a higher limit of requests at the server",
+    "meanwhile they send nothing",
+    "fewer users, or a higher limit at the server",
 )
 def _users_waited(facts: RunFacts, _: Answers) -> str | None:
     load = facts.measured.load
@@ -59,8 +59,8 @@ def _users_waited(facts: RunFacts, _: Answers) -> str | None:
 
 
 @_RULES.suspect(
-    "the process that asks for several users, or at a rate, computes for at most 70% of the time",
-    "Python computes in one thread at a time: what is beyond waits in the client, and the server is asked for less",
+    "of several users, or at a rate, the process that asks computes for at most 70% of the time",
+    "Python computes in one thread at a time: latencies are partly the client's",
     "fewer users, or a lower rate",
 )
 def _client_busy(facts: RunFacts, answers: Answers) -> str | None:
@@ -76,7 +76,7 @@ def _client_busy(facts: RunFacts, answers: Answers) -> str | None:
 @_RULES.note(
     "the engine runs in the measured process",
     "what the kernel counts for this process says nothing of a server's",
-    "nothing: a server is measured from outside",
+    "nothing",
 )
 def _served(facts: RunFacts, answers: Answers) -> str | None:
     if isinstance(answers, Generation) and answers.is_local:
