@@ -3,6 +3,7 @@
 import copy
 import http.client
 import json
+import re
 import select
 import ssl
 import time
@@ -12,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, cast
 
-from edgemeter.agent.base.errors import AnswerError, TransientError, one_line
+from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, one_line
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.quick_http import (
     OF_ANOTHER_NAME,
@@ -35,6 +36,8 @@ _ENDS_WITHIN_S = 0.05
 _CLOSED_WITHIN_S = 0.05
 # Servers close connections that were idle for some seconds.
 IDLE_NS = 1_000_000_000
+# Source: RFC 9110, 5.5 and 5.6.2.
+_HEADER = re.compile(r"[!#-'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\xa0-\xff]*")
 _BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
 
 
@@ -46,6 +49,7 @@ class Answer:
     document: Mapping[str, Any]
     took_ms: float
     content: bytes = b""
+    location: str | None = None
 
 
 class ServerConnection:
@@ -66,8 +70,11 @@ class ServerConnection:
     ) -> None:
         self._url, self._timeout_s = url, timeout_s
         parts = address_parts(url)
-        self._path = parts.path.rstrip("/").removesuffix("/v1")
+        self._path = parts.path.rstrip("/").removesuffix("/v1").removesuffix("/v2")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
+        for name, value in self._headers.items():
+            if not _HEADER.fullmatch(f"{name}:{value}"):
+                raise ConfigError(f"header {name!r} for the server {url!r} cannot be sent: correct headers or api_key_file of its file")
         self._answered_ns = 0
         self.connect_ns: int | None = None
         self.closes = False
@@ -104,7 +111,7 @@ class ServerConnection:
                 continue
             self._answered_ns = time.monotonic_ns()
             took_ms = (self._answered_ns - began_ns) / 1e6
-            return Answer(response.status, json_object(body), took_ms, body)
+            return Answer(response.status, json_object(body), took_ms, body, response.fields.get("location"))
         raise AssertionError
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
@@ -145,7 +152,7 @@ class ServerConnection:
             reason = error_message(json_object(body))
             raise AnswerError(
                 f"{self._url}{path} answers {response.status}{f': {reason}' if reason else ''}; "
-                f"{TENSOR_REMEDIES.get(response.status) or _status_remedy(response.status, reason, response.fields.get('location'), {})}",
+                f"{tensor_remedy(response.status, path, response.fields.get('location'))}",
                 kind=f"http {response.status}",
                 retry_after_s=_seconds(response.fields.get("retry-after")),
                 is_busy=response.status in _BUSY,
@@ -269,21 +276,21 @@ class ServerConnection:
         reason = error_message(json_object(response.read(LONGEST_ANSWER_BYTES)))
         summary = f"{self._url}{path} answers {status}{f': {reason}' if reason else ''}"
         raise AnswerError(
-            f"{summary}; {_status_remedy(status, reason, response.fields.get('location'), json_object(content))}",
+            f"{summary}; {_status_remedy(status, reason, path, response.fields.get('location'), json_object(content))}",
             kind=f"http {status}",
             retry_after_s=_seconds(response.fields.get("retry-after")),
             is_busy=status in _BUSY,
         )
 
 
-def _status_remedy(status: int, reason: str, location: str | None, content: Mapping[str, Any]) -> str:
+def _status_remedy(status: int, reason: str, path: str, location: str | None, content: Mapping[str, Any]) -> str:
     """Return what to do about a refusal."""
     if location and status // 100 == 3:
-        return f"it moved: set url of the server's file to {location.partition('/v1/')[0]!r}"
-    if status in _REMEDIES:
-        return _REMEDIES[status]
+        return _moved(path, location)
+    if status in REMEDIES:
+        return REMEDIES[status]
     if status < http.client.INTERNAL_SERVER_ERROR and "context" in reason.lower():
-        return _REMEDIES[http.client.REQUEST_ENTITY_TOO_LARGE]
+        return REMEDIES[http.client.REQUEST_ENTITY_TOO_LARGE]
     field = next((name for name in content if name in reason and name not in ("model", "prompt", "messages")), None)
     if status < http.client.INTERNAL_SERVER_ERROR and field:
         return f"it does not take {field}: leave it out of extra, or choose another endpoint in the server's file"
@@ -296,7 +303,7 @@ def _status_remedy(status: int, reason: str, location: str | None, content: Mapp
 
 
 _KEY = "give its key as api_key_file in the server's file, one that may use this model"
-_REMEDIES = {
+REMEDIES = {
     401: _KEY,
     403: _KEY,
     404: "check url, model and endpoint of the server's file",
@@ -304,8 +311,8 @@ _REMEDIES = {
     429: "ask for less at once, or raise the server's limit",
     503: "wait until the server has loaded its model and has room",
 }
-# Of requests with tensors, before `_REMEDIES`.
-TENSOR_REMEDIES = {
+# Of requests with tensors.
+TENSOR_REMEDIES = REMEDIES | {
     400: "the server does not take these inputs: check model and transport of the server's file, and the model's card",
     404: "check url, model and version of the server's file",
     413: "choose a smaller batch, or raise the server's limit",
@@ -314,12 +321,29 @@ TENSOR_REMEDIES = {
 }
 
 
+def tensor_remedy(status: int, path: str, location: str | None) -> str:
+    """Return what to do where a server of tensors answers `path` with this status, and location."""
+    if location and status // 100 == 3:
+        return _moved(path, location)
+    if status in TENSOR_REMEDIES or status >= http.client.INTERNAL_SERVER_ERROR:
+        return TENSOR_REMEDIES.get(status, "read the server's log")
+    return "the server does not take this request: check url, model and transport of the server's file"
+
+
+def _moved(path: str, location: str) -> str:
+    url = location.removesuffix(path)
+    if url in ("", location):
+        return f"it moved to {location!r}: correct url of the server's file"
+    return f"it moved: set url of the server's file to {url!r}"
+
+
 def _seconds(retry_after: str | None) -> float | None:
     """Return the seconds from now that a header Retry-After states, as a number or as a date; None of anything else."""
     if not retry_after:
         return None
     try:
-        return max(float(retry_after), 0.0)
+        # Also of what is no number.
+        return max(0.0, float(retry_after))
     except ValueError:
         pass
     try:

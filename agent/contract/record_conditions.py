@@ -199,7 +199,7 @@ class Scheduling(RecordPart, frozen=True, kw_only=True):
 
     window_ms: float  # Length of the timed part in ms.
     ran_ms: float | None = None  # CPU time in ms.
-    waited_ms: float | None = None  # Time in ms in which a thread was ready to run and no core was free.
+    waited_ms: float | None = None  # Time in ms in which a thread that did not end was ready to run and no core was free.
     preemptions: Count | None = None  # Number of involuntary context switches.
     cores: Annotated[int, msgspec.Meta(ge=1)] = 1  # Number of cores the process may use.
 

@@ -25,8 +25,8 @@ class Served(RecordPart, frozen=True, kw_only=True):
     """Mean of a request's inputs, inference and outputs in the server in ms, by its own statistics of the timed part; with dynamic
     batching that of its whole batch."""
     remainder_ms: float | None = None
-    """Mean latency less the server's queue and compute in ms: client, network, and HTTP in the server; null where these are not times of
-    the same requests."""
+    """Mean time of a request, of users the first ones too, less the server's queue and compute in ms: client, network, and HTTP in the
+    server; null where these are not times of the same requests, or longer."""
     server_reason: str | None = None  # Why there are no times by the server's own statistics.
     requests_of_others: Count | None = None  # Requests by others in the timed part, by the server's statistics; null where unknown.
     failed_queries: Count = 0  # Queries that the server did not answer; they are in no statistic.

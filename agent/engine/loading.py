@@ -172,13 +172,14 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
     """Return the runtime, or the generator, that ran the model; of calls with inputs of several shapes the smallest and the largest too."""
     shapes = sorted(set(map(shapes_of, calls)), key=lambda shapes: sum(map(math.prod, shapes)))
     sizes = [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)] if len(shapes) > 1 else []
+    threads_reason = loaded.threads_reason if isinstance(loaded, Loaded) else None
     return RuntimeInfo(
         name=case.runtime,
         package=loaded.package,
         version=loaded.version,
         backend=f"{loaded.backend},fell-back" if "fell_back" in loaded.facts else loaded.backend,
-        threads=case.threads,
-        threads_reason=loaded.threads_reason if isinstance(loaded, Loaded) else None,
+        threads=1 if threads_reason else case.threads,
+        threads_reason=threads_reason,
         options=dict(case.options),
         facts={**loaded.facts, **({"timed_shapes": f"{len(shapes)}, from {' to '.join(sizes)}"} if sizes else {})},
     )

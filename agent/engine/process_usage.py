@@ -56,12 +56,16 @@ def _status_mb(field: str, proc: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingCounters:
-    """Counters of this process up to a moment, all living threads together; None where the kernel keeps none."""
+    """Counters of this process up to a moment, all living threads together; None where the kernel keeps none.
+
+    `cpu_ns` is of those that have ended too.
+    """
 
     ran_ns: int | None
     waited_ns: int | None
     preemptions: int
     taken_ns: int
+    cpu_ns: int = 0
 
 
 def read_scheduling(proc: str = "/proc") -> SchedulingCounters:
@@ -70,14 +74,16 @@ def read_scheduling(proc: str = "/proc") -> SchedulingCounters:
     preemptions, taken_ns = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, time.monotonic_ns()
     if not thread_counts:
         return SchedulingCounters(None, None, preemptions, taken_ns)
-    return SchedulingCounters(sum(ran for ran, _ in thread_counts), sum(waited for _, waited in thread_counts), preemptions, taken_ns)
+    ran_ns, waited_ns = (sum(counts) for counts in zip(*thread_counts, strict=True))
+    return SchedulingCounters(ran_ns, waited_ns, preemptions, taken_ns, time.process_time_ns())
 
 
 def scheduling_between(first: SchedulingCounters, second: SchedulingCounters) -> Scheduling:
     """Return the scheduling between two reads: around the timed part, with what is prepared for it."""
+    ran_ms = _elapsed_ms(first.ran_ns, second.ran_ns)
     return Scheduling(
         window_ms=(second.taken_ns - first.taken_ns) / 1e6,
-        ran_ms=_elapsed_ms(first.ran_ns, second.ran_ns),
+        ran_ms=None if ran_ms is None else max(ran_ms, (second.cpu_ns - first.cpu_ns) / 1e6),
         waited_ms=_elapsed_ms(first.waited_ns, second.waited_ns),
         preemptions=max(0, second.preemptions - first.preemptions),
         cores=len(os.sched_getaffinity(0)),

@@ -55,10 +55,13 @@ _READY_BYTES = 256_000_000
 # An answer to the same request whose size differs by more may be another thing: it is decoded.
 _UNLIKE_RATIO = 0.1
 _ERROR = b'"error"'
-# Triton counts a request behind its answer, by some tens of milliseconds.
-_COUNTS_WITHIN_S, _COUNT_LOOKS_S = 1.0, 0.005
+# A server may count a request behind its answer, Triton by some tens of milliseconds: so long, all that it answered is waited for.
+_COUNTS_WITHIN_S = 1.0
 # Of the answered requests.
-_FEWEST_COUNTED_RATIO = 0.9
+_FEWEST_COUNTED_RATIO = 0.99
+# Looks at its counts until they rest, and the time between.
+_LOOKS = 5
+_LOOK_S = 0.05
 _CLOSES = "closed by the server after each answer"
 
 
@@ -134,6 +137,7 @@ class ServedModel:
             facts={"server_url": file.url} | ({"server_machine": "this"} if self._is_here else {}),
             # Tensors of a server do not show how its weights are stored.
             precision="unknown",
+            threads_reason="the server chooses how many it computes with",
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -286,11 +290,12 @@ class ServedModel:
         if isinstance(counted, str):
             return msgspec.structs.replace(served, server_reason=counted)
         queue_ms, compute_ms = (ns / counted.requests / 1e6 for ns in (counted.queue_ns, counted.compute_ns))
+        remainder_ms = sum(took_ns) / len(took_ns) / 1e6 - queue_ms - compute_ms
         return msgspec.structs.replace(
             served,
             server_queue_ms=queue_ms,
             server_compute_ms=compute_ms,
-            remainder_ms=sum(took_ns) / len(took_ns) / 1e6 - queue_ms - compute_ms if counted.requests == len(took_ns) else None,
+            remainder_ms=remainder_ms if counted.requests == len(took_ns) and remainder_ms >= 0 else None,
             requests_of_others=max(counted.requests - len(took_ns) - len(self._timed.failed), 0),
         )
 
@@ -325,10 +330,17 @@ def _connected(file: ServedFile) -> tuple[ServerLink, ServedProtocol, int]:
 
 
 def _statistics(protocol: ServedProtocol) -> ServerStatistics | str:
+    """Return the server's counts once they rest, or why there are none; those of a server that others ask never rest."""
     try:
-        return protocol.statistics()
+        last, counts = None, protocol.statistics()
+        for _ in range(_LOOKS):
+            if isinstance(counts, str) or counts == last:
+                break
+            time.sleep(_LOOK_S)
+            last, counts = counts, protocol.statistics()
     except TransientError as error:
         return f"the server's own statistics were not read: {one_line(error)[:120]}."
+    return counts
 
 
 def _counted(protocol: ServedProtocol, since: ServerStatistics | str, answered: int) -> ServerStatistics | str:
@@ -337,7 +349,6 @@ def _counted(protocol: ServedProtocol, since: ServerStatistics | str, answered: 
     while not isinstance(counts, str) and not isinstance(since, str) and counts.requests - since.requests < answered:
         if time.monotonic() > deadline:
             break
-        time.sleep(_COUNT_LOOKS_S)
         counts = _statistics(protocol)
     return counts
 

@@ -18,7 +18,7 @@ from edgemeter.agent.base.errors import AnswerError, TransientError, Unavailable
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.quick_http import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, tls_context
 from edgemeter.agent.base.server_address import address_parts, has_tls, port_of
-from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, TENSOR_REMEDIES, Answer
+from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, REMEDIES, TENSOR_REMEDIES, Answer
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, load_library
 from edgemeter.agent.runtimes.served_protocols import ServedFile
@@ -65,6 +65,8 @@ _FAILURES = (
     ("UNAVAILABLE", "", "grpc unavailable", "ask for less at once, or raise the server's limit"),
     ("RESOURCE_EXHAUSTED", "larger than max", "grpc too large", "choose a smaller batch, or raise the server's limit"),
     ("RESOURCE_EXHAUSTED", "", "grpc resource_exhausted", "ask for less at once, or raise the server's limit"),
+    ("UNAUTHENTICATED", "", "grpc unauthenticated", REMEDIES[401]),
+    ("PERMISSION_DENIED", "", "grpc permission_denied", REMEDIES[403]),
 )
 _BYTES = [bytes([number]) for number in range(0x80)]
 _REMEDIES = {
@@ -72,6 +74,7 @@ _REMEDIES = {
     "INTERNAL": "read the server's log",
     "UNIMPLEMENTED": TENSOR_REMEDIES[501],
 }
+_NOT_OF_THE_MODEL = ("no connection", "broke off", "grpc unauthenticated", "grpc permission_denied")
 _BUSY = ("no connection", "grpc unavailable", "grpc resource_exhausted")
 
 
@@ -206,6 +209,9 @@ class GrpcConnection:
                 ((kind, remedy) for name, words, kind, remedy in _FAILURES if name == code and re.search(words, details, re.IGNORECASE)),
                 (f"grpc {code.lower()}", _REMEDIES.get(code, "check model and version of the server's file, or read the server's log")),
             )
+            if kind in ("no connection", "broke off"):
+                # Until its own wait is over, which grows, the channel would fail what is asked of a server that is back.
+                self.close()
             raise AnswerError(f"no answer from {self._file.url} ({code}: {details}): {remedy}", kind=kind, is_busy=kind in _BUSY) from error
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
@@ -263,6 +269,8 @@ class GrpcInference:
         try:
             metadata = self._ask("ModelMetadata")
         except AnswerError as error:
+            if error.kind in _NOT_OF_THE_MODEL:
+                raise
             raise not_served(model, self._file.version, self._models(), self._file.url, " ".join(_failure(error.__cause__))) from error
         if not any(self._ask("ModelReady").get(1, [])):
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready: wait, or read its log")

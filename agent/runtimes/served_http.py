@@ -6,7 +6,7 @@ Source: https://github.com/triton-inference-server/server/tree/main/docs/protoco
 import base64
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.server_connection import error_message
+from edgemeter.agent.base.server_connection import Answer, error_message, tensor_remedy
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.served_protocols import CustomTensor, ServedFile, ServerLink
 from edgemeter.agent.runtimes.served_tensors import (
@@ -96,6 +96,21 @@ class _OipAnswer(msgspec.Struct):
     model_version: str | None = None
 
 
+def _check_described(answer: Answer, path: str, model: str, models: Callable[[], Sequence[ListedModel]], file: ServedFile) -> None:
+    """Raise UnavailableError unless it is the description of a model; Triton refuses an unknown one with 400, others with 404."""
+    reason = error_message(answer.document)
+    if answer.status in (400, 404):
+        raise not_served(model, file.version, models(), file.url, reason or f"status {answer.status}")
+    if answer.status != 200:
+        remedy = tensor_remedy(answer.status, path, answer.location)
+        raise UnavailableError(f"{file.url}{path} answers {answer.status}{f': {reason}' if reason else ''}; {remedy}")
+    if not answer.document:
+        raise UnavailableError(
+            f"{file.url} is not a server of this protocol ({path} answers {answer.content[:30].decode(errors='replace')!r}): check url and "
+            "protocol of the server's file"
+        )
+
+
 class OpenInference:
     """The Open Inference Protocol over HTTP, its tensors as JSON or as bytes behind it (Triton's extension binary_tensor_data)."""
 
@@ -120,9 +135,7 @@ class OpenInference:
         model = self._file.model or self._only_model()
         self._path = f"/v2/models/{quote(model, safe='')}" + (f"/versions/{quote(self._file.version)}" if self._file.version else "")
         answer = self._link.ask(self._path)
-        if answer.status != 200:
-            reason = error_message(answer.document) or f"status {answer.status}"
-            raise not_served(model, self._file.version, self._models(), self._file.url, reason)
+        _check_described(answer, self._path, model, self._models, self._file)
         if (ready := self._link.ask(f"{self._path}/ready")).status != 200:
             reason = error_message(ready.document) or f"status {ready.status}"
             raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): wait, or read its log")
@@ -249,14 +262,9 @@ class TensorFlowServing:
         if states and "AVAILABLE" not in states:
             raise UnavailableError(f"{file.url} has the model {file.model!r}, but it is not ready ({', '.join(states)}): wait")
         answer = self._link.ask(f"{self._path}/metadata")
-        metadata = answer.document.get("metadata")
-        if not isinstance(metadata, dict):
-            # Of OpenVINO Model Server.
-            listed = list(self._link.ask("/v1/config").document)
-            models = [] if "error" in listed else [ListedModel(name, state="READY") for name in listed if name != file.model]
-            raise not_served(file.model, None, models, file.url, error_message(answer.document) or f"status {answer.status}")
+        _check_described(answer, f"{self._path}/metadata", file.model, self._models, file)
         try:
-            signatures = msgspec.convert(metadata["signature_def"]["signature_def"], dict[str, _Signature])
+            signatures = msgspec.convert(answer.document["metadata"]["signature_def"]["signature_def"], dict[str, _Signature])
             version = answer.document["model_spec"]["version"]
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise UnavailableError(f"{file.url} describes {file.model!r} as the protocol does not: {error}: check its url") from error
@@ -265,6 +273,11 @@ class TensorFlowServing:
         signature = signatures[file.signature]
         self._inputs, self._outputs = (tuple(map(_of_signature, part.items())) for part in (signature.inputs, signature.outputs))
         return ServedDescription("TensorFlow Serving API", "unknown", file.model, self._inputs, self._outputs, str(version))
+
+    def _models(self) -> list[ListedModel]:
+        """Return what OpenVINO Model Server lists."""
+        answer = self._link.ask("/v1/config")
+        return [ListedModel(name, state="READY") for name in answer.document] if answer.status == 200 else []
 
     def request(self, inputs: Sequence[Array]) -> Payload:
         """See `ServedProtocol.request`."""
@@ -315,6 +328,12 @@ class Custom:
         file = self._file
         if not (file.inputs and file.outputs and file.body):
             raise ConfigError(f"the server's file of {file.url} has no body, inputs or outputs: protocol custom needs all three")
+        text = msgspec.json.encode(file.body).decode()
+        for tensor in file.inputs:
+            if not re.search(rf'"{{{re.escape(tensor.name)}(:base64|:bytes)?}}"', text):
+                raise ConfigError(
+                    f'the server\'s file of {file.url} sends no {tensor.name}: the body of its file has no "{{{tensor.name}}}"'
+                )
         self._link.ask(self.ping_path)
         return ServedDescription("custom", "unknown", file.model or file.path, self._inputs, self._outputs, file.version)
 

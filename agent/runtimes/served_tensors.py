@@ -191,7 +191,8 @@ def _declared(info: TensorInfo) -> str:
 
 def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
     """Return the error about an output that is not what the server declared."""
-    return AnswerError(f"output {info.name!r} of the served model {why}: correct the model's configuration on the server", kind="no answer")
+    remedy = "correct the model's configuration on the server (protocol custom: outputs of its file)"
+    return AnswerError(f"output {info.name!r} of the served model {why}: {remedy}", kind="no answer")
 
 
 def json_document(content: bytes, kind: Any) -> Any:
@@ -231,10 +232,15 @@ def not_served(model: str | None, version: str | None, listed: Sequence[ListedMo
     if entries and not any(entry.state == "READY" for entry in entries):
         state = one_line(entries[-1].reason or entries[-1].state or "not loaded")
         return UnavailableError(f"{url} has the model {model!r}, but it is not ready ({state}): wait, or read its log")
-    names = [entry.version for entry in entries if entry.state == "READY"] if version and entries else ready_models(listed)
+    is_listed = version is not None and bool(entries)
+    names = [entry.version for entry in entries if entry.version and entry.state == "READY"] if is_listed else ready_models(listed)
     unlisted = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     has = f"it has {', '.join(names[:_NAMES])}{unlisted}" if names else "it lists none"
-    if version and entries:
+    if is_listed:
         return UnavailableError(f"{url} has no version {version!r} of the model {model!r} ({why}): {has}; set version in the server's file")
-    missing = f"{url} has no model {model!r} ({why})" if model else f"{url} does not serve exactly one model, so the file has to name it"
-    return UnavailableError(f"{missing}: {has}; set model in the server's file")
+    if model is None:
+        return UnavailableError(
+            f"{url} does not serve exactly one model, so the file has to name it: {has}; set model in the server's file"
+        )
+    remedy = "check url and version of" if entries else "set model in" if names else "check url, protocol and model of"
+    return UnavailableError(f"{url} has no model {model!r} ({why}): {has}; {remedy} the server's file")

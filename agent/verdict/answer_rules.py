@@ -1,5 +1,6 @@
 """Rules on the answers of a server, to a language model's queries or to a model's of one call: how many fail, and how long users wait."""
 
+from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.contract.load_sweep import fails_too_often
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
@@ -7,6 +8,8 @@ from edgemeter.agent.verdict.rule import Rules, RunFacts
 
 # Of the users' time.
 MOST_WAITED_RATIO = 0.05
+# Of one core's time.
+MOST_BUSY_RATIO = 0.7
 
 Answers = Generation | Served
 # Each function judges a run whose queries may fail; other runs violate nothing.
@@ -38,8 +41,8 @@ def _failures(facts: RunFacts, answers: Answers) -> str:
 
 @_RULES.suspect(
     "users pause after refusals (as `Retry-After` asks, or 0.1 s) for at most 5% of their time",
-    "meanwhile they send nothing: rates and latencies are those of fewer users",
-    "fewer users, or a higher limit of requests at the server",
+    "meanwhile they send nothing",
+    "fewer users, or a higher limit at the server",
 )
 def _users_waited(facts: RunFacts, _: Answers) -> str | None:
     load = facts.measured.load
@@ -52,10 +55,25 @@ def _users_waited(facts: RunFacts, _: Answers) -> str | None:
     return f"users paused {load.paused_ms / 1e3:,.3g} s in all after refusals: {at_work}"
 
 
+@_RULES.suspect(
+    "of several users, or at a rate, the process that asks computes for at most 70% of the time",
+    "Python computes in one thread at a time: latencies are partly the client's",
+    "fewer users, or a lower rate",
+)
+def _client_busy(facts: RunFacts, answers: Answers) -> str | None:
+    load, scheduling = facts.measured.load, facts.measured.scheduling
+    if load is None or load.in_flight_max is None or scheduling is None or scheduling.ran_ms is None:
+        return None
+    ratio = scheduling.ran_ms / (facts.measured.timed.length_ns / 1e6)
+    if ratio <= MOST_BUSY_RATIO or (isinstance(answers, Generation) and answers.is_local):
+        return None
+    return f"the process that asked computed for {ratio:.0%} of the time, of one core: part of each latency may be its own"
+
+
 @_RULES.note(
     "the engine runs in the measured process",
     "what the kernel counts for this process says nothing of a server's",
-    "nothing: a server is measured from outside",
+    "nothing",
 )
 def _served(facts: RunFacts, answers: Answers) -> str | None:
     if isinstance(answers, Generation) and answers.is_local:
@@ -64,7 +82,15 @@ def _served(facts: RunFacts, answers: Answers) -> str | None:
     did = "generated the text" if isinstance(answers, Generation) else "ran the model"
     connection = facts.measured.runtime.facts.get("connection")
     connects = f"; the connection is {connection}, so that each query opens one" if connection else ""
-    return f"{where} {did}: load and waiting for cores are those of the process that asked it{connects}"
+    return f"{where} {did}: load and waiting for cores are those of the process that asked it{connects}{_times(answers)}"
+
+
+def _times(answers: Answers) -> str:
+    """Return the server's part of a request, as the end of a sentence; empty where it states none."""
+    if isinstance(answers, Generation) or answers.server_queue_ms is None or answers.server_compute_ms is None:
+        return ""
+    queue_ms, compute_ms = (plain_digits(time_ms, 3) for time_ms in (answers.server_queue_ms, answers.server_compute_ms))
+    return f"; of each request it states {queue_ms} ms in its queue and {compute_ms} ms of computing"
 
 
 @_RULES.suspect(

@@ -66,7 +66,7 @@ def _cached_of_others(generation: Generation, allowed: float) -> str | None:
 
 @_RULES.invalid(
     "each query at a depth begins behind all of the filled context",
-    "what a server dropped is processed again in each query, as a prefill",
+    "what a server dropped is processed again in each query",
     "a model whose context the server keeps (not a sliding window, or a state), or `--prompt-tokens`",
 )
 def _depth_not_kept(_: RunFacts, generation: Generation) -> str | None:
@@ -78,7 +78,7 @@ def _depth_not_kept(_: RunFacts, generation: Generation) -> str | None:
 
 @_RULES.invalid(
     "less than 16 MB go to swap while tokens are timed",
-    "every token reads all weights: what was swapped is read from the disk again and again",
+    "every token reads all weights, swapped ones from the disk",
     "a smaller model, or more memory",
 )
 def _weights_swapped(facts: RunFacts, _: Generation) -> str | None:

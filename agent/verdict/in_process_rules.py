@@ -68,7 +68,7 @@ def _in_process(facts: RunFacts) -> str | None:
 @RULES.note(
     "a query is one call",
     "shorter ones than 100 times the reading of the clock are timed in batches",
-    "none is needed: the latency is that of one call of a batch",
+    "none is needed",
 )
 def _calls_batched(facts: RunFacts) -> str | None:
     return _fact(facts, "calls_per_query")

@@ -38,7 +38,7 @@ RULES, ENERGY_RULES = Rules(), Rules()
 
 @RULES.invalid(
     "an open loop keeps up with the rate at which queries arrive",
-    "beyond that rate the queue grows throughout the run, so that latency depends on how long the run is",
+    "beyond it the queue grows, and latency with the length of the run",
     "lower `--rate`",
 )
 def _rate_not_sustained(facts: RunFacts) -> str | None:

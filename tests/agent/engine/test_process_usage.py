@@ -70,6 +70,23 @@ def test_work_of_a_thread_shows_as_time_that_ran():
     assert process_usage.scheduling_between(first, process_usage.read_scheduling()).ran_ms >= 90
 
 
+def test_work_of_threads_that_ended_meanwhile_is_counted():
+    """Those of users and arrivals do, and the kernel drops their own counts with them."""
+    first = process_usage.read_scheduling()
+    if first.ran_ns is None:
+        pytest.skip("this kernel keeps no schedstat")
+
+    def work():
+        begin = time.thread_time()
+        while time.thread_time() - begin < 0.1:
+            pass
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    assert process_usage.scheduling_between(first, process_usage.read_scheduling()).ran_ms >= 90
+
+
 @pytest.mark.slow
 def test_waiting_for_a_core_that_somebody_else_uses_is_seen():
     """Two that spin on one core: each waits about half of the time."""

@@ -231,6 +231,15 @@ def test_answers_that_belong_to_others_are_found(tmp_path):
     assert run.output_check.differing > 0
 
 
+def test_users_whose_own_process_is_busy_are_a_doubt(tmp_path):
+    """What exceeds the time of one interpreter waits in the client; one user's queries do not overlap."""
+    with paced_model_server(tmp_path, places=2, service_ms=4.0) as server:
+        users, alone = (measured(server, seconds=0.2, **load) for load in ({"concurrency": 2}, {}))
+    for run, share, is_doubted in ((users, 0.5, False), (users, 0.8, True), (alone, 0.8, False)):
+        scheduling = msgspec.structs.replace(run.scheduling, ran_ms=share * run.timed.length_ns / 1e6)
+        assert ("client-busy" in violated(msgspec.structs.replace(run, scheduling=scheduling))) == is_doubted
+
+
 def test_requests_within_their_limit_are_the_goodput(tmp_path):
     """Of a line that is longer than the limit few are good: none that took longer by the server's log."""
     with paced_model_server(tmp_path, service_ms=SERVICE_MS) as server:

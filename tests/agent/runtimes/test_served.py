@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import ssl
+import threading
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract.model_formats import runtime_for
+from edgemeter.agent.engine import loading
 from edgemeter.agent.runtimes import Options, create
 from tests.fixtures.certificates import Authority
 from tests.fixtures.oip_server import ServedModelScript, oip_server
+from tests.fixtures.run_jobs import one_case
 from tests.fixtures.scripted_http import scripted_http
 
 X = np.array([[0, 1, 2, 3]], np.float32)
@@ -231,10 +234,39 @@ def test_statistics_that_were_read_once_are_a_reason(served, failing):
     """Before the timed part or behind it: the reason is that of the read that failed."""
     runtime, _, script = served()
     reads = itertools.count()
-    script.instead = lambda _, path: (503, {}, b'{"error": "later"}') if path.endswith("/stats") and next(reads) == failing else None
+    script.instead = lambda _, path: (503, {}, b'{"error": "later"}') if path.endswith("/stats") and next(reads) >= failing else None
     with runtime.window():
         outputs_for(runtime, X)
     assert runtime.served().server_reason == "the server states no statistics of its own (later)."
+
+
+def test_what_a_server_counts_a_moment_later_belongs_to_its_own_window(served):
+    """Triton counts a request behind its answer: the last of the warm-up is none of others, and the last of the timed part counts."""
+    script = ServedModelScript(queue_s=0.001, compute_s=0.002)
+    count = script.count
+    script.count = lambda *counted: threading.Timer(0.03, count, counted).start()
+    runtime, _, _ = served(script)
+    outputs_for(runtime, X)
+    with runtime.window():
+        for _ in range(5):
+            runtime.bind([X])()
+    part = runtime.served()
+    assert part.requests_of_others == 0
+    assert part.server_queue_ms >= 1.0
+    assert part.server_compute_ms >= 2.0
+    assert part.remainder_ms > 0
+
+
+def test_times_that_are_longer_than_the_answers_leave_no_remainder(served):
+    """Some servers state times of several steps at once: a negative rest would be the time of nothing."""
+    script = ServedModelScript()
+    runtime, _, _ = served(script)
+    with runtime.window():
+        outputs_for(runtime, X)
+        script.count("compute_infer", 10**11, 0)
+    part = runtime.served()
+    assert part.server_compute_ms > 1e4
+    assert part.remainder_ms is None
 
 
 def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served):
@@ -356,6 +388,24 @@ def test_the_custom_template_fills_lists_base64_and_bytes(tmp_path, models):
             outputs_for(runtime, X)
 
 
+def test_a_template_without_an_input_is_refused(tmp_path):
+    """Each request would be the same, whatever the data: the timing would be of one, and its accuracy of none."""
+    keys = 'protocol = "custom"\nbody = {{ v = "{body}" }}\ninputs = [{{ name = "x", dtype = "float32", shape = [1, 4] }}]\n'
+    keys += 'outputs = [{{ name = "y", dtype = "float32", shape = [1, 4] }}]'
+    with oip_server() as url:
+        for body in ("{X}", "say {x}", "1"):
+            with pytest.raises(ConfigError, match=r'body of its file has no "\{x\}"'), closing(create("served")) as runtime:
+                runtime.load(server_file(tmp_path, url, keys.format(body=body)), Options())
+
+
+def test_a_servers_threads_are_its_own(served):
+    """What is asked for here changes nothing there."""
+    _, loaded, _ = served()
+    assert loaded.threads_reason == "the server chooses how many it computes with"
+    runtime = loading.describe_runtime(one_case("m.server", runtime="served", threads=4), loaded)
+    assert (runtime.threads, runtime.setting_text) == (1, "served oip,binary")
+
+
 @pytest.mark.parametrize("encoding", ["base64", "bytes"])
 def test_custom_tensors_may_be_base64_or_bytes(tmp_path, encoding):
     """Of the array's elements, little-endian."""
@@ -435,6 +485,16 @@ REFUSED = [
     (503, {}, "http 503", None, "answers 503"),
     (400, {}, "http 400", None, "the server does not take these inputs"),
     (413, {}, "http 413", None, "choose a smaller batch"),
+    (405, {}, "http 405", None, "check url, model and transport of the server's file"),
+    (429, {"Retry-After": "nan"}, "http 429", 0.0, "answers 429"),
+    (
+        307,
+        {"Location": "https://a.example/x/v2/models/double/infer"},
+        "http 307",
+        None,
+        "set url of the server's file to 'https://a.example/x'$",
+    ),
+    (308, {"Location": "/sign-in"}, "http 308", None, "it moved to '/sign-in': correct url of the server's file"),
 ]
 
 
@@ -543,6 +603,49 @@ def test_of_what_triton_lists_the_ready_models_are_those_it_has(served, keys, me
     with pytest.raises(UnavailableError, match=message) as failure:
         served(script, f'protocol = "oip"\n{keys}')
     assert "broken," not in str(failure.value)
+
+
+OIP = 'protocol = "oip"\nmodel = "double"'
+UNDESCRIBED = [
+    (
+        OIP,
+        301,
+        {"Location": "https://a.example/v2/models/double"},
+        b"",
+        "answers 301; it moved: set url of the server's file to 'https://a.example'",
+    ),
+    (OIP, 401, {}, b'{"error": "no token"}', "answers 401: no token; give its key as api_key_file"),
+    (OIP, 503, {}, b"", "answers 503; wait until the server has loaded"),
+    (OIP, 200, {}, b"<html>", "is not a server of this protocol .*check url and protocol"),
+    (OIP, 404, {}, b"", r"has no model 'double' \(status 404\): it has double; check url and version of the server's file"),
+    (f'{OIP}\nversion = "9"', 404, {}, b"", "has no version '9' of the model 'double' .*set version"),
+    (TF, 403, {}, b"", "answers 403; give its key as api_key_file"),
+    (TF, 404, {}, b"", r"has no model 'double' \(status 404\): it lists none; check url, protocol and model of the server's file"),
+    (TF, 404, {}, b'{"detail": "Not Found"}', r"has no model 'double' \(Not Found\): it lists none; check url, protocol"),
+    (TF, 200, {}, b"<html>", "is not a server of this protocol"),
+]
+
+
+@pytest.mark.parametrize(("keys", "status", "headers", "content", "remedy"), UNDESCRIBED)
+def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(served, keys, status, headers, content, remedy):
+    """It may want a key, have moved, or be another: a name of a model mends none of these."""
+    script = ServedModelScript()
+    script.instead = lambda _, path: (status, headers, content) if path.startswith(("/v2/models", "/v1/models", "/v1/config")) else None
+    with pytest.raises(UnavailableError, match=remedy):
+        served(script, keys)
+
+
+def test_a_url_may_end_with_the_protocols_version(tmp_path):
+    """As documents of servers write it."""
+    with oip_server() as url, closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, f"{url}/v2/"), Options())
+
+
+@pytest.mark.parametrize("headers", ['"X-Key\\n" = "a"', '"X-Key" = "a\\r\\nb"', '"X-Key" = "\u2713"'])
+def test_a_header_that_cannot_be_sent_is_named(tmp_path, headers):
+    """Before anything is."""
+    with pytest.raises(ConfigError, match=r"header 'X-Key.*cannot be sent"):
+        create("served").load(server_file(tmp_path, "http://127.0.0.1:9", f'protocol = "oip"\nheaders = {{{headers}}}'), Options())
 
 
 @pytest.mark.needs("openssl")

@@ -24,7 +24,7 @@ ANSWERS = {
 
 
 @contextmanager
-def grpc_server(instead, pair=None, peers=None):
+def grpc_server(instead, pair=None, peers=None, port=0):
     """Yield the port of a server that answers what `ANSWERS` has, or aborts with what `instead` has by name of the method.
 
     With a `pair` it speaks TLS; of each inference it adds the client's address to `peers`.
@@ -45,10 +45,10 @@ def grpc_server(instead, pair=None, peers=None):
     handlers = {name: method(name) for name in ANSWERS}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
     if pair is None:
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
     else:
         credentials = grpc.ssl_server_credentials([(pair.key.read_bytes(), pair.certificate.read_bytes())])
-        port = server.add_secure_port("127.0.0.1:0", credentials)
+        port = server.add_secure_port(f"127.0.0.1:{port}", credentials)
     server.start()
     try:
         yield port
@@ -71,6 +71,8 @@ FAILED = [
     ("UNAVAILABLE", "Socket closed", "broke off", False, "read the server's log"),
     ("UNKNOWN", "", "grpc unknown", False, r"\(UNKNOWN: no details\)"),
     ("INVALID_ARGUMENT", "wrong shape", "grpc invalid_argument", False, "the server does not take these inputs"),
+    ("UNAUTHENTICATED", "no token", "grpc unauthenticated", False, "give its key as api_key_file"),
+    ("PERMISSION_DENIED", "not yours", "grpc permission_denied", False, "give its key as api_key_file"),
 ]
 
 
@@ -96,6 +98,20 @@ def test_a_server_that_is_gone_has_no_connection(tmp_path):
             with pytest.raises(AnswerError, match="start the server, or correct its url") as failure:
                 call()
     assert (failure.value.kind, failure.value.is_busy) == ("no connection", True)
+
+
+def test_a_server_that_is_back_answers_at_once(tmp_path):
+    """A channel of the library waits longer after each attempt, up to two minutes, and fails what is asked meanwhile."""
+    with closing(create("served")) as runtime:
+        with grpc_server({}) as port:
+            runtime.load(server_file(tmp_path, f"http://127.0.0.1:{port}"), Options())
+            call = runtime.bind([X])
+        for _ in range(2):
+            with pytest.raises(AnswerError, match="start the server"):
+                call()
+        with grpc_server({}, port=port):
+            call()
+        np.testing.assert_array_equal(runtime.outputs()[0], X)
 
 
 def test_a_server_of_this_machine_is_known_by_any_of_its_names(tmp_path, monkeypatch):

@@ -66,13 +66,13 @@ def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
 
 @pytest.mark.slow
 def test_requests_of_others_are_a_doubt(tmp_path):
-    """Planted while queries are timed, which the first look at the statistics begins."""
+    """Planted while queries are timed, which two looks at the statistics begin; the server's part of a request stands in a note."""
     script, looks = ServedModelScript(compute_s=0.004), []
 
     def instead(_, path):
         if path.endswith("/stats"):
             looks.append(path)
-        elif path.endswith("/infer") and len(looks) == 1:
+        elif path.endswith("/infer") and len(looks) == 2:
             looks.append(path)
             script.count("success", 0, 5)
 
@@ -80,6 +80,7 @@ def test_requests_of_others_are_a_doubt(tmp_path):
     record = scripted(tmp_path, script, queries=64, seconds=0.5)
     assert (record.served.requests_of_others, record.served.remainder_ms) == (5, None)
     assert "other-requests" in record.verdict.rules
+    assert any("of each request it states" in note and "ms of computing" in note for note in record.verdict.notes)
 
 
 @pytest.mark.slow
