@@ -21,6 +21,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -41,6 +42,7 @@ from edgemeter.agent.runtimes.call_results import (
     devices_of,
     leaves,
     precision_of,
+    refuse_unseen,
     wait_for_placed,
     waits_for,
 )
@@ -92,6 +94,9 @@ class PythonFactory:
         first_ns = self._first_call(python_model, address)
         weights = _files(python_model.weights, address)
         further = [*(source for source in sources() if source != target.source), *weights]
+        if not target.is_shipped:
+            counted = {path.resolve() for path in (target.source, *further)}
+            further += [path for path in _named_files(options) if path.resolve() not in counted]
         loaded = Loaded(
             package="python",
             version=platform.python_version(),
@@ -139,6 +144,8 @@ class PythonFactory:
             # How to wait is seen by the very first result.
             if self._waits is None:
                 self._waits = waits_for(result, arguments, function)
+                if python_model.arrays is not None:
+                    refuse_unseen(result)
             for wait in self._waits:
                 wait(result)
 
@@ -208,7 +215,7 @@ class PythonFactory:
         return replace(
             loaded,
             package=packages[0] if packages else "python",
-            version=_version(packages[0]) if packages else platform.python_version(),
+            version=_versions(packages) if packages else platform.python_version(),
             backend=python_model.backend or self._backend or ",".join(("callable", *evidence.devices)),
             facts={name: _version(name) for name in python_model.packages or imported},
             # Not by the types of inputs and outputs: a model may convert both.
@@ -330,6 +337,17 @@ def _files(weights: Sequence[Path], address: str) -> list[Path]:
     return files
 
 
+def _named_files(options: Options) -> list[Path]:
+    """Return the files that options name, of a folder all in it: a user's factory reads its weights from them, whether it states it or not."""
+    files: list[Path] = []
+    for value in filter(None, options.extra.values()):
+        # A text that is no path may be too long for one, or begin with the name of no user.
+        with suppress(OSError, RuntimeError):
+            path = Path(value).expanduser()
+            files += [file for file in ([path] if path.is_file() else sorted(path.rglob("*"))) if file.is_file()]
+    return files
+
+
 def _name(python_model: PythonModel, target: PythonTarget) -> str:
     """Return the name that the model shares with its other formats."""
     if named := python_model.metadata.get("name"):
@@ -369,6 +387,12 @@ def _contradicts(backend: str, devices: Sequence[str]) -> bool:
     requested = {(_DEVICES[kind], number) for kind, _, number in parts if kind in _DEVICES}
     ran = [(_DEVICES.get(kind, kind), number) for kind, _, number in (device.partition(":") for device in devices)]
     return bool(requested and ran) and not any((kind, number) in requested or (kind, "") in requested for kind, number in ran)
+
+
+def _versions(packages: Sequence[str]) -> str:
+    """Return the version of the first package, then those of others that differ from it: what computes may be another than the first."""
+    first, *further = map(_version, packages)
+    return ", ".join((first, *(f"{name} {text}" for name, text in zip(packages[1:], further, strict=True) if text != first)))
 
 
 def _version(package: str) -> str:
