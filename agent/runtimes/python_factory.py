@@ -6,8 +6,8 @@ inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as
 returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
 `compile` what it took beyond later ones, where the model states that it compiles.
-Identity: the hash of the source (of a shipped factory its name), of files that `edgemeter.plugin.import_attribute` read, of modules in
-their folders that were imported by the first call, and of the weights. Name: `name` of the texts, else the weights', else the factory's.
+Identity: the hash of the source (of a shipped factory its name), of files that options name or `edgemeter.plugin.import_attribute` read, of
+modules beside these that the first call had imported, and of the weights. Name: `name` of the texts, else the weights', or the factory's.
 It is your own code, sandboxed, and runs only if a command or suite on this machine names it: no fleet order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
 `hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ from edgemeter.agent.runtimes.call_results import (
     wait_for_placed,
     waits_for,
 )
-from edgemeter.agent.runtimes.python_model import PythonModel, model_of
+from edgemeter.agent.runtimes.python_model import PythonModel, model_of, version_of, versions_of
 from edgemeter.agent.runtimes.user_code import attribute_of, compiled, forget, raised, sources, timed_imports, uninstalled
 from edgemeter.agent.runtimes.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
 
@@ -93,10 +92,10 @@ class PythonFactory:
         self._backend = options.backend
         first_ns = self._first_call(python_model, address)
         weights = _files(python_model.weights, address)
-        further = [*(source for source in sources() if source != target.source), *weights]
-        if not target.is_shipped:
-            counted = {path.resolve() for path in (target.source, *further)}
-            further += [path for path in _named_files(options) if path.resolve() not in counted]
+        further: dict[Path, Path] = {}
+        for path in (target.source, *sources(), *weights, *([] if target.is_shipped else _named_files(options))):
+            further.setdefault(path.resolve(), path)
+        del further[target.source.resolve()]
         loaded = Loaded(
             package="python",
             version=platform.python_version(),
@@ -107,9 +106,9 @@ class PythonFactory:
             import_ns=import_ns + imported_ns[0],
             load_ns=max(1, factory_ns - imported_ns[0]),
             name=_name(python_model, target),
-            sha256=model_file.sha256(model, further),
-            size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further)),
-            card_beside=str((weights or further)[0]) if target.is_shipped and further else None,
+            sha256=model_file.sha256(model, further.values()),
+            size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further.values())),
+            card_beside=str((weights or [*further.values()])[0]) if target.is_shipped and further else None,
             first_ns=first_ns,
             compiles_at_call=python_model.compiles or python_model.backend.partition(",")[0] in _COMPILERS,
             threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",
@@ -215,9 +214,9 @@ class PythonFactory:
         return replace(
             loaded,
             package=packages[0] if packages else "python",
-            version=_versions(packages) if packages else platform.python_version(),
+            version=versions_of(packages) if packages else platform.python_version(),
             backend=python_model.backend or self._backend or ",".join(("callable", *evidence.devices)),
-            facts={name: _version(name) for name in python_model.packages or imported},
+            facts={name: version_of(name) for name in python_model.packages or imported},
             # Not by the types of inputs and outputs: a model may convert both.
             precision=python_model.precision or evidence.precision or "unknown",
         )
@@ -338,7 +337,7 @@ def _files(weights: Sequence[Path], address: str) -> list[Path]:
 
 
 def _named_files(options: Options) -> list[Path]:
-    """Return the files that options name, of a folder all in it: a user's factory reads its weights from them, whether it states it or not."""
+    """Return the files that options name, of a folder all in it: a user's factory may read weights that it does not state."""
     files: list[Path] = []
     for value in filter(None, options.extra.values()):
         # A text that is no path may be too long for one, or begin with the name of no user.
@@ -387,16 +386,3 @@ def _contradicts(backend: str, devices: Sequence[str]) -> bool:
     requested = {(_DEVICES[kind], number) for kind, _, number in parts if kind in _DEVICES}
     ran = [(_DEVICES.get(kind, kind), number) for kind, _, number in (device.partition(":") for device in devices)]
     return bool(requested and ran) and not any((kind, number) in requested or (kind, "") in requested for kind, number in ran)
-
-
-def _versions(packages: Sequence[str]) -> str:
-    """Return the version of the first package, then those of others that differ from it: what computes may be another than the first."""
-    first, *further = map(_version, packages)
-    return ", ".join((first, *(f"{name} {text}" for name, text in zip(packages[1:], further, strict=True) if text != first)))
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return str(getattr(sys.modules.get(package), "__version__", "unknown"))

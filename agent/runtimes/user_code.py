@@ -21,6 +21,11 @@ from edgemeter.agent.base.suggestions import near
 # What was run of the user's files since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
 _TARGETS: list[PythonTarget] = []
+_MOST_CAUSES = 10
+_SANDBOXED = (
+    "; in the sandbox of a run code reads its folder and what options name, writes to a temporary folder, and has no network and no shared "
+    "memory"
+)
 
 
 def import_attribute(address: str) -> Any:
@@ -117,11 +122,21 @@ def uninstalled(error: ImportError, address: str) -> UnavailableError:
 
 
 def raised(error: BaseException) -> str:
-    """Return an error of the user's code in words, with the line of theirs that was the last to run."""
+    """Return an error of the user's code in words, with the last line of theirs that ran; of the system's, what the sandbox allows."""
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
     files = {str(source): source.name for _, source in _READ.values()}
     lines = [f" (line {frame.lineno} of {files[frame.filename]})" for frame in frames if frame.filename in files]
-    return f"{type(error).__name__}: {one_line(error)}{lines[-1] if lines else ''}"
+    hint = _SANDBOXED if any(isinstance(cause, OSError) for cause in _causes(error)) else ""
+    return f"{type(error).__name__}: {one_line(error)}{lines[-1] if lines else ''}{hint}"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it came of: libraries wrap what the system refused in words of their own."""
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def sources() -> list[Path]:

@@ -454,7 +454,7 @@ def test_the_framework_is_that_of_the_results(load, monkeypatch, fields, result)
     """Of several that are imported; none is named where the results are of none. The versions of all are facts."""
     for name in ("jax", "tensorflow"):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(__version__="1.5"))
-    monkeypatch.setattr("edgemeter.agent.runtimes.python_factory.version", lambda _: "1.5")
+    monkeypatch.setattr("edgemeter.agent.runtimes.python_model.version", lambda _: "1.5")
     model = f"PythonModel(call=lambda x: {result}, inputs={{'x': ('float32', (1, SIZE))}}, {fields})"
     for size in ("4", "None"):
         runtime, loaded = load(f"{MODEL}{DEVICE.replace('PLATFORM', 'cpu')}def make(): return {model.replace('SIZE', size)}")
