@@ -7,7 +7,8 @@ returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other librari
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
 `compile` what it took beyond later ones, where the model states that it compiles.
 Identity: the hash of the source (of a shipped factory its name), of files that options name or `edgemeter.plugin.import_attribute` read, of
-modules beside these that the first call had imported, and of the weights. Name: `name` of the texts, else the weights', or the factory's.
+those beside the code that its first call had imported or opened (in Python), and of the weights. Name: that of the texts, the weights or the
+factory.
 It is your own code, sandboxed, and runs only if a command or suite on this machine names it: no fleet order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
 `hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
@@ -46,7 +47,17 @@ from edgemeter.agent.runtimes.call_results import (
     waits_for,
 )
 from edgemeter.agent.runtimes.python_model import PythonModel, model_of, version_of, versions_of
-from edgemeter.agent.runtimes.user_code import attribute_of, compiled, forget, raised, sources, timed_imports, uninstalled
+from edgemeter.agent.runtimes.user_code import (
+    attribute_of,
+    compiled,
+    forget,
+    noted_files,
+    opened,
+    raised,
+    sources,
+    timed_imports,
+    uninstalled,
+)
 from edgemeter.agent.runtimes.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
 
 logger = logging.getLogger(__name__)
@@ -78,7 +89,7 @@ class PythonFactory:
         """Import the module, call the factory, and make the first call where the shapes are declared; see `Runtime.load`."""
         target, address = _target(model, options), str(model)
         forget()
-        with timed_imports() as imported_ns:
+        with noted_files(), timed_imports() as imported_ns:
             begin_ns = time.monotonic_ns()
             factory = attribute_of(target, address)
             import_ns = time.monotonic_ns() - begin_ns
@@ -90,10 +101,11 @@ class PythonFactory:
         python_model = self._model = model_of(returned, address)
         self._outputs, self._waits = python_model.outputs, None if python_model.wait is None else [python_model.wait]
         self._backend = options.backend
-        first_ns = self._first_call(python_model, address)
+        with noted_files():
+            first_ns = self._first_call(python_model, address)
         weights = _files(python_model.weights, address)
         further: dict[Path, Path] = {}
-        for path in (target.source, *sources(), *weights, *([] if target.is_shipped else _named_files(options))):
+        for path in (target.source, *sources(), *weights, *([] if target.is_shipped else _named_files(options)), *opened()):
             further.setdefault(path.resolve(), path)
         del further[target.source.resolve()]
         loaded = Loaded(

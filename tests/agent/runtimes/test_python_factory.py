@@ -1,6 +1,8 @@
 """Facts about models that a factory in Python returns: what it may return, what is recorded, and what is wrong in one line."""
 
+import _io
 import hashlib
+import io
 import subprocess
 import sys
 import time
@@ -197,6 +199,24 @@ def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
     assert len({plain.sha256, *hashes}) == 3
     named = f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=(file,))"
     assert load(named, Options(extra={"file": str(folder / "w.bin")}))[1].size_bytes == len(named) + 1
+
+
+def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_path):
+    """Weights by a name in the code, when the module is run, the factory called or the first call made; no others."""
+    read = "np.load(Path(__file__).with_name('w.npy'))"
+    for source in (
+        f"W = {read}\ndef make(): return (lambda x: x * W), {INPUTS}",
+        f"def make():\n W = {read}\n return (lambda x: x * W), {INPUTS}",
+        f"def make(): return (lambda x: x * {read}), {INPUTS}",
+        f"def make():\n W = np.frombuffer(Path(__file__).with_name('w.npy').read_bytes()[-32:])\n return (lambda x: x * W), {INPUTS}",
+    ):
+        hashes = []
+        for factor in (1.0, 1.0, 2.0):
+            np.save(tmp_path / "w.npy", np.full(4, factor))
+            (tmp_path / "other.txt").write_text(str(len(hashes)))
+            hashes.append(load(f"import numpy as np\nfrom pathlib import Path\n{source}")[1].sha256)
+        assert hashes[0] == hashes[1] != hashes[2], source
+    assert io.open is open is _io.open
 
 
 def test_code_that_an_option_has_a_factory_import_is_part_of_the_identity(load, tmp_path):
