@@ -96,8 +96,8 @@ def _with_options(cells: Sequence[str], cases: Sequence[MeasuredCase]) -> list[s
     rows = [(model_text(case.runs[0]), cell, case.runs[0].runtime.options) for case, cell in zip(cases, cells, strict=True)]
     texts = []
     for model, cell, options in rows:
-        alike = [others for *names, others in rows if names == [model, cell]]
-        differing = [name for name in options if any(others.get(name) != options[name] for others in alike)]
+        alike = [compared for *names, compared in rows if names == [model, cell]]
+        differing = [name for name in options if any(compared.get(name) != options[name] for compared in alike)]
         texts.append(" ".join((cell, *(f"{name}={Path(options[name]).name}" for name in differing))))
     return texts
 

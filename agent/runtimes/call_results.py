@@ -39,8 +39,8 @@ def is_array(value: object) -> bool:
     return not isinstance(value, type | ModuleType) and hasattr(value, "dtype") and hasattr(getattr(value, "shape", None), "__len__")
 
 
-def leaves(value: object, depth: int = 0, most: int | None = MOST_VALUES) -> Iterator[object]:
-    """Yield the values within tuples, lists, mappings and dataclasses, in their order, of one the first `most`; a leaf yields itself."""
+def leaves(value: object, depth: int = 0, limit: int | None = MOST_VALUES) -> Iterator[object]:
+    """Yield the values within tuples, lists, mappings and dataclasses, in their order, of one the first `limit`; a leaf yields itself."""
     items: Any = ()
     if depth >= DEEPEST or is_array(value):
         yield value
@@ -54,8 +54,8 @@ def leaves(value: object, depth: int = 0, most: int | None = MOST_VALUES) -> Ite
     else:
         yield value
         return
-    for item in islice(items, most):
-        yield from leaves(item, depth + 1, most)
+    for item in islice(items, limit):
+        yield from leaves(item, depth + 1, limit)
 
 
 def tensors(value: object, name: str) -> tuple[TensorInfo, ...]:
@@ -87,7 +87,7 @@ def arrays_of(result: object) -> list[Array]:
     Raises:
         MeasurementError: it holds something else, or nothing.
     """
-    arrays = [_numpy(leaf) for leaf in leaves(result, most=None) if leaf is not None]
+    arrays = [_numpy(leaf) for leaf in leaves(result, limit=None) if leaf is not None]
     if not arrays:
         raise MeasurementError(f"the model returns no array, but {type(result).__qualname__}: return arrays or tensors")
     return arrays
@@ -199,7 +199,7 @@ def _on_each(method: str, is_asked: Callable[[object], bool]) -> Wait:
     """Return what calls a method of each value within a result that has it."""
 
     def wait(result: object) -> None:
-        for leaf in filter(is_asked, leaves(result, most=None)):
+        for leaf in filter(is_asked, leaves(result, limit=None)):
             getattr(leaf, method)()
 
     return wait

@@ -6,9 +6,9 @@ inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as
 returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
 `compile` what it took beyond later ones, where the model states that it compiles.
-Identity: the hash of the source (of a shipped factory its name), of files that options name or `edgemeter.plugin.import_attribute` read, of
-those beside the code that its first call had imported or opened (in Python), and of the weights. Name: that of the texts, the weights or the
-factory.
+Identity: the hash of the source (of a shipped factory its name), of files that options name or `edgemeter.plugin.import_attribute` read,
+of those beside the code that Python had imported or opened by the end of the first call, and of the weights. Name: that of the texts, the
+weights or the factory.
 It is your own code, sandboxed, and runs only if a command or suite on this machine names it: no fleet order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
 `hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.

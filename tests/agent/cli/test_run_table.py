@@ -66,7 +66,7 @@ def test_cases_have_a_row_each_and_runs_a_row_each_where_the_reasons_are_asked_f
         assert len([line for line in text.splitlines() if line.rstrip().endswith(" valid")]) == rows
 
 
-def test_cases_that_differ_in_their_options_alone_are_told_apart():
+def test_cases_that_differ_in_their_options_alone_show_them():
     """By those in which they differ, of a file its name; repeats of one case, and cases of other names, need none."""
     runtime = make_record().runtime
     options = ({"kind": "a", "width": "4"}, {"kind": "a", "width": "8", "weights": "/data/net.pt"}, {"kind": "a"})
