@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -36,6 +37,7 @@ from edgemeter.agent.ledger.run_history import short_id
 
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 LATENCY = "latency_p50_ms"
+SETTING = ""  # The heading of how a model ran.
 NAMES = 2  # Columns that say which case it is.
 # Less of the time than this between requests is not worth a word.
 BETWEEN_RATIO = 0.001
@@ -83,7 +85,20 @@ class _Column:
     def of(self, cases: Sequence[MeasuredCase]) -> TableColumn:
         """Return the column of these cases."""
         cells = [self.text(case) for case in cases]
+        if self.heading == SETTING:
+            cells = _with_options(cells, cases)
         return TableColumn(self.heading, cells, self.justify, self.rank, self.always, folds=self.heading == "model")
+
+
+def _with_options(cells: Sequence[str], cases: Sequence[MeasuredCase]) -> list[str]:
+    """Return the settings of cases, with the options in which a case differs from those that would have the same row."""
+    rows = [(model_text(case.runs[0]), cell, case.runs[0].runtime.options) for case, cell in zip(cases, cells, strict=True)]
+    texts = []
+    for model, cell, options in rows:
+        alike = [compared for *names, compared in rows if names == [model, cell]]
+        differing = [name for name in options if any(compared.get(name) != options[name] for compared in alike)]
+        texts.append(" ".join((cell, *(f"{name}={Path(options[name]).name}" for name in differing))))
+    return texts
 
 
 def _of_run(text: Callable[[RunRecord], str], value: Callable[[RunRecord], float | None]) -> Callable[[MeasuredCase], str]:
@@ -130,7 +145,7 @@ def _of_figure(entry: Figure) -> list[_Column]:
 
 COLUMNS = (
     _Column("model", "left", always=True, text=lambda case: model_text(case.runs[0])),
-    _Column("", "left", always=True, text=lambda case: setting_text(case.runs[0])),
+    _Column(SETTING, "left", always=True, text=lambda case: setting_text(case.runs[0])),
     _Column("runs", "right", always=False, text=lambda case: str(len(case.counted)) if len(case.runs) > 1 else "", rank=4),
     *(column for entry in in_view("run") for column in _of_figure(entry)),
     _Column("verdict", "left", always=True, text=lambda case: case.state),

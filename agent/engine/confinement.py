@@ -32,6 +32,8 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 # Labels and lists of classes, which some readers look for up to two folders above the photographs.
 _OF_DATA = ("classes.txt", "data.yaml", "data.yml", "labels", "labels.txt")
+# NAME_MAX and PATH_MAX of Linux, less what names beside a file have more, as `.toml`.
+_LONGEST_NAME, _LONGEST_PATH = 240, 4000
 # The runtimes that compute on the CPU unless a backend is named.
 _ON_CPU = {"litert", "onnx", "openvino", "ncnn", "executorch", "pytorch", "replay"}
 
@@ -45,9 +47,11 @@ def grant_for(case: Case) -> SandboxGrant:
         ConfigError: a server's file cannot be read.
     """
     model = Path(case.model)
-    read = [*model_files(model), *(Path(value) for value in case.options.values() if Path(value).is_file())]
+    # Of what is too long for a path the system reports an error, not that it is absent.
+    values = [value for value in case.options.values() if _may_be_path(os.fsencode(value))]
+    read = [*model_files(model), *(Path(value) for value in values if Path(value).is_file())]
     if case.runtime == PYTHON:
-        read += _of_user_code(case.options.values())
+        read += _of_user_code(values)
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.prompts is not None:
@@ -58,6 +62,10 @@ def grant_for(case: Case) -> SandboxGrant:
         return _server_grant(model, tuple(read))
     # Just-in-time compilers of frameworks start the system's.
     return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case), processes=case.runtime == PYTHON)
+
+
+def _may_be_path(value: bytes) -> bool:
+    return len(value) < _LONGEST_PATH and max(map(len, value.split(b"/"))) < _LONGEST_NAME
 
 
 def is_on_cpu(case: Case) -> bool:

@@ -17,6 +17,7 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
+from edgemeter.agent.runtimes.user_code import raised
 
 Request = TypeVar("Request")
 encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -157,6 +158,15 @@ def take_stdout() -> BinaryIO:
     return messages
 
 
+def take_stdin() -> BinaryIO:
+    """Return standard input for messages; code that asks a user for something finds its end, and does not wait."""
+    messages = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return messages
+
+
 def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], failed: Callable[[BaseException, Request], Failed]) -> None:
     """Do the one request on standard input, and write the answer, or how it `failed`, to standard output."""
     output = take_stdout()
@@ -173,7 +183,8 @@ def failure(error: BaseException, case: Case) -> Failed:
     """Return the message about an error that ended a run of `case`."""
     if isinstance(error, EdgemeterError):
         return Failed(kind=type(error).__name__, message=str(error))
-    message = f"{case.runtime} failed on {case.model!r}: {type(error).__name__}: {one_line(error)}"
+    words = raised(error) if case.runtime == PYTHON else f"{type(error).__name__}: {one_line(error)}"
+    message = f"{case.runtime} failed on {case.model!r}: {words}"
     if isinstance(error, MemoryError):
         message = f"out of memory while measuring {case.model!r}: use a smaller model"
     return Failed(kind="MeasurementError", message=message)

@@ -56,19 +56,19 @@ def main() -> int:
     """Measure the job on standard input and return the exit status: 0 when a `MeasuredRun` or `Failed` event was sent."""
     # Ctrl-C goes to the whole process group; the session handles it, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    events = job.take_stdout()
+    events, requests = job.take_stdout(), job.take_stdin()
 
     def emit(event: job.Event) -> None:
         events.write(job.encode(event) + b"\n")
 
     def run_reference(folder: Path, limit_s: float) -> str:
         emit(job.ReferenceWanted(folder=str(folder), limit_s=limit_s))
-        return msgspec.json.decode(sys.stdin.buffer.readline(), type=str)
+        return msgspec.json.decode(requests.readline(), type=str)
 
     emit(job.Confined(sandbox=confine.sandbox()))
     # What the sandbox took is part of the start.
     started_ns = confine.started_ns() or STARTED_NS
-    work = job.decode_job(sys.stdin.buffer.readline())
+    work = job.decode_job(requests.readline())
     try:
         if work.is_untimed:
             emit(score_untimed(work, emit))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from operator import methodcaller
 from types import ModuleType
 from typing import Any
@@ -38,8 +39,8 @@ def is_array(value: object) -> bool:
     return not isinstance(value, type | ModuleType) and hasattr(value, "dtype") and hasattr(getattr(value, "shape", None), "__len__")
 
 
-def leaves(value: object, depth: int = 0) -> Iterator[object]:
-    """Yield the values within tuples, lists, mappings and dataclasses, in their order; a leaf yields itself."""
+def leaves(value: object, depth: int = 0, limit: int | None = MOST_VALUES) -> Iterator[object]:
+    """Yield the values within tuples, lists, mappings and dataclasses, in their order, of one the first `limit`; a leaf yields itself."""
     items: Any = ()
     if depth >= DEEPEST or is_array(value):
         yield value
@@ -53,10 +54,8 @@ def leaves(value: object, depth: int = 0) -> Iterator[object]:
     else:
         yield value
         return
-    for index, item in enumerate(items):
-        if index >= MOST_VALUES:
-            return
-        yield from leaves(item, depth + 1)
+    for item in islice(items, limit):
+        yield from leaves(item, depth + 1, limit)
 
 
 def tensors(value: object, name: str) -> tuple[TensorInfo, ...]:
@@ -88,7 +87,7 @@ def arrays_of(result: object) -> list[Array]:
     Raises:
         MeasurementError: it holds something else, or nothing.
     """
-    arrays = [_numpy(leaf) for leaf in leaves(result) if leaf is not None]
+    arrays = [_numpy(leaf) for leaf in leaves(result, limit=None) if leaf is not None]
     if not arrays:
         raise MeasurementError(f"the model returns no array, but {type(result).__qualname__}: return arrays or tensors")
     return arrays
@@ -141,6 +140,16 @@ def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
     return waits
 
 
+def refuse_unseen(result: object) -> None:
+    """Raise ConfigError if a result holds what may hold arrays that nothing waits for."""
+    for leaf in leaves(result):
+        if not (leaf is None or is_array(leaf) or _is_future(leaf) or isinstance(leaf, bool | int | float | complex | str | bytes)):
+            raise ConfigError(
+                f"cannot tell when {type(leaf).__module__}.{type(leaf).__qualname__} is computed: return arrays or tensors, or give "
+                "PythonModel(wait=...), `lambda result: None` if it is there when the call returns"
+            )
+
+
 def wait_for_placed(inputs: Sequence[object]) -> None:
     """Return when the copies of inputs are where a model reads them, as far as their library is known."""
     for wait in _known_waits(inputs, []):
@@ -190,7 +199,7 @@ def _on_each(method: str, is_asked: Callable[[object], bool]) -> Wait:
     """Return what calls a method of each value within a result that has it."""
 
     def wait(result: object) -> None:
-        for leaf in filter(is_asked, leaves(result)):
+        for leaf in filter(is_asked, leaves(result, limit=None)):
             getattr(leaf, method)()
 
     return wait
@@ -202,6 +211,8 @@ def _is_of(library: str, value: object) -> bool:
 
 def _used(callable_: Any) -> Iterator[Any]:
     """Yield what a call shows that it uses: its object and what that holds, what is bound to it, and the variables around it."""
+    # Inference mode and other decorators keep what they wrap.
+    callable_ = inspect.unwrap(callable_) if inspect.isfunction(callable_) else callable_
     owner = getattr(callable_, "__self__", callable_)
     if isinstance(owner, type | ModuleType):
         return

@@ -6,8 +6,9 @@ inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as
 returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
 `compile` what it took beyond later ones, where the model states that it compiles.
-Identity: the hash of the source (of a shipped factory its name), of files that `edgemeter.plugin.import_attribute` read, of modules in
-their folders that were imported by the first call, and of the weights. Name: `name` of the texts, else the weights', else the factory's.
+Identity: the hash of the source (of a shipped factory its name), of files that options name or `edgemeter.plugin.import_attribute` read,
+of those beside the code that Python had imported or opened by the end of the first call, and of the weights. Name: that of the texts, the
+weights or the factory.
 It is your own code, sandboxed, and runs only if a command or suite on this machine names it: no fleet order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
 `hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
@@ -21,8 +22,8 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,22 @@ from edgemeter.agent.runtimes.call_results import (
     devices_of,
     leaves,
     precision_of,
+    refuse_unseen,
     wait_for_placed,
     waits_for,
 )
-from edgemeter.agent.runtimes.python_model import PythonModel, model_of
-from edgemeter.agent.runtimes.user_code import attribute_of, compiled, forget, raised, sources, timed_imports, uninstalled
+from edgemeter.agent.runtimes.python_model import PythonModel, model_of, version_of, versions_of
+from edgemeter.agent.runtimes.user_code import (
+    attribute_of,
+    compiled,
+    forget,
+    noted_files,
+    opened,
+    raised,
+    sources,
+    timed_imports,
+    uninstalled,
+)
 from edgemeter.agent.runtimes.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
 
 logger = logging.getLogger(__name__)
@@ -77,7 +89,7 @@ class PythonFactory:
         """Import the module, call the factory, and make the first call where the shapes are declared; see `Runtime.load`."""
         target, address = _target(model, options), str(model)
         forget()
-        with timed_imports() as imported_ns:
+        with noted_files(), timed_imports() as imported_ns:
             begin_ns = time.monotonic_ns()
             factory = attribute_of(target, address)
             import_ns = time.monotonic_ns() - begin_ns
@@ -89,9 +101,13 @@ class PythonFactory:
         python_model = self._model = model_of(returned, address)
         self._outputs, self._waits = python_model.outputs, None if python_model.wait is None else [python_model.wait]
         self._backend = options.backend
-        first_ns = self._first_call(python_model, address)
+        with noted_files():
+            first_ns = self._first_call(python_model, address)
         weights = _files(python_model.weights, address)
-        further = [*(source for source in sources() if source != target.source), *weights]
+        further: dict[Path, Path] = {}
+        for path in (target.source, *sources(), *weights, *([] if target.is_shipped else _named_files(options)), *opened()):
+            further.setdefault(path.resolve(), path)
+        del further[target.source.resolve()]
         loaded = Loaded(
             package="python",
             version=platform.python_version(),
@@ -102,9 +118,9 @@ class PythonFactory:
             import_ns=import_ns + imported_ns[0],
             load_ns=max(1, factory_ns - imported_ns[0]),
             name=_name(python_model, target),
-            sha256=model_file.sha256(model, further),
-            size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further)),
-            card_beside=str((weights or further)[0]) if target.is_shipped and further else None,
+            sha256=model_file.sha256(model, further.values()),
+            size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further.values())),
+            card_beside=str((weights or [*further.values()])[0]) if target.is_shipped and further else None,
             first_ns=first_ns,
             compiles_at_call=python_model.compiles or python_model.backend.partition(",")[0] in _COMPILERS,
             threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",
@@ -139,6 +155,8 @@ class PythonFactory:
             # How to wait is seen by the very first result.
             if self._waits is None:
                 self._waits = waits_for(result, arguments, function)
+                if python_model.arrays is not None:
+                    refuse_unseen(result)
             for wait in self._waits:
                 wait(result)
 
@@ -208,9 +226,9 @@ class PythonFactory:
         return replace(
             loaded,
             package=packages[0] if packages else "python",
-            version=_version(packages[0]) if packages else platform.python_version(),
+            version=versions_of(packages) if packages else platform.python_version(),
             backend=python_model.backend or self._backend or ",".join(("callable", *evidence.devices)),
-            facts={name: _version(name) for name in python_model.packages or imported},
+            facts={name: version_of(name) for name in python_model.packages or imported},
             # Not by the types of inputs and outputs: a model may convert both.
             precision=python_model.precision or evidence.precision or "unknown",
         )
@@ -330,6 +348,17 @@ def _files(weights: Sequence[Path], address: str) -> list[Path]:
     return files
 
 
+def _named_files(options: Options) -> list[Path]:
+    """Return the files that options name, of a folder all in it: a user's factory may read weights that it does not state."""
+    files: list[Path] = []
+    for value in filter(None, options.extra.values()):
+        # A text that is no path may be too long for one, or begin with the name of no user.
+        with suppress(OSError, RuntimeError):
+            path = Path(value).expanduser()
+            files += [file for file in ([path] if path.is_file() else sorted(path.rglob("*"))) if file.is_file()]
+    return files
+
+
 def _name(python_model: PythonModel, target: PythonTarget) -> str:
     """Return the name that the model shares with its other formats."""
     if named := python_model.metadata.get("name"):
@@ -369,10 +398,3 @@ def _contradicts(backend: str, devices: Sequence[str]) -> bool:
     requested = {(_DEVICES[kind], number) for kind, _, number in parts if kind in _DEVICES}
     ran = [(_DEVICES.get(kind, kind), number) for kind, _, number in (device.partition(":") for device in devices)]
     return bool(requested and ran) and not any((kind, number) in requested or (kind, "") in requested for kind, number in ran)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return str(getattr(sys.modules.get(package), "__version__", "unknown"))

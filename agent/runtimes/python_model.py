@@ -1,8 +1,10 @@
 """The model that a factory of the runtime `python` returns: a model of any framework."""
 
 import operator
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ class PythonModel:
     arrays: turns a result into numpy arrays in order; default: by type (torch, jax, tensorflow, numpy, dataclass, mapping).
     backend: how it computes, for the record: `eager,cpu`, `jit,cpu`, `compile,cuda:0`.
     compiles: whether the first call compiles; a backend that begins with jit, compile or function does.
-    packages: the distributions that compute, first the main one, whose version is the record's; the versions of all are facts.
+    packages: the distributions that compute, first the main one; their versions are the record's, and facts.
     weights: files hashed into the identity (sha256), in order.
     metadata: texts of the model, as of `Loaded.metadata` (class names, task).
     precision: as of `Loaded.precision`; default: that of its parameters where they can be seen, else unknown.
@@ -114,3 +116,17 @@ def _size(size: Any) -> int | None:
     if size is not None and operator.index(size) < 1:
         raise ValueError(size)
     return None if size is None else operator.index(size)
+
+
+def versions_of(packages: Sequence[str]) -> str:
+    """Return the version of the first package, then those of others that differ from it: what computes may be another than the first."""
+    first, *further = map(version_of, packages)
+    return ", ".join((first, *(f"{name} {text}" for name, text in zip(packages[1:], further, strict=True) if text != first)))
+
+
+def version_of(package: str) -> str:
+    """Return the version of a distribution, or what its module says where it has another name; `unknown` of neither."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return str(getattr(sys.modules.get(package), "__version__", "unknown"))

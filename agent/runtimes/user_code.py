@@ -1,7 +1,10 @@
 """Code of the user's: a file or module that a command names, run as Python runs it, with its errors in one line."""
 
+import builtins
 import importlib._bootstrap as bootstrap
 import inspect
+import io
+import os
 import sys
 import threading
 import time
@@ -21,6 +24,13 @@ from edgemeter.agent.base.suggestions import near
 # What was run of the user's files since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
 _TARGETS: list[PythonTarget] = []
+# What it opened meanwhile.
+_OPENED: list[Path] = []
+_MOST_CAUSES = 10
+_SANDBOXED = (
+    "; in the sandbox of a run code reads its folder and what options name, writes to a temporary folder, and has no network and no shared "
+    "memory"
+)
 
 
 def import_attribute(address: str) -> Any:
@@ -43,6 +53,7 @@ def forget() -> None:
             del sys.modules[name]
     _READ.clear()
     _TARGETS.clear()
+    _OPENED.clear()
 
 
 def attribute_of(target: PythonTarget, address: str) -> Any:
@@ -117,11 +128,21 @@ def uninstalled(error: ImportError, address: str) -> UnavailableError:
 
 
 def raised(error: BaseException) -> str:
-    """Return an error of the user's code in words, with the line of theirs that was the last to run."""
+    """Return an error of the user's code in words, with the last line of theirs that ran; of the system's, what the sandbox allows."""
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
     files = {str(source): source.name for _, source in _READ.values()}
     lines = [f" (line {frame.lineno} of {files[frame.filename]})" for frame in frames if frame.filename in files]
-    return f"{type(error).__name__}: {one_line(error)}{lines[-1] if lines else ''}"
+    hint = _SANDBOXED if any(isinstance(cause, OSError) for cause in _causes(error)) else ""
+    return f"{type(error).__name__}: {one_line(error)}{lines[-1] if lines else ''}{hint}"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it came of: libraries wrap what the system refused in words of their own."""
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def sources() -> list[Path]:
@@ -136,6 +157,33 @@ def sources() -> list[Path]:
     for path in files:
         first.setdefault(path.resolve(), path)
     return list(first.values())
+
+
+def opened() -> list[Path]:
+    """Return the files in the folders of the user's code that it opened to read while `noted_files` was entered, but for code; by name."""
+    folders = {folder for target in _TARGETS if (folder := target.folder)}
+    files = {file for file in _OPENED if file.suffix not in (".py", ".pyc") and file.is_file()}
+    return sorted(file for file in files if any(python_target.lies_in(file, folder) for folder in folders))
+
+
+@contextmanager
+def noted_files() -> Iterator[None]:
+    """Note the files that Python opens to read: what determines a model may lie beside its code, named there only."""
+    bare = builtins.open
+
+    def noting(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+        stream = bare(file, mode, *arguments, **named)
+        if "r" in mode and not isinstance(file, int):
+            _OPENED.append(Path(os.fsdecode(file)).resolve())
+        return stream
+
+    for module in (builtins, io):
+        setattr(module, "open", noting)  # noqa: B010 - no assignment to a function, for mypy
+    try:
+        yield
+    finally:
+        for module in (builtins, io):
+            setattr(module, "open", bare)  # noqa: B010 - as above
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def _memory_grows(facts: RunFacts) -> str | None:
     is_steady = steady_mb >= 3 * GROWN_IN_THIRD_MB and steady_mb > GROWN_IN_HOUR_MB * timed_h
     if memory.grown_mb <= GROWN_MB and not is_steady:
         return None
-    steadily = f" in each third, {steady_mb / timed_h / 1000:.3g} GB/h" if is_steady else ""
+    steadily = f", some in each third, {steady_mb / timed_h / 1000:.3g} GB/h," if is_steady else ""
     return (
         f"resident memory grew by {memory.grown_mb:.3g} MB{steadily} in {latency.count} queries, "
         f"{1000 * memory.grown_mb / latency.count:.3g} kB each"

@@ -66,6 +66,21 @@ def test_cases_have_a_row_each_and_runs_a_row_each_where_the_reasons_are_asked_f
         assert len([line for line in text.splitlines() if line.rstrip().endswith(" valid")]) == rows
 
 
+def test_cases_that_differ_in_their_options_alone_show_them():
+    """By those in which they differ, of a file its name; repeats of one case, and cases of other names, need none."""
+    runtime = make_record().runtime
+    options = ({"kind": "a", "width": "4"}, {"kind": "a", "width": "8", "weights": "/data/net.pt"}, {"kind": "a"})
+    runs = [make_record(case=str(index), runtime=msgspec.structs.replace(runtime, options=of)) for index, of in enumerate(options)]
+    rows = [line for line in printed(*runs, width=200).splitlines() if line.startswith("tiny-detector")]
+    assert ["width=4" in rows[0], "width=8 weights=net.pt" in rows[1], "width" in rows[2], "kind" in "".join(rows)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert "width" not in printed(*runs[:1], *repeats(2.0, runtime=runs[1].runtime, model=make_model(name="another")), width=200)
+
+
 def test_reasons_are_one_line_until_they_are_asked_for():
     """How many runs by which rules; the evidence stands with `why` only."""
     reasons = [("busy-machine: 30%", "hot: 90 °C"), ("busy-machine: 40%",), ()]

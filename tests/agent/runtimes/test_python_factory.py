@@ -1,6 +1,8 @@
 """Facts about models that a factory in Python returns: what it may return, what is recorded, and what is wrong in one line."""
 
+import _io
 import hashlib
+import io
 import subprocess
 import sys
 import time
@@ -182,6 +184,41 @@ def test_the_identity_is_of_source_and_weights(load, tmp_path):
     assert loaded.name == "a"
 
 
+def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
+    """A factory that returns a pair cannot name its weights. Each file counts once, of a folder all; other texts do not."""
+    source = f"def make(file='', text=''): return (lambda x: x), {INPUTS}"
+    plain = load(source, Options(extra={"text": "absent.bin"}))[1]
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    hashes = []
+    for content in (b"1", b"2"):
+        (folder / "w.bin").write_bytes(content)
+        of_file, of_folder = (load(source, Options(extra={"file": str(path)}))[1] for path in (folder / "w.bin", folder))
+        assert of_file.sha256 == of_folder.sha256 == hashlib.sha256((tmp_path / "net.py").read_bytes() + content).hexdigest()
+        hashes.append(of_file.sha256)
+    assert len({plain.sha256, *hashes}) == 3
+    named = f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=(file,))"
+    assert load(named, Options(extra={"file": str(folder / "w.bin")}))[1].size_bytes == len(named) + 1
+
+
+def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_path):
+    """Weights by a name in the code, when the module is run, the factory called or the first call made; no others."""
+    read = "np.load(Path(__file__).with_name('w.npy'))"
+    for source in (
+        f"W = {read}\ndef make(): return (lambda x: x * W), {INPUTS}",
+        f"def make():\n W = {read}\n return (lambda x: x * W), {INPUTS}",
+        f"def make(): return (lambda x: x * {read}), {INPUTS}",
+        f"def make():\n W = np.frombuffer(Path(__file__).with_name('w.npy').read_bytes()[-32:])\n return (lambda x: x * W), {INPUTS}",
+    ):
+        hashes = []
+        for factor in (1.0, 1.0, 2.0):
+            np.save(tmp_path / "w.npy", np.full(4, factor))
+            (tmp_path / "other.txt").write_text(str(len(hashes)))
+            hashes.append(load(f"import numpy as np\nfrom pathlib import Path\n{source}")[1].sha256)
+        assert hashes[0] == hashes[1] != hashes[2], source
+    assert io.open is open is _io.open
+
+
 def test_code_that_an_option_has_a_factory_import_is_part_of_the_identity(load, tmp_path):
     """As is another's with the same weights; it finds the modules beside it."""
     source = (
@@ -319,6 +356,16 @@ def test_a_lazy_result_is_waited_for_as_its_model_states(load):
     assert time.monotonic() - begin >= 0.05
 
 
+def test_an_object_whose_arrays_only_the_model_reads_needs_its_wait(load):
+    """The arrays of JAX within it would not be waited for; with texts and numbers alone there is nothing to wait for."""
+    model = "PythonModel(call=lambda x: RESULT, inputs={'x': ('float32', (1, 4))}, arrays=lambda r: [np.ones(4)], wait=WAIT)"
+    source = f"{MODEL}{LAZY}class Result: pass\ndef make(): return {model}"
+    with pytest.raises(ConfigError, match=r"cannot tell when net\.Result is computed: .*PythonModel\(wait=\.\.\.\)"):
+        load(source.replace("RESULT", "[Result()]").replace("WAIT", "None"))
+    load(source.replace("RESULT", "[Result()]").replace("WAIT", "lambda r: None"))
+    load(source.replace("RESULT", "[{'label': 'cat', 'score': 0.5}]").replace("WAIT", "None"))
+
+
 def test_inputs_are_where_the_model_reads_them_before_the_call(load):
     """JAX copies after `device_put` returned: its time is none of the query's."""
     copy = "import time\nclass Copy:\n def __init__(self, x): self.x, self.is_there = x, False\n"
@@ -357,7 +404,8 @@ def test_a_models_own_functions_are_used(load):
     runtime, loaded = load(source)
     np.testing.assert_array_equal(outputs_of(runtime), [10 * X + 1] * 2)
     assert runtime.late_facts() == {"graph_breaks": "3", "waits": "3"}
-    assert (loaded.package, loaded.version, loaded.backend, loaded.precision) == ("numpy", np.__version__, "eager,cpu", "int8")
+    assert (loaded.package, loaded.version) == ("numpy", f"{np.__version__}, pytest {pytest.__version__}")
+    assert (loaded.backend, loaded.precision) == ("eager,cpu", "int8")
     assert loaded.facts == {"numpy": np.__version__, "pytest": pytest.__version__}
     assert not loaded.compiles_at_call
     log = sys.modules["net"].log
@@ -426,7 +474,7 @@ def test_the_framework_is_that_of_the_results(load, monkeypatch, fields, result)
     """Of several that are imported; none is named where the results are of none. The versions of all are facts."""
     for name in ("jax", "tensorflow"):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(__version__="1.5"))
-    monkeypatch.setattr("edgemeter.agent.runtimes.python_factory.version", lambda _: "1.5")
+    monkeypatch.setattr("edgemeter.agent.runtimes.python_model.version", lambda _: "1.5")
     model = f"PythonModel(call=lambda x: {result}, inputs={{'x': ('float32', (1, SIZE))}}, {fields})"
     for size in ("4", "None"):
         runtime, loaded = load(f"{MODEL}{DEVICE.replace('PLATFORM', 'cpu')}def make(): return {model.replace('SIZE', size)}")
@@ -456,6 +504,14 @@ def test_the_precision_is_that_of_parameters_that_can_be_seen(load, module, call
     """In the variables around the function, as of results before they are read: numpy has no bfloat16."""
     _, loaded = load(f"import torch\ndef make():\n net = {module}\n return ({call}), {INPUTS}")
     assert (loaded.precision, loaded.backend) == (precision, "callable,cpu")
+
+
+@pytest.mark.torch
+def test_the_precision_is_seen_through_a_decorator(load):
+    """As that of inference mode, which functions of PyTorch usually have."""
+    source = "import torch\ndef make():\n net = torch.nn.Linear(4, 2)\n"
+    source += f" return torch.inference_mode()(lambda x: net(torch.from_numpy(x))), {INPUTS}"
+    assert load(source)[1].precision == "fp32"
 
 
 def test_facts_that_raise_are_one_line(load):
@@ -490,6 +546,7 @@ def test_results_are_read_in_any_nesting():
     assert [array.tolist() for array in arrays] == [X.tolist(), (2 * X).tolist(), 3.0, True]
     arrays[0][:] = 0
     assert X.any()
+    assert len(arrays_of([0.5] * 2000)) == 2000
 
 
 @pytest.mark.torch

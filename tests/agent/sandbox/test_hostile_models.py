@@ -133,3 +133,13 @@ def test_a_model_opens_its_own_folder_only(tmp_path):
         (case,) = expand(SuiteFile(name="s", case=[Settings(model=name)]), folder).cases
         with table_row(name):
             assert {path.resolve().parent for path in grant_for(case).read} == {folder}
+
+
+def test_an_option_that_is_too_long_for_a_name_is_no_file(tmp_path):
+    """As the inputs of a model that has many; the system answers with an error where it is asked for such a file."""
+    (tmp_path / "net.py").write_text("def make(): pass")
+    for text in ("x=1x4," * 60, "/".join(["y" * 100] * 60)):
+        (case,) = expand(
+            SuiteFile(name="s", case=[Settings(model="net.py:make", runtime="python", options={"input": text})]), tmp_path
+        ).cases
+        assert {path.resolve() for path in grant_for(case).read} == {tmp_path.resolve()}

@@ -141,21 +141,23 @@ def test_a_card_beside_the_file_is_the_models(run, tmp_path):
         ("def make(): raise ValueError('no weights')", "the factory .*bad.py:make raised ValueError: no weights"),
         ("def make(:", "bad.py' is not Python in line 1"),
         ("def other(): pass", "has no 'make'"),
-        ("def make(): open('/etc/shadow')", "raised PermissionError"),
+        ("def make(): open('/etc/shadow')", "raised PermissionError.* in the sandbox of a run code reads its folder and what options name"),
+        ("def make(): import urllib.request as u; u.urlopen('http://localhost:9')", "raised URLError.*sandbox.* has no network"),
+        ("def make(): input('weights? ')", "raised EOFError"),
         (
             "n = []\ndef f(x):\n n.append(0)\n return x[:, : 3 + (len(n) > 2)]\ndef make(): return f, {'x': ('float32', (1, 4))}",
             "output_0 was",
         ),
         (
             "n = []\ndef f(x):\n n.append(0)\n return x / (1 if len(n) < 10 else None)\ndef make(): return f, {'x': ('float32', (1, 4))}",
-            "failed on .*TypeError",
+            r"failed on .*TypeError.*\(line 4 of bad.py\)$",
         ),
         (
             "n = []\ndef f(x):\n n.append(0)\n if len(n) > 9: exit(3)\n return x\ndef make(): return f, {'x': ('float32', (1, 4))}",
             "failed on .*bad.py:make'.*SystemExit: 3",
         ),
     ],
-    ids=["raises", "syntax", "absent", "forbidden", "changes_shape", "raises_later", "exits_later"],
+    ids=["raises", "syntax", "absent", "forbidden", "fetches", "asks", "changes_shape", "raises_later", "exits_later"],
 )
 def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path, source, text):
     """Before the first run where it can be seen, else in it."""
