@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -95,14 +95,18 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
 
 
 def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
-    """Return name and version of the distribution; a vendor's build may carry another name, then the module's own version counts."""
+    """Return name and version of the distribution; a vendor's build may carry another name, then the module's own version counts.
+
+    Of several that bring the module, one was overwritten by another: it is the one of the module's version.
+    """
+    installed = {}
     for name in candidate.distributions:
-        try:
-            return name, version(name)
-        except PackageNotFoundError:
-            continue
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
     top = import_module(candidate.module.partition(".")[0])
-    return candidate.distributions[0], str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
+    stated = str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
+    pairs = installed.items()
+    return next((pair for pair in pairs if pair[1] == stated), next(iter(pairs), (candidate.distributions[0], stated)))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file, onnx_plug_in, onnx_seq2seq
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_built_in, onnx_file, onnx_plug_in, onnx_seq2seq
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
 from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
 
@@ -58,6 +58,7 @@ class OnnxRuntime:
         self._inputs: tuple[TensorInfo, ...] = ()
         self._outputs: tuple[TensorInfo, ...] = ()
         self._last: list[Array] | None = None
+        self._failures: tuple[type[Exception], ...] = ()
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and make a session of the model; see `Runtime.load`."""
@@ -73,8 +74,11 @@ class OnnxRuntime:
         devices = plug_in.devices(runtime_library) if plug_in else []
         if plug_in is None:
             _check_present(list(names), options.backend or "cpu", runtime_library)
-        settings = [
+        of_user = [
             {key.partition(".")[2]: value for key, value in of_providers.items() if key.startswith(f"{name}.")} for name in names.values()
+        ]
+        settings = [
+            onnx_built_in.provider_settings(name, options.threads, given) for name, given in zip(names.values(), of_user, strict=True)
         ]
         started_ns = time.monotonic_ns()
         session_options = _session_options(options.threads, configuration, level, runtime_library)
@@ -84,12 +88,14 @@ class OnnxRuntime:
             session_options.enable_profiling = True
             session_options.profile_file_prefix = self._profile_prefix
         choice: dict[str, Any] = {"providers": list(names), "provider_options": settings}
-        backend = ",".join(names.values())
+        computed = map(onnx_built_in.computed_precision, names.values(), settings)
+        backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
+        facts = {}
         if plug_in:
             # By its devices, for all sessions of these options; what it leaves stays on the CPU, as the record shows.
-            of_plug_in = plug_in.settings(options.threads, devices, settings[0])
+            of_plug_in = plug_in.settings(options.threads, devices, of_user[0])
             plug_in.add_to(session_options, devices, of_plug_in, runtime_library)
-            backend = plug_in.recorded_backend(devices, of_plug_in)
+            backend, facts = plug_in.recorded_backend(devices, of_plug_in), plug_in.facts(devices, of_plug_in)
             choice = {}
         paths = (model, pair[0]) if pair else (model,)
         sessions = [(path, _session(path, session_options, list(names), choice, runtime_library)) for path in paths]
@@ -98,13 +104,13 @@ class OnnxRuntime:
             inputs_of_decoder = tuple(entry.name for entry in decoder.get_inputs())
             self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, inputs_of_decoder, pair[1])
         load_ns = time.monotonic_ns() - started_ns
-        self._session = session
+        self._session, self._failures = session, errors_of(runtime_library)[0]
         inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
         self._inputs = onnx_file.with_quantisation(inputs, model)
         self._outputs = (onnx_seq2seq.TOKENS,) if pair else onnx_file.with_quantisation(outputs, model)
-        facts = _taken(sessions, names, has_fallback=configuration.get(_NO_FALLBACK) != "1")
+        facts = _taken(sessions, names, has_fallback=configuration.get(_NO_FALLBACK) != "1") | facts
         if plug_in:
-            runtime_library, facts = plug_in.with_version(runtime_library, devices), facts | plug_in.facts(devices)
+            runtime_library = plug_in.with_version(runtime_library, devices)
         return runtime_library.loaded(
             backend=backend,
             inputs=self._inputs,
@@ -127,10 +133,15 @@ class OnnxRuntime:
         feeds = {info.name: array.copy(order="C") for info, array in zip(self._inputs, inputs, strict=True)}
         names = [info.name for info in self._outputs]
         run = self._session.run if self._decoder is None else self._decoder.run
-        self._last = None
+        self._last, failures = None, self._failures
 
         def call() -> None:
-            self._last = run(names, feeds)
+            # Outputs that are still there would make the next ones come to other memory, as in no loop that drops them.
+            self._last = None
+            try:
+                self._last = run(names, feeds)
+            except failures as error:
+                raise MeasurementError(f"ONNX Runtime failed on a query: {reason_of(error)}; choose another backend or input") from error
 
         return call
 

@@ -48,6 +48,18 @@ def test_threads_are_what_was_asked(runtime, models, threads):
     assert options.execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
 
 
+def test_outputs_are_let_go_before_the_next_query(runtime, models, x):
+    """Else the next ones come to other memory, which a loop that drops them does not pay for: 2.6% with OpenVINO, 8% of 2 MB of outputs."""
+    runtime.load(models / "onnx.onnx", Options())
+    call, seen = runtime.bind([x]), []
+    run = runtime._session.run
+    runtime._session.run = lambda *arguments: [seen.append(runtime._last), *run(*arguments)][1:]
+    call = runtime.bind([x])
+    call()
+    call()
+    assert seen == [None, None]
+
+
 def test_short_and_full_provider_names_mean_the_same(runtime, models):
     """The record always has the short form."""
     for backend in ["cpu", "CPUExecutionProvider", " CPU "]:
@@ -238,6 +250,7 @@ def test_a_plug_in_is_chosen_by_its_devices_and_named_by_its_provider(runtime, m
     monkeypatch.setattr("edgemeter.agent.runtimes.onnx_plug_in._registered", {})
     loaded = runtime.load(models / "onnx.onnx", Options(backend=device.ep_name, extra={"provider_library": "/opt/libplug.so"}))
     assert registered == [(device.ep_name, "/opt/libplug.so")]
-    assert loaded.backend == "cpu"
+    # Nobody knows what an unknown plug-in computes in.
+    assert (loaded.backend, loaded.precision) == ("cpu,auto", "unknown")
     runtime.bind([np.array([[0, 1, 2, 3]], np.float32)])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
