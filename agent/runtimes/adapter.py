@@ -24,7 +24,7 @@ from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 # What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
 _PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
-_FLOATS = ("fp32", "fp16", "bf16")
+_FLOATS = ("fp64", "fp32", "fp16", "bf16")
 METADATA_FILE = "metadata.yaml"
 _MOST_BYTES = 1 << 20
 _ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^\s:#'\"-][^:]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")

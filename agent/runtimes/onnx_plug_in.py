@@ -181,6 +181,8 @@ def choose(backend: str, settings: Mapping[str, str]) -> PlugInChoice | None:
     if package and not library and find_spec(package.module) is None:
         raise UnavailableError(f"no {package.module} is installed, which brings {name}; to install it: {install_command(name)}")
     provider = package.provider if package else name
+    if passed_by := next((key for key in settings if key.startswith(f"ep.{provider.lower()}.")), None):
+        raise ConfigError(f"{passed_by} would be overwritten: set {name}.{passed_by.rpartition('.')[2]}")
     label = name if named else name.removesuffix("ExecutionProvider").lower()
     return PlugInChoice(f"{label}:{device}" if device else label, label, provider, device, library, package)
 

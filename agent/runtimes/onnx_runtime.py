@@ -21,6 +21,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -179,11 +180,14 @@ def _asked(backend: str) -> list[str]:
 
 def _check_present(requested: list[str], backend: str, runtime_library: RuntimeLibrary) -> None:
     available = runtime_library.module.get_available_providers()
+    if plug_ins := [name for name in requested if name.partition(":")[0] in onnx_plug_in.PACKAGES]:
+        raise ConfigError(f"backend {backend!r}: a plug-in provider runs alone, before the CPU: choose --backend {' or '.join(plug_ins)}")
     absent = [provider for provider in requested if provider not in available]
     if absent or not requested:
         packages = " or ".join(dict.fromkeys(_BUILDS[provider] for provider in absent if provider in _BUILDS)) or "a build that brings it"
         # It sends to a service, and takes no operator of a model.
         choices = ", ".join(_short(provider) for provider in available if provider != "AzureExecutionProvider")
+        choices += "".join(f", {name}" for name, package in onnx_plug_in.PACKAGES.items() if find_spec(package.module))
         raise UnavailableError(
             f"{runtime_library.package} {runtime_library.version} has no provider {', '.join(absent) or repr(backend)}: "
             f"choose --backend {choices}, or install {packages} in place of {runtime_library.package}"

@@ -230,6 +230,19 @@ def test_openvino_takes_the_merged_settings(runtime, models, x):
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
+@GGML
+def test_settings_and_backends_that_would_have_no_effect_are_refused(runtime, models):
+    """ONNX Runtime writes the provider's settings over those of the session; two plug-ins are no order of preference."""
+    for backend, extra, words in (
+        ("ggml-ep", {"ep.ggml.weights": "f16"}, r"ep.ggml.weights would be overwritten: set ggml-ep.weights"),
+        ("ggml-ep,openvino-ep", {}, "a plug-in provider runs alone, before the CPU: choose --backend ggml-ep or openvino-ep"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            runtime.load(models / "onnx.onnx", Options(backend=backend, extra=extra))
+    with pytest.raises(UnavailableError, match=r"no provider ggmlep: choose --backend .*ggml-ep"):
+        runtime.load(models / "onnx.onnx", Options(backend="ggmlep"))
+
+
 @pytest.mark.needs(module="onnxruntime_ep_webgpu")
 def test_a_provider_without_a_device_is_refused(runtime, models):
     """There is no GPU node on a machine that runs tests."""
