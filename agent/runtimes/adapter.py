@@ -104,9 +104,9 @@ def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
         with suppress(PackageNotFoundError):
             installed[name] = version(name)
     top = import_module(candidate.module.partition(".")[0])
-    stated = str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
+    module_version = str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
     pairs = installed.items()
-    return next((pair for pair in pairs if pair[1] == stated), next(iter(pairs), (candidate.distributions[0], stated)))
+    return next((pair for pair in pairs if pair[1] == module_version), next(iter(pairs), (candidate.distributions[0], module_version)))
 
 
 @contextmanager

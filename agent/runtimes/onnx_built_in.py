@@ -32,5 +32,5 @@ def computed_precision(name: str, settings: Mapping[str, str]) -> str:
         return "f32" if device == "CPU" else on_gpu if device.startswith("GPU") else "auto"
     if name == "qnn":
         return "f32" if "cpu" in settings.get("backend_type", settings.get("backend_path", "htp")).lower() else "auto"
-    stated = [computed for setting, computed in _LESS.get(name, {}).items() if settings.get(setting, "").lower() in _YES]
-    return stated[0] if stated else "f32"
+    lower_precisions = [computed for setting, computed in _LESS.get(name, {}).items() if settings.get(setting, "").lower() in _YES]
+    return lower_precisions[0] if lower_precisions else "f32"

@@ -26,8 +26,8 @@ _THREADS = {"threads", "num_of_threads", "intra_op_num_threads", "INFERENCE_NUM_
 
 def refuse_threads(name: str, of_user: Iterable[str]) -> None:
     """Raise ConfigError if a user's settings of a provider hold threads: the record names those of `--threads`."""
-    if given := sorted(_THREADS.intersection(of_user)):
-        raise ConfigError(f"{name} takes its threads from --threads: leave {given[0]} out")
+    if thread_settings := sorted(_THREADS.intersection(of_user)):
+        raise ConfigError(f"{name} takes its threads from --threads: leave {thread_settings[0]} out")
 
 
 def _openvino(threads: int, device: str) -> dict[str, str]:
@@ -140,8 +140,8 @@ class PlugInChoice:
         """Return the backend with what its first device computes in where that is not f32: `openvino-ep,f16`, `openvino-ep:npu,auto`."""
         package = self.package
         kind = "gpu" if package and package.uses_gpu(settings) else _kind(devices[0])
-        stated = package.precision(settings, _name(devices[0])) if package else None
-        computed = stated or ("f32" if package and kind in package.f32_on else "auto")
+        set_precision = package.precision(settings, _name(devices[0])) if package else None
+        computed = set_precision or ("f32" if package and kind in package.f32_on else "auto")
         return self.backend if computed == "f32" else f"{self.backend},{computed}"
 
     def add_to(self, session_options: Any, devices: list[Any], settings: dict[str, str], runtime_library: RuntimeLibrary) -> None:

@@ -3,15 +3,17 @@
 Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino). Its
 telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
-`cpu` when none is given. A provider that is absent or drops out is an error.
+`cpu` when none is given. One that is absent or drops out is an error.
 Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
 `session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU. `graph_optimisation` is `none`,
 `basic`, `extended`, `layout` or `all` (the library's own default).
-A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`. Which operators went
-to which provider is recorded where the library reports it (1.24 and newer); a provider that takes none of them is an error.
+A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
+`--threads`. What they compute in, if not f32, is in the record's backend: `tensorrt,f16`, `qnn,auto`. Which operators went to which
+provider is recorded where the library reports it (1.24 and newer); one that takes none is an error.
 Plug-in providers, by extras so named (Python 3.11+): `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
-`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (NPU: recorded `,auto`). Any other:
-`provider_library = "/path/lib.so"`, with its full name as backend.
+`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (NPU: `,auto`), `ggml-ep` too and on the CPU
+(`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other, recorded `,auto`: `provider_library = "/path/lib.so"`, with its full name
+as backend.
 What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
 `encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
 Tested with onnxruntime 1.31.1, onnxruntime-ep-openvino 1.8.1 and onnxruntime-ggml 0.2.0 on the CPU; webgpu-ep by hand on an NVIDIA H200.
@@ -82,7 +84,8 @@ class OnnxRuntime:
             {key.partition(".")[2]: value for key, value in of_providers.items() if key.startswith(f"{name}.")} for name in names.values()
         ]
         settings = [
-            onnx_built_in.provider_settings(name, options.threads, given) for name, given in zip(names.values(), of_user, strict=True)
+            onnx_built_in.provider_settings(name, options.threads, user_settings)
+            for name, user_settings in zip(names.values(), of_user, strict=True)
         ]
         started_ns = time.monotonic_ns()
         session_options = _session_options(options.threads, configuration, level, runtime_library)
