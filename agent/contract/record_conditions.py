@@ -41,6 +41,10 @@ class Model(RecordPart, frozen=True, kw_only=True):
         return text == self.name or PurePath(text).name == self.file
 
 
+_OF_SEVERAL_BACKENDS = ("litert", "onnx", "openvino", "ncnn", "executorch", "pytorch", "litert-lm")
+_USUAL_KERNELS = ("cpu", "xnnpack", "CPUExecutionProvider")
+
+
 class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     """The runtime that executed the model."""
 
@@ -64,11 +68,13 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     def setting_text(self) -> str:
         """Name and number of threads, e.g. `onnx 4T`, or the backend where that number is not known: `python in-process`.
 
-        The runtime `python` is any framework: `jax jit,cpu 1T`.
+        A backend of several that is not the usual kernels on the CPU is named: `litert gpu 1T`, as the runtime `python`, which is any
+        framework: `jax jit,cpu 1T`.
         """
         if self.name == "python" and self.backend != "in-process":
             return f"{self.package} {self.backend}{'' if self.threads_reason else f' {self.threads}T'}"
-        return f"{self.name} {self.backend if self.threads_reason else f'{self.threads}T'}"
+        backend = f" {self.backend}" if self.name in _OF_SEVERAL_BACKENDS and self.backend not in _USUAL_KERNELS else ""
+        return f"{self.name} {self.backend}" if self.threads_reason else f"{self.name}{backend} {self.threads}T"
 
 
 class Tensor(RecordPart, frozen=True, kw_only=True):

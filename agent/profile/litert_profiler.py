@@ -35,6 +35,8 @@ _TENSOR_TYPE_BYTES = 512
 _EVENT_MOST_BYTES = 512
 _FILL = 0xA5
 _HEAD = struct.Struct("<Qi4xQQ")
+# The library's own event around a run: where a model has signatures, the interpreter writes none.
+_INVOKE = ("Invoke", 1)
 # Source: litert/c/litert_profiler_event.h, LiteRtProfilerEventType.
 _OPERATOR, _DELEGATE_OPERATOR, _RUN = 1 << 1, 1 << 3, 1 << 4
 
@@ -199,6 +201,8 @@ class LiteRtProfiler:
             raise UnavailableError(
                 f"{model.loaded.package} {model.loaded.version} has no profiler: pip install 'ai-edge-litert>=2.3' where it is available"
             )
+        if model.loaded.backend.startswith(("gpu", "npu")):
+            raise UnavailableError(f"LiteRT's profiler sees the CPU only, not {case.backend}: profile with --backend cpu-compiled")
         inputs = {info.name: info for info in model.loaded.inputs}
         sizes = [math.prod(array.shape) * array.itemsize for array in model.runtime.outputs()]
         self._compiled = CompiledModel(case.model, builtin=model.loaded.backend == "builtin", threads=case.threads, outputs_bytes=sizes)
@@ -228,8 +232,9 @@ def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
     """Yield the operators and inferences among the library's events; one without a start follows the one before it."""
     now_us = 0.0
     counts: dict[str, int] = {}
+    has_runs = any(event.kind == _RUN for event in raw)
     for event in raw:
-        if event.kind == _RUN:
+        if event.kind == _RUN if has_runs else (event.tag, event.kind) == _INVOKE:
             now_us, counts = float(event.start_us), {}
             yield inference(now_us, event.elapsed_us)
         elif event.kind in (_OPERATOR, _DELEGATE_OPERATOR):

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +24,7 @@ from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 # What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
 _PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
-_FLOATS = ("fp32", "fp16", "bf16")
+_FLOATS = ("fp64", "fp32", "fp16", "bf16")
 METADATA_FILE = "metadata.yaml"
 _MOST_BYTES = 1 << 20
 _ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^\s:#'\"-][^:]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")
@@ -95,14 +95,18 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
 
 
 def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
-    """Return name and version of the distribution; a vendor's build may carry another name, then the module's own version counts."""
+    """Return name and version of the distribution; a vendor's build may carry another name, then the module's own version counts.
+
+    Of several that bring the module, one was overwritten by another: it is the one of the module's version.
+    """
+    installed = {}
     for name in candidate.distributions:
-        try:
-            return name, version(name)
-        except PackageNotFoundError:
-            continue
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
     top = import_module(candidate.module.partition(".")[0])
-    return candidate.distributions[0], str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
+    module_version = str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
+    pairs = installed.items()
+    return next((pair for pair in pairs if pair[1] == module_version), next(iter(pairs), (candidate.distributions[0], module_version)))
 
 
 @contextmanager

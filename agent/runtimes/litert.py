@@ -61,17 +61,17 @@ class LiteRt:
         try:
             interpreter = open_interpreter(model, options.threads, library, experimental_op_resolver_type=kind)
         except (ValueError, RuntimeError) as error:
-            raise ConfigError(
-                f"{library.package} {library.version} cannot run {str(model)!r}: {one_line(error)}; "
-                "convert the model again, with builtin operators only"
-            ) from error
+            raise _cannot_run(model, library, error) from error
         load_ns = time.monotonic_ns() - started_ns
         return self._take(interpreter, file, library, _backend(interpreter, options, model, library), load_ns, {})
 
     def _load_compiled(self, model: Path, options: Options, file: TfliteFile, library: RuntimeLibrary) -> Loaded:
         """Compile the model for the accelerator; an interpreter, which runs nothing, has what the library does not tell of its tensors."""
         kind = library.module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        interpreter = library.module.Interpreter(model_path=str(model), experimental_op_resolver_type=kind)
+        try:
+            interpreter = library.module.Interpreter(model_path=str(model), experimental_op_resolver_type=kind)
+        except (ValueError, RuntimeError) as error:
+            raise _cannot_run(model, library, error) from error
         inputs, outputs = (
             {int(details["index"]): _info(details, names) for details in ends}
             for ends, names in ((interpreter.get_input_details(), file.inputs), (interpreter.get_output_details(), file.outputs))
@@ -156,6 +156,13 @@ def _checked(model: Path, options: Options) -> TfliteFile:
             "or this one with the runtime edgetpu on a machine with a Coral"
         )
     return file
+
+
+def _cannot_run(model: Path, library: RuntimeLibrary, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{library.package} {library.version} cannot run {str(model)!r}: {one_line(error)}; convert the model again, with builtin "
+        "operators only"
+    )
 
 
 def open_interpreter(model: Path, threads: int, library: RuntimeLibrary, **settings: Any) -> Any:

@@ -46,15 +46,14 @@ class CompiledGraph:
             raise ConfigError(f"{str(model)!r} has {unread[0].name!r} of {unread[0].dtype}, which CompiledModel does not read: use xnnpack")
         module = import_module("ai_edge_litert.compiled_model")
         self._model: Any = None
-        error = None
+        error, is_whole = None, False
         with captured_stderr() as lines:
             try:
                 self._model = module.CompiledModel.from_file(str(model), options=_options(module, options))
+                is_whole = self._accelerator == _CPU or self._model.is_fully_accelerated()
+                self._make_buffers()
             except (RuntimeError, ValueError) as raised:
                 error = raised
-            is_whole = self._model is not None and (self._accelerator == _CPU or self._model.is_fully_accelerated())
-            if self._model is not None:
-                self._make_buffers()
         log = "".join(f"{line}\n" for line in lines)
         self.facts = _facts(self._accelerator, log, is_whole=is_whole)
         allows_cpu, is_compiled = bool(fallback) or self._accelerator == _CPU, _DISPATCH in file.custom_uses
@@ -183,4 +182,5 @@ def _refusal(
     if error is None:
         return None
     reasons = [line.partition("ERROR: ")[2] for line in log.splitlines() if line.startswith("ERROR: ") and "[" not in line]
-    return ConfigError(f"LiteRT cannot compile {str(model)!r} for {accelerator}: {one_line(reasons[0] if reasons else error)}")
+    reason = one_line(reasons[0] if reasons else error).rstrip(".")
+    return ConfigError(f"LiteRT cannot compile {str(model)!r} for {accelerator}: {reason}; convert it again, with operators that it has")

@@ -22,7 +22,7 @@ _DIMENSION, _TYPE, _FLOATS, _INTEGERS, _NAME, _RAW = 1, 2, 4, 5, 8, 9
 # TensorProto.DataType -> struct format of one element in raw data.
 _FORMATS = {1: "<f", 2: "<B", 3: "<b", 4: "<H", 5: "<h", 6: "<i", 7: "<q"}
 _QUANTISED = ("int8", "uint8", "int16", "uint16")
-_FLOAT16 = 10
+_FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16 = 1, 10, 11, 16
 # What computes on integers, or makes them of each query's values; QuantizeLinear does so with scales that were measured before.
 _QUANTISES = {"QuantizeLinear", "QLinearConv", "QLinearMatMul"}
 _DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DequantizeLinear"}
@@ -73,7 +73,8 @@ def _precision_of(data: mmap, graph: _ByteSpan) -> str:
         return "int8"
     if operators & _DYNAMIC:
         return "int8-dynamic"
-    return "fp16" if _FLOAT16 in kinds else "fp32"
+    halves = {_FLOAT16: "fp16", _BFLOAT16: "bf16"}
+    return next((name for kind, name in halves.items() if kind in kinds), "fp64" if kinds & {_FLOAT, _DOUBLE} == {_DOUBLE} else "fp32")
 
 
 def with_quantisation(declared: Sequence[TensorInfo], model: Path) -> tuple[TensorInfo, ...]:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,12 +13,21 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.runtimes import vulkan
 from edgemeter.agent.runtimes.adapter import RuntimeLibrary
 from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
 
 LIBRARY = "provider_library"
 _DEVICES = ("cpu", "gpu", "npu")
 _LOAD_CONFIG, _PRECISION_HINT = "load_config", "INFERENCE_PRECISION_HINT"
+# Settings by which providers take a number of threads.
+_THREADS = {"threads", "num_of_threads", "intra_op_num_threads", "INFERENCE_NUM_THREADS"}
+
+
+def refuse_threads(name: str, of_user: Iterable[str]) -> None:
+    """Raise ConfigError if a user's settings of a provider hold threads: the record names those of `--threads`."""
+    if thread_settings := sorted(_THREADS.intersection(of_user)):
+        raise ConfigError(f"{name} takes its threads from --threads: leave {thread_settings[0]} out")
 
 
 def _openvino(threads: int, device: str) -> dict[str, str]:
@@ -27,11 +36,26 @@ def _openvino(threads: int, device: str) -> dict[str, str]:
     return {_LOAD_CONFIG: json.dumps({device: settings})} if device.startswith(("CPU", "GPU")) else {}
 
 
+def _openvino_precision(settings: Mapping[str, str], device: str) -> str | None:
+    hint = properties(settings.get(_LOAD_CONFIG, "{}")).get(device, {}).get(_PRECISION_HINT)
+    return None if hint is None else str(hint).lower()
+
+
+def _ggml(threads: int, _device: str) -> dict[str, str]:
+    """Return the settings of ggml; left to itself it rounds weights to fp16, and takes an input for unchanged by some of its values."""
+    return {"threads": str(threads), "device": "cpu", "weights": "f32", "sticky": "0"}
+
+
+def _ggml_uses_gpu(settings: Mapping[str, str]) -> bool:
+    return settings["device"] != "cpu"
+
+
 @dataclass(frozen=True, slots=True)
 class PlugInPackage:
     """A package that brings a provider; `settings` are the provider's own for a number of threads on a device by its name (`GPU.1`).
 
-    `f32_on` are the kinds of device on which it computes in the file's precision by itself.
+    `f32_on` are the kinds of device on which it computes in the file's precision by itself, unless `precision` returns what the settings
+    state. `uses_gpu` tells whether it computes on a GPU of its own choice, whatever devices it names.
     """
 
     module: str
@@ -40,18 +64,24 @@ class PlugInPackage:
     settings: Callable[[int, str], Mapping[str, str]] = lambda _threads, _device: {}
     variables: Mapping[str, str] = field(default_factory=dict)
     f32_on: tuple[str, ...] = ("cpu",)
+    precision: Callable[[Mapping[str, str], str], str | None] = lambda _settings, _device: None
+    uses_gpu: Callable[[Mapping[str, str]], bool] = lambda _settings: False
 
 
 PACKAGES = {
-    "openvino-ep": PlugInPackage("onnxruntime_ep_openvino", "OpenVINOExecutionProvider", settings=_openvino),
+    "openvino-ep": PlugInPackage(
+        "onnxruntime_ep_openvino", "OpenVINOExecutionProvider", settings=_openvino, precision=_openvino_precision
+    ),
     "ggml-ep": PlugInPackage(
         "onnxruntime_ggml", "ggml", "library_path",
-        settings=lambda threads, _device: {"threads": str(threads)},
+        settings=_ggml,
+        precision=lambda settings, _device: None if _ggml_uses_gpu(settings) else settings["weights"],
+        uses_gpu=_ggml_uses_gpu,
         # Else it writes a line for each step to standard output.
         variables={"ORT_GGML_LOG": "error"},
     ),
     "qnn-ep": PlugInPackage("onnxruntime_qnn", "QNNExecutionProvider"),
-    "webgpu-ep": PlugInPackage("onnxruntime_ep_webgpu", "WebGpuExecutionProvider", f32_on=("cpu", "gpu")),
+    "webgpu-ep": PlugInPackage("onnxruntime_ep_webgpu", "WebGpuExecutionProvider", f32_on=("cpu", "gpu"), uses_gpu=lambda _settings: True),
 }  # fmt: skip
 # Provider libraries that this process has registered, and the names of the providers in each.
 _registered: dict[str, frozenset[str]] = {}
@@ -69,7 +99,7 @@ class PlugInChoice:
     package: PlugInPackage | None
 
     def devices(self, runtime_library: RuntimeLibrary) -> list[Any]:
-        """Return the devices (OrtEpDevice) on which the provider is to run, all of one kind."""
+        """Return the device (OrtEpDevice) on which the provider is to run, in a list: the first of its kind."""
         if not hasattr(runtime_library.module, "register_execution_provider_library"):
             raise UnavailableError(
                 f"{runtime_library.package} {runtime_library.version} takes no plug-in providers: pip install 'onnxruntime>=1.23'"
@@ -88,28 +118,30 @@ class PlugInChoice:
                 f"{self.name} finds {', '.join(kinds)} here{f', no {self.device}' if self.device else ''}: choose "
                 f"{' or '.join(f'--backend {self.name}:{kind}' for kind in kinds)}"
             )
-        return [device for device in devices if self.device in {"", _kind(device)}]
+        return [device for device in devices if self.device in {"", _kind(device)}][:1]
 
     def settings(self, threads: int, devices: list[Any], of_user: Mapping[str, str]) -> dict[str, str]:
         """Return the provider's settings: those of its package for this number of threads, then the user's, which leave the rest as it is.
 
         Raises:
-            ConfigError: the user's load_config is no JSON of properties by device.
+            ConfigError: the user's load_config is no JSON of properties by device, or the user's settings hold threads.
         """
+        refuse_threads(self.name, of_user)
         settings = {**(self.package.settings(threads, _name(devices[0])) if self.package else {})}
         if _LOAD_CONFIG not in settings or _LOAD_CONFIG not in of_user:
             return {**settings, **of_user}
-        merged = _properties(settings[_LOAD_CONFIG])
-        for device, properties in _properties(of_user[_LOAD_CONFIG]).items():
-            merged[device] = merged.get(device, {}) | properties
+        merged = properties(settings[_LOAD_CONFIG])
+        for device, of_device in properties(of_user[_LOAD_CONFIG]).items():
+            refuse_threads(self.name, of_device)
+            merged[device] = merged.get(device, {}) | of_device
         return {**settings, **of_user, _LOAD_CONFIG: json.dumps(merged)}
 
     def recorded_backend(self, devices: list[Any], settings: Mapping[str, str]) -> str:
         """Return the backend with what its first device computes in where that is not f32: `openvino-ep,f16`, `openvino-ep:npu,auto`."""
-        is_f32 = _kind(devices[0]) in (self.package.f32_on if self.package else ("cpu",))
-        by_device = _properties(settings.get(_LOAD_CONFIG, "{}")) if self.provider == PACKAGES["openvino-ep"].provider else {}
-        hint = by_device.get(_name(devices[0]), {}).get(_PRECISION_HINT)
-        computed = str(hint or ("f32" if is_f32 else "auto")).lower()
+        package = self.package
+        kind = "gpu" if package and package.uses_gpu(settings) else _kind(devices[0])
+        set_precision = package.precision(settings, _name(devices[0])) if package else None
+        computed = set_precision or ("f32" if package and kind in package.f32_on else "auto")
         return self.backend if computed == "f32" else f"{self.backend},{computed}"
 
     def add_to(self, session_options: Any, devices: list[Any], settings: dict[str, str], runtime_library: RuntimeLibrary) -> None:
@@ -119,8 +151,10 @@ class PlugInChoice:
         except errors_of(runtime_library)[0] as error:
             raise UnavailableError(f"{self.name} refuses its devices or settings {settings}: {reason_of(error)}; change them") from error
 
-    def facts(self, devices: list[Any]) -> dict[str, str]:
-        """Return what a record holds of the provider: its devices as it describes them."""
+    def facts(self, devices: list[Any], settings: Mapping[str, str]) -> dict[str, str]:
+        """Return what a record holds of the provider: its devices as it describes them, or the GPUs among which it chooses."""
+        if self.package and self.package.uses_gpu(settings):
+            return vulkan.gpu_facts()
         words = (f"{_kind(device)} {device.ep_metadata.get('FULL_DEVICE_NAME') or device.device.vendor}" for device in devices)
         return {"provider_devices": "; ".join(dict.fromkeys(words))}
 
@@ -138,7 +172,8 @@ def choose(backend: str, settings: Mapping[str, str]) -> PlugInChoice | None:
         UnavailableError: the package that brings it is not installed.
     """
     name, _, device = backend.removesuffix(",cpu").partition(":")
-    package, library = PACKAGES.get(name), settings.get(LIBRARY, "")
+    named, library = PACKAGES.get(name), settings.get(LIBRARY, "")
+    package = named or next((package for package in PACKAGES.values() if package.provider == name), None) if library else named
     if package is None and not library:
         return None
     if device and device not in _DEVICES:
@@ -146,7 +181,9 @@ def choose(backend: str, settings: Mapping[str, str]) -> PlugInChoice | None:
     if package and not library and find_spec(package.module) is None:
         raise UnavailableError(f"no {package.module} is installed, which brings {name}; to install it: {install_command(name)}")
     provider = package.provider if package else name
-    label = name if package else name.removesuffix("ExecutionProvider").lower()
+    if passed_by := next((key for key in settings if key.startswith(f"ep.{provider.lower()}.")), None):
+        raise ConfigError(f"{passed_by} would be overwritten: set {name}.{passed_by.rpartition('.')[2]}")
+    label = name if named else name.removesuffix("ExecutionProvider").lower()
     return PlugInChoice(f"{label}:{device}" if device else label, label, provider, device, library, package)
 
 
@@ -174,7 +211,8 @@ def _register(provider: str, library: str, runtime_library: RuntimeLibrary) -> f
     return _registered[library]
 
 
-def _properties(load_config: str) -> dict[str, dict[str, Any]]:
+def properties(load_config: str) -> dict[str, dict[str, Any]]:
+    """Return the properties of each device in OpenVINO's `load_config`; raises ConfigError if they are none."""
     try:
         return msgspec.json.decode(load_config, type=dict[str, dict[str, Any]])
     except msgspec.MsgspecError as error:

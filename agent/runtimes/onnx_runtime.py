@@ -3,15 +3,17 @@
 Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino). Its
 telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
-`cpu` when none is given. A provider that is absent or drops out is an error.
+`cpu` when none is given. One that is absent or drops out is an error.
 Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
 `session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU. `graph_optimisation` is `none`,
 `basic`, `extended`, `layout` or `all` (the library's own default).
-A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`. Which operators went
-to which provider is recorded where the library reports it (1.24 and newer); a provider that takes none of them is an error.
+A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
+`--threads`. What they compute in, if not f32, is in the record's backend: `tensorrt,f16`, `qnn,auto`. Which operators went to which
+provider is recorded where the library reports it (1.24 and newer); one that takes none is an error.
 Plug-in providers, by extras so named (Python 3.11+): `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
-`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (NPU: recorded `,auto`). Any other:
-`provider_library = "/path/lib.so"`, with its full name as backend.
+`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (NPU: `,auto`), `ggml-ep` too and on the CPU
+(`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other, recorded `,auto`: `provider_library = "/path/lib.so"`, with its full name
+as backend.
 What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
 `encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
 Tested with onnxruntime 1.31.1, onnxruntime-ep-openvino 1.8.1 and onnxruntime-ggml 0.2.0 on the CPU; webgpu-ep by hand on an NVIDIA H200.
@@ -21,12 +23,15 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file, onnx_plug_in, onnx_seq2seq
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_built_in, onnx_file, onnx_plug_in, onnx_seq2seq
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
 from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
 
@@ -57,7 +62,9 @@ class OnnxRuntime:
         self._decoder: onnx_seq2seq.GreedyDecoder | None = None
         self._inputs: tuple[TensorInfo, ...] = ()
         self._outputs: tuple[TensorInfo, ...] = ()
+        self._feeds: dict[str, Array] = {}
         self._last: list[Array] | None = None
+        self._failures: tuple[type[Exception], ...] = ()
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and make a session of the model; see `Runtime.load`."""
@@ -73,8 +80,12 @@ class OnnxRuntime:
         devices = plug_in.devices(runtime_library) if plug_in else []
         if plug_in is None:
             _check_present(list(names), options.backend or "cpu", runtime_library)
-        settings = [
+        of_user = [
             {key.partition(".")[2]: value for key, value in of_providers.items() if key.startswith(f"{name}.")} for name in names.values()
+        ]
+        settings = [
+            onnx_built_in.provider_settings(name, options.threads, user_settings)
+            for name, user_settings in zip(names.values(), of_user, strict=True)
         ]
         started_ns = time.monotonic_ns()
         session_options = _session_options(options.threads, configuration, level, runtime_library)
@@ -84,12 +95,14 @@ class OnnxRuntime:
             session_options.enable_profiling = True
             session_options.profile_file_prefix = self._profile_prefix
         choice: dict[str, Any] = {"providers": list(names), "provider_options": settings}
-        backend = ",".join(names.values())
+        computed = map(onnx_built_in.computed_precision, names.values(), settings)
+        backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
+        facts = {}
         if plug_in:
             # By its devices, for all sessions of these options; what it leaves stays on the CPU, as the record shows.
-            of_plug_in = plug_in.settings(options.threads, devices, settings[0])
+            of_plug_in = plug_in.settings(options.threads, devices, of_user[0])
             plug_in.add_to(session_options, devices, of_plug_in, runtime_library)
-            backend = plug_in.recorded_backend(devices, of_plug_in)
+            backend, facts = plug_in.recorded_backend(devices, of_plug_in), plug_in.facts(devices, of_plug_in)
             choice = {}
         paths = (model, pair[0]) if pair else (model,)
         sessions = [(path, _session(path, session_options, list(names), choice, runtime_library)) for path in paths]
@@ -98,13 +111,13 @@ class OnnxRuntime:
             inputs_of_decoder = tuple(entry.name for entry in decoder.get_inputs())
             self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, inputs_of_decoder, pair[1])
         load_ns = time.monotonic_ns() - started_ns
-        self._session = session
+        self._session, self._failures = session, errors_of(runtime_library)[0]
         inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
         self._inputs = onnx_file.with_quantisation(inputs, model)
         self._outputs = (onnx_seq2seq.TOKENS,) if pair else onnx_file.with_quantisation(outputs, model)
-        facts = _taken(sessions, names, has_fallback=configuration.get(_NO_FALLBACK) != "1")
+        facts = _taken(sessions, names, has_fallback=configuration.get(_NO_FALLBACK) != "1") | facts
         if plug_in:
-            runtime_library, facts = plug_in.with_version(runtime_library, devices), facts | plug_in.facts(devices)
+            runtime_library = plug_in.with_version(runtime_library, devices)
         return runtime_library.loaded(
             backend=backend,
             inputs=self._inputs,
@@ -124,13 +137,23 @@ class OnnxRuntime:
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
         check_inputs(inputs, self._inputs)
-        feeds = {info.name: array.copy(order="C") for info, array in zip(self._inputs, inputs, strict=True)}
+        # Always to the same memory, and when the outputs are gone: providers pay for new addresses, as no loop on one input does.
+        self._last, feeds = None, self._feeds
+        for info, array in zip(self._inputs, inputs, strict=True):
+            if info.name in feeds and feeds[info.name].shape == array.shape:
+                np.copyto(feeds[info.name], array)
+            else:
+                feeds[info.name] = array.copy(order="C")
         names = [info.name for info in self._outputs]
         run = self._session.run if self._decoder is None else self._decoder.run
-        self._last = None
+        failures = self._failures
 
         def call() -> None:
-            self._last = run(names, feeds)
+            self._last = None
+            try:
+                self._last = run(names, feeds)
+            except failures as error:
+                raise MeasurementError(f"ONNX Runtime failed on a query: {reason_of(error)}; choose another backend or input") from error
 
         return call
 
@@ -148,7 +171,7 @@ class OnnxRuntime:
     def close(self) -> None:
         """Let the session go; its memory and threads go with it."""
         self._session = self._decoder = None
-        self._last = None
+        self._last, self._feeds = None, {}
         self._inputs = self._outputs = ()
 
 
@@ -160,11 +183,14 @@ def _asked(backend: str) -> list[str]:
 
 def _check_present(requested: list[str], backend: str, runtime_library: RuntimeLibrary) -> None:
     available = runtime_library.module.get_available_providers()
+    if plug_ins := [name for name in requested if name.partition(":")[0] in onnx_plug_in.PACKAGES]:
+        raise ConfigError(f"backend {backend!r}: a plug-in provider runs alone, before the CPU: choose --backend {' or '.join(plug_ins)}")
     absent = [provider for provider in requested if provider not in available]
     if absent or not requested:
         packages = " or ".join(dict.fromkeys(_BUILDS[provider] for provider in absent if provider in _BUILDS)) or "a build that brings it"
         # It sends to a service, and takes no operator of a model.
         choices = ", ".join(_short(provider) for provider in available if provider != "AzureExecutionProvider")
+        choices += "".join(f", {name}" for name, package in onnx_plug_in.PACKAGES.items() if find_spec(package.module))
         raise UnavailableError(
             f"{runtime_library.package} {runtime_library.version} has no provider {', '.join(absent) or repr(backend)}: "
             f"choose --backend {choices}, or install {packages} in place of {runtime_library.package}"

@@ -92,11 +92,12 @@ class Rknn:
         """Copy the inputs; return the library's synchronous call on them."""
         adapter.check_inputs(inputs, self._inputs)
         buffers = [np.array(array, order="C") for array in inputs]
-        formats, inference = [self._format] * len(buffers), self._lite.inference
+        # One text for all inputs, as documented; a list of it ends in a KeyError (rockchip-linux/rknn-toolkit2#344).
+        data_format, inference = None if self._format == "nhwc" else self._format, self._lite.inference
         self._last = None
 
         def call() -> None:
-            self._last = inference(inputs=buffers, data_format=formats)
+            self._last = inference(inputs=buffers, data_format=data_format)
             if self._last is None:
                 raise MeasurementError("RKNN failed on a query, and gives None: its log, on standard error, says why")
 

@@ -268,3 +268,20 @@ def test_the_words_on_threads_follow_what_is_known():
     assert (two_threads.threads_text, two_threads.setting_text) == ("2 threads", "python 2T")
     of_factory = msgspec.structs.replace(two_threads, package="jax", backend="jit,cpu")
     assert of_factory.setting_text == "jax jit,cpu 2T"
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "text"),
+    [
+        ("onnx", "cpu", "onnx 2T"),
+        ("onnx", "openvino-ep", "onnx openvino-ep 2T"),
+        ("litert", "xnnpack", "litert 2T"),
+        ("litert", "gpu,cpu", "litert gpu,cpu 2T"),
+        ("edgetpu", "usb:0,std", "edgetpu 2T"),
+    ],
+)
+def test_a_backend_that_is_not_the_usual_one_is_named(name, backend, text):
+    """Else the rows of a suite that compares backends all have one name."""
+    runtime = run_of(spin, (0.001,)).runtime
+    changed = msgspec.structs.replace(runtime, name=name, backend=backend, threads=2, threads_reason=None)
+    assert changed.setting_text == text

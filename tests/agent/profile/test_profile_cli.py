@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirements import software_gpu
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes"
+SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"
 QUERIES = 10
 LIBRARIES = {"onnx": "onnxruntime", "litert": "ai_edge_litert", "pytorch": "torch", "executorch": "executorch"}
 MODELS = [
@@ -122,6 +125,25 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
     document = profiled("--model", model)
     assert document["backend"] == "xnnpack"
     assert sum(row["calls"] for row in document["operators"] if "QU8" in row["type"]) == 28 * QUERIES
+
+
+@pytest.mark.slow
+@pytest.mark.needs(module="ai_edge_litert")
+@pytest.mark.parametrize("backend", ["xnnpack", "builtin", "cpu-compiled"])
+def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(backend):
+    """Of it the library writes no event of the interpreter's: all inferences were one, and operators took thousands of percent."""
+    document = profiled("--model", SHIPPED, "--backend", backend)
+    assert {row["calls"] for row in document["operators"]} == {QUERIES}
+    assert document["coverage_ratio"] <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.software_gpu
+def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
+    """LiteRT's profiler compiles for the CPU: its operators are no GPU's."""
+    result = edgemeter("models", "profile", "--model", SHIPPED, "--backend", "gpu,cpu", VK_ICD_FILENAMES=str(software_gpu()))
+    assert result.returncode == 1
+    assert "LiteRT's profiler sees the CPU only, not gpu,cpu: profile with --backend cpu-compiled" in result.stderr
 
 
 @pytest.mark.slow

@@ -91,6 +91,18 @@ def test_litert_durations_without_a_start_follow_each_other():
     ]
 
 
+def test_litert_without_events_of_the_interpreter_has_those_of_its_own():
+    """As it writes them of a model with signatures; the one of another kind is no run."""
+    raw = [
+        *(RawEvent("Invoke", 1, 5000, 90), RawEvent("Conv", 8, 0, 40), RawEvent("Invoke", 32, 0, 1 << 32)),
+        *(RawEvent("Invoke", 1, 5300, 80), RawEvent("Conv", 8, 0, 41)),
+    ]
+    assert [(event.name, event.start_us, event.duration_us) for event in litert_profiler.operator_events(raw)] == [
+        *(("inference", 5000, 90), ("Conv #1", 5000, 40)),
+        *(("inference", 5300, 80), ("Conv #1", 5300, 41)),
+    ]
+
+
 def test_every_runtime_has_a_profiler_or_a_word_of_advice():
     """A new runtime without either is caught."""
     assert set(profiler.PROFILERS) | set(profiler.ABSENT) == set(RUNTIMES)

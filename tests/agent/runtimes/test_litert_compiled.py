@@ -72,6 +72,13 @@ def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):
         np.testing.assert_array_equal(runtime.outputs()[0], np.full((rows, 4), 5, np.float32))
 
 
+def test_a_model_that_it_cannot_run_is_refused_in_one_line_with_the_reason(runtime, models):
+    """The library reports it only when tensors are made, or an operator is unknown to the interpreter: in its log, or in several lines."""
+    with pytest.raises(ConfigError, match=r"LiteRT cannot compile .* unresolved custom op: nobody-has-this; convert it again") as refusal:
+        runtime.load(models / "litert_custom.tflite", Options(backend="cpu-compiled"))
+    assert "\n" not in str(refusal.value)
+
+
 def test_an_npu_that_nobody_brings_is_no_cpu(runtime, models):
     """Whether the CPU is allowed or not: the library would run all of it there, and counts it as accelerated in some releases."""
     for backend in ("npu", "npu,cpu"):

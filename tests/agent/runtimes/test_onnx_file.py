@@ -1,5 +1,6 @@
 """Reading scales from an .onnx without a protobuf library."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,18 @@ def test_operators_and_weights_determine_the_precision(models):
     """A file quantised inside may take and give floats: its ends show nothing."""
     for name, precision in [("onnx", "fp32"), ("onnx_float16", "fp16"), ("onnx_int8", "int8"), ("onnx_uint8", "int8")]:
         assert onnx_file.precision(models / f"{name}.onnx") == precision, f"{name!r}"
+
+
+@pytest.mark.needs(module="onnx")
+@pytest.mark.parametrize(
+    ("kinds", "precision"), [((1,), "fp32"), ((11,), "fp64"), ((1, 11), "fp32"), ((16, 1), "bf16"), ((10, 1), "fp16"), ((), "fp32")]
+)
+def test_the_type_of_weights_determines_the_precision_of_floats(tmp_path, kinds, precision):
+    """A single number in fp64 beside weights in fp32 does not."""
+    onnx = importlib.import_module("onnx")
+    weights = [onnx.helper.make_tensor(f"w{kind}", kind, [1], [1.0]) for kind in kinds]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], weights)), tmp_path / "m.onnx")
+    assert onnx_file.precision(tmp_path / "m.onnx") == precision
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

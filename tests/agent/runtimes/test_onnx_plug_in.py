@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Options, onnx_plug_in
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
 
@@ -121,6 +121,7 @@ def plug_in(name, kind=""):
         ("qnn-ep", "NPU", {}, {}, "qnn-ep:npu,auto"),
         ("webgpu-ep", "GPU", {}, {}, "webgpu-ep:gpu"),
         ("nobodys", "GPU", {}, {}, "nobodys:gpu,auto"),
+        ("nobodys", "CPU", {}, {}, "nobodys:cpu,auto"),
     ],
 )
 def test_a_precision_other_than_f32_is_in_the_backend(name, kind, metadata, of_user, backend):
@@ -131,14 +132,91 @@ def test_a_precision_other_than_f32_is_in_the_backend(name, kind, metadata, of_u
 
 
 def test_a_load_config_of_the_user_leaves_the_rest_as_it_is():
-    """Threads and f32 are not lost with it; what both set is the user's."""
+    """Threads and f32 are not lost with it."""
     choice, devices = plug_in("openvino-ep"), [device("CPU", ov_device="CPU")]
-    of_user = {"CPU": {"INFERENCE_NUM_THREADS": "2", "NUM_STREAMS": "1"}, "GPU": {"CACHE_DIR": "/x"}}
+    of_user = {"CPU": {"INFERENCE_PRECISION_HINT": "bf16", "NUM_STREAMS": "1"}, "GPU": {"CACHE_DIR": "/x"}}
     merged = json.loads(choice.settings(4, devices, {"load_config": json.dumps(of_user)})["load_config"])
-    assert merged == {**of_user, "CPU": {"INFERENCE_PRECISION_HINT": "f32", **of_user["CPU"]}}
+    assert merged == {**of_user, "CPU": {"INFERENCE_NUM_THREADS": "4", **of_user["CPU"]}}
     for garbled in ("nobody.json", "[]", '{"CPU": 1}'):
         with pytest.raises(ConfigError, match="give the properties of each device as JSON"):
             choice.settings(4, devices, {"load_config": garbled})
+
+
+@pytest.mark.parametrize(
+    ("name", "of_user"), [("openvino-ep", {"load_config": '{"CPU": {"INFERENCE_NUM_THREADS": "2"}}'}), ("ggml-ep", {"threads": "2"})]
+)
+def test_threads_are_those_that_the_record_names(name, of_user):
+    """Other ones would run under the name of those."""
+    with pytest.raises(ConfigError, match="takes its threads from --threads: leave "):
+        plug_in(name).settings(1, [device("CPU", ov_device="CPU")], of_user)
+
+
+@GGML
+@pytest.mark.parametrize(("weights", "backend", "error"), [(None, "ggml-ep", 1e-7), ("f16", "ggml-ep,f16", 1e-3)])
+def test_ggml_keeps_weights_as_the_file_has_them_unless_the_record_states_otherwise(runtime, tmp_path, weights, backend, error):
+    """Left to itself it rounds them to fp16, in which 1 + 1/8192 is 1."""
+    onnx = pytest.importorskip("onnx")
+    values, factor = np.random.default_rng(0).random((1, 256)).astype(np.float32), np.float32(1 + 2**-13)
+    save_graph(onnx, tmp_path / "m.onnx", "MatMul", values, np.eye(256, dtype=np.float32) * factor)
+    loaded = runtime.load(tmp_path / "m.onnx", Options(backend="ggml-ep", extra={"ggml-ep.weights": weights} if weights else {}))
+    assert loaded.backend == backend
+    runtime.bind([values])()
+    largest = np.abs(runtime.outputs()[0] / (values.astype(np.float64) * factor) - 1).max()
+    assert error / 100 < largest + 1e-8 < error
+
+
+@GGML
+def test_ggml_reads_each_input_whole(runtime, tmp_path):
+    """Left to itself it takes a large one for the last one, by 640 of its values: its copy would not be timed, or a picture be scored."""
+    onnx = pytest.importorskip("onnx")
+    values = np.random.default_rng(0).random((1, 1 << 18)).astype(np.float32)
+    save_graph(onnx, tmp_path / "m.onnx", "Mul", values, np.array(2, np.float32))
+    runtime.load(tmp_path / "m.onnx", Options(backend="ggml-ep"))
+    for _ in range(3):
+        runtime.bind([values])()
+    values[0, 777:787] = -5
+    runtime.bind([values])()
+    np.testing.assert_array_equal(runtime.outputs()[0], values * 2)
+
+
+@GGML
+def test_ggml_runs_on_the_cpu_unless_the_record_states_otherwise(monkeypatch):
+    """Left to itself it takes a GPU, and ONNX Runtime shows it on the CPU all the same."""
+    monkeypatch.setattr(onnx_plug_in.vulkan, "gpu_names", lambda: ["A GPU"])
+    choice, devices = plug_in("ggml-ep"), [device("CPU")]
+    assert choice.settings(1, devices, {})["device"] == "cpu"
+    settings = choice.settings(1, devices, {"device": "gpu"})
+    assert (choice.recorded_backend(devices, settings), choice.facts(devices, settings)) == ("ggml-ep,auto", {"gpu": "A GPU"})
+
+
+@GGML
+def test_a_query_that_a_provider_fails_on_is_one_line(runtime, tmp_path):
+    """It takes two-dimensional convolutions, and fails at the first."""
+    onnx = pytest.importorskip("onnx")
+    values = np.ones((1, 1, 8, 8), np.float32)
+    save_graph(onnx, tmp_path / "m.onnx", "Conv", values, np.ones((1, 1, 3, 3), np.float32))
+    runtime.load(tmp_path / "m.onnx", Options(backend="ggml-ep"))
+    with pytest.raises(MeasurementError, match=r"^ONNX Runtime failed on a query: .*Conv\(\)") as failure:
+        runtime.bind([values])()
+    assert "[ONNXRuntimeError]" not in str(failure.value)
+
+
+def save_graph(onnx, path, operator, values, weights):
+    """Write a model of one operator on an input like `values` and constant weights."""
+    ends = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", values.shape), ("y", None))]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(operator, ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [onnx.numpy_helper.from_array(weights, "w")]
+    )
+    onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
+
+
+@OPENVINO
+def test_a_provider_by_the_path_of_its_library_is_set_as_by_its_name():
+    """Its threads, and f32: else it computes in what it chooses, under the name of the file's precision."""
+    library = onnx_plug_in._library_of(onnx_plug_in.PACKAGES["openvino-ep"])
+    choice = onnx_plug_in.choose("OpenVINOExecutionProvider", {"provider_library": library})
+    properties = json.loads(choice.settings(3, [device("CPU", ov_device="CPU")], {})["load_config"])
+    assert (choice.backend, properties) == ("openvino", {"CPU": {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "3"}})
 
 
 @OPENVINO
@@ -150,6 +228,19 @@ def test_openvino_takes_the_merged_settings(runtime, models, x):
     assert loaded.backend == "openvino-ep"
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+
+
+@GGML
+def test_settings_and_backends_that_would_have_no_effect_are_refused(runtime, models):
+    """ONNX Runtime writes the provider's settings over those of the session; two plug-ins are no order of preference."""
+    for backend, extra, words in (
+        ("ggml-ep", {"ep.ggml.weights": "f16"}, r"ep.ggml.weights would be overwritten: set ggml-ep.weights"),
+        ("ggml-ep,openvino-ep", {}, "a plug-in provider runs alone, before the CPU: choose --backend ggml-ep or openvino-ep"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            runtime.load(models / "onnx.onnx", Options(backend=backend, extra=extra))
+    with pytest.raises(UnavailableError, match=r"no provider ggmlep: choose --backend .*ggml-ep"):
+        runtime.load(models / "onnx.onnx", Options(backend="ggmlep"))
 
 
 @pytest.mark.needs(module="onnxruntime_ep_webgpu")

@@ -48,6 +48,24 @@ def test_threads_are_what_was_asked(runtime, models, threads):
     assert options.execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
 
 
+def test_queries_read_from_the_same_memory_and_outputs_are_let_go_before_them(runtime, models, x):
+    """A loop on one input has that too: new addresses cost it 2.4% with OpenVINO, of 1 ms."""
+    runtime.load(models / "onnx_open.onnx", Options())
+    run, addresses = runtime._session.run, []
+    runtime._session = SimpleNamespace(
+        run=lambda names, feeds: [addresses.append((runtime._last, *(array.ctypes.data for array in feeds.values()))), *run(names, feeds)][
+            1:
+        ]
+    )
+    for rows in (1, 1, 3, 1):
+        call = runtime.bind([np.repeat(x, rows, axis=0)])
+        call()
+        call()
+        assert runtime.outputs()[0].shape[0] == rows
+    assert len(set(addresses[:4])) == 1
+    assert {entry[0] for entry in addresses} == {None}
+
+
 def test_short_and_full_provider_names_mean_the_same(runtime, models):
     """The record always has the short form."""
     for backend in ["cpu", "CPUExecutionProvider", " CPU "]:
@@ -60,7 +78,8 @@ def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, mod
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("CUDA is here")
     with pytest.raises(
-        UnavailableError, match=r"choose --backend (\w+, )*cpu, or install (onnxruntime-gpu|a build that brings it) in place of onnxruntime"
+        UnavailableError,
+        match=r"choose --backend (\w+, )*cpu(, [\w-]+)*, or install (onnxruntime-gpu|a build that brings it) in place of onnxruntime",
     ):
         runtime.load(models / "onnx.onnx", Options(backend=backend))
 
@@ -238,6 +257,7 @@ def test_a_plug_in_is_chosen_by_its_devices_and_named_by_its_provider(runtime, m
     monkeypatch.setattr("edgemeter.agent.runtimes.onnx_plug_in._registered", {})
     loaded = runtime.load(models / "onnx.onnx", Options(backend=device.ep_name, extra={"provider_library": "/opt/libplug.so"}))
     assert registered == [(device.ep_name, "/opt/libplug.so")]
-    assert loaded.backend == "cpu"
+    # Nobody knows what an unknown plug-in computes in.
+    assert (loaded.backend, loaded.precision) == ("cpu,auto", "unknown")
     runtime.bind([np.array([[0, 1, 2, 3]], np.float32)])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
