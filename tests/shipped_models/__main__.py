@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from edgemeter.agent.base.progress import progress_bar
-from edgemeter.models.cli.catalogue import print_shipped
+from edgemeter.models.cli.tables import print_shipped
 from tests.shipped_models import build
 
 
