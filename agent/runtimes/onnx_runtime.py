@@ -10,10 +10,10 @@ Settings: `session.*` and `ep.*` are passed on as session configuration: `sessio
 A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
 `--threads`. What they compute in, if not f32, is in the record's backend: `tensorrt,f16`, `qnn,auto`. Which operators went to which
 provider is recorded where the library reports it (1.24 and newer); one that takes none is an error.
-Plug-in providers, by extras so named (Python 3.11+): `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
-`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (NPU: `,auto`), `ggml-ep` too and on the CPU
-(`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other, recorded `,auto`: `provider_library = "/path/lib.so"`, with its full name
-as backend.
+Plug-in providers, by extras of these names (Python 3.11+): `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
+`openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (on an NPU `,auto`), `ggml-ep` in f32 on
+the CPU unless set (`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other (recorded `,auto`): backend its full name, setting
+`provider_library = "/path/lib.so"`.
 What is timed is `InferenceSession.run` on arrays that lie ready: it makes its output arrays, and copies to and from an accelerator.
 `encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
 Tested with onnxruntime 1.31.1, onnxruntime-ep-openvino 1.8.1 and onnxruntime-ggml 0.2.0 on the CPU; webgpu-ep by hand on an NVIDIA H200.

@@ -1,6 +1,7 @@
-"""Served: any model behind a server: Triton, OpenVINO Model Server, KServe, MLServer, TorchServe, TensorFlow Serving, or another.
+"""Served: any model behind a server: Triton, OpenVINO Model Server, KServe, MLServer, TensorFlow Serving, or another.
 
-A TOML file `NAME.server` with `protocol` (samples: tests/fixtures/runtimes/served*.server) is the model; a card may stand beside it:
+A TOML file `NAME.server` with `protocol` (samples: tests/fixtures/runtimes/served*.server) is the model; a card, `NAME.server.toml`, may
+stand beside it:
 
     url = "http://127.0.0.1:8000"      of gRPC its port
     protocol = "oip"                   oip (Open Inference Protocol, v2), tf-serving (REST) or custom
@@ -14,10 +15,11 @@ A TOML file `NAME.server` with `protocol` (samples: tests/fixtures/runtimes/serv
     [[inputs]], [[outputs]]            custom: name, dtype, shape; outputs: pointer (JSON), encoding (list, base64, bytes)
 
 Timed: from the ready request on an open connection to the last byte of the answer; an arrival (`poisson`) opens one within its latency
-(`connect`; gRPC states none). Triton states its queue and compute times (`served`); a run that its response cache answers ends. FP16 and
-BF16 (as float32) need bytes; BYTES are refused.
+(`connect`; gRPC states none). Triton states queue and compute times (`served`); its response cache ends a run. FP16 and BF16 (given as
+float32) need `binary` or `grpc`; the type BYTES is refused.
 Needs no library; grpc the extra `grpc`.
-Run here: Triton 2.51 (JSON, binary, gRPC, statistics), MLServer 1.7.1 (JSON, gRPC). By contract: TensorFlow Serving.
+Run here: Triton 2.51 (JSON, binary, gRPC, statistics), MLServer 1.7.1 (JSON, gRPC). Not run: TensorFlow Serving, KServe, OpenVINO Model
+Server.
 """
 
 import statistics

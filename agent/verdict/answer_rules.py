@@ -18,7 +18,7 @@ _RULES = Rules()
 
 @_RULES.invalid(
     "at most 1% of the queries fail",
-    "a loaded server that drops requests answers the others sooner; of 1% a p99 tells nothing",
+    "a loaded server that drops requests answers the others sooner; with 1% lost, p99 tells nothing",
     "read the server's log; a lower rate, or fewer users",
 )
 def _failed_answers(facts: RunFacts, answers: Answers) -> str | None:
@@ -56,8 +56,8 @@ def _users_waited(facts: RunFacts, _: Answers) -> str | None:
 
 
 @_RULES.suspect(
-    "of several users, or at a rate, the process that asks computes for at most 70% of the time",
-    "Python computes in one thread at a time: latencies are partly the client's",
+    "with several users, or at a rate, the asking process computes at most 70% of the time",
+    "Python computes in one thread at a time; above that, latencies are partly the client's",
     "fewer users, or a lower rate",
 )
 def _client_busy(facts: RunFacts, answers: Answers) -> str | None:

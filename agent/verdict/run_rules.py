@@ -81,8 +81,8 @@ def _parted(check: OutputCheck, prompts: int) -> str:
 
 
 @RULES.suspect(
-    "a server answers some of the timed prompts once more afterwards",
-    "without that nothing shows that what was timed are the model's answers",
+    "a server answers some timed queries once more afterwards",
+    "else nothing shows that the model's answers were timed",
     "read the server's log",
 )
 def _unrepeated_answers(facts: RunFacts) -> str | None:
@@ -120,9 +120,9 @@ def _not_steady(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "a just-in-time compiler compiled nothing while queries were timed, and gave nothing up",
-    "the query that waits has its work in the latency; past its limit `torch.compile` runs the rest eagerly",
-    "inputs of one shape, or `--option dynamic=yes` of torch.compile",
+    "no just-in-time compiler worked while queries were timed, and none gave up",
+    "the waiting query's latency holds its work; past its limit `torch.compile` runs the rest eagerly (backend `...,fell-back`)",
+    "inputs of one shape, or `--option dynamic=yes` of `torch_compiled`",
 )
 def _recompiled(facts: RunFacts) -> str | None:
     if fell_back := facts.measured.runtime.facts.get("fell_back"):
@@ -155,9 +155,9 @@ def _drift(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "resident memory grows by at most 16 MB during the timed part, or by 1 MB in each third and 1 GB/h, where all inputs have one shape",
+    "resident memory grows by at most 16 MB during the timed part, and not by 1 MB in each third and 1 GB/h, where inputs have one shape",
     "a model that keeps what it computes fills the memory; healthy runs: 2.5 MB at most",
-    "let the model release its results; without a graph for gradients (`torch.inference_mode()`)",
+    "let the model release its results; keep no graph for gradients (`torch.inference_mode()`)",
 )
 def _memory_grows(facts: RunFacts) -> str | None:
     memory, latency = facts.measured.memory, facts.measured.latency
