@@ -72,7 +72,8 @@ def os_error_as(kind: type[EdgemeterError], task: str, remedy: str = "") -> Iter
     try:
         yield
     except OSError as error:
-        raise kind(f"{task} ({error.strerror}): {remedy}" if remedy else f"{task}: {error.strerror}") from error
+        reason = error.strerror or one_line(error)
+        raise kind(f"{task} ({reason}): {remedy}" if remedy else f"{task}: {reason}") from error
 
 
 def one_line(words: object) -> str:

@@ -60,7 +60,8 @@ def read(document: bytes) -> SuiteFile:
         raise ConfigError(f"the ordered suite has {len(document)} bytes, at most {LARGEST_BYTES} are taken")
     try:
         suite = msgspec.toml.decode(document, type=OrderedSuite)
-        defaults, cases = _settings(suite.defaults), list(map(_settings, suite.case))
+        defaults = _settings(suite.defaults, "defaults")
+        cases = [_settings(case, f"case {number}") for number, case in enumerate(suite.case, 1)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"the ordered suite is refused: {error} ({ONLY_NAMES})") from error
     for case in (defaults, *cases):
@@ -68,10 +69,13 @@ def read(document: bytes) -> SuiteFile:
     return SuiteFile(name=suite.name, case=cases, defaults=defaults)
 
 
-def _settings(written: Mapping[str, Any]) -> Settings:
+def _settings(written: Mapping[str, Any], where: str) -> Settings:
     if unknown := written.keys() - KEYS:
-        raise msgspec.ValidationError(f"Object contains unknown field `{min(unknown)}`")
-    return msgspec.convert({contract_suite.FORMER_KEYS.get(key, key): value for key, value in written.items()}, Settings)
+        raise msgspec.ValidationError(f"{where}: Object contains unknown field `{min(unknown)}`")
+    try:
+        return msgspec.convert({contract_suite.FORMER_KEYS.get(key, key): value for key, value in written.items()}, Settings)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"{where}: {error}") from error
 
 
 def is_code(model: str | list[str] | None, runtime: str | list[str] | None) -> bool:

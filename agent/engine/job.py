@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ from edgemeter.agent.energy.window import Window
 from edgemeter.agent.runtimes.user_code import raised
 
 Request = TypeVar("Request")
-encode = msgspec.json.Encoder(enc_hook=str).encode
+encode = msgspec.json.Encoder().encode
 # Runtime and backend of a function that is measured in the process of its caller; every other run, a factory's too, has its own process.
 FUNCTION_RUNTIME, IN_PROCESS = PYTHON, "in-process"
 
@@ -167,8 +167,17 @@ def take_stdin() -> BinaryIO:
     return messages
 
 
-def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], failed: Callable[[BaseException, Request], Failed]) -> None:
-    """Do the one request on standard input, and write the answer, or how it `failed`, to standard output."""
+def answer_one(
+    kind: type[Request],
+    work: Callable[[Request], msgspec.Struct],
+    failed: Callable[[BaseException, Request], Failed],
+    *,
+    as_text: Callable[[Any], str] | None = None,
+) -> None:
+    """Do the one request on standard input, and write the answer, or how it `failed`, to standard output.
+
+    `as_text` writes values of the answer that JSON does not have.
+    """
     output = take_stdout()
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
     try:
@@ -176,7 +185,7 @@ def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], f
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
         answer = failed(error, request)
     with output:
-        output.write(encode(answer))
+        output.write(msgspec.json.encode(answer, enc_hook=as_text))
 
 
 def failure(error: BaseException, case: Case) -> Failed:

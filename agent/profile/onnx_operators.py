@@ -36,9 +36,9 @@ _FLOATS = {1: 4, 10: 2}
 
 def _prepared(model: Path, target: Path) -> Any:
     """Write the model with every node named, and return it (onnx.ModelProto) with all shapes that are known, batch 1."""
-    broken = import_module("google.protobuf.message").DecodeError
+    load, broken = _onnx.load, import_module("google.protobuf.message").DecodeError
     try:
-        named_model = _onnx.load(str(model))
+        named_model = load(str(model))
         for index, node in enumerate(named_model.graph.node):
             node.name = node.name or f"{node.op_type}_{index}"
         _onnx.save(named_model, str(target))

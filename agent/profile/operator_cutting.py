@@ -154,7 +154,7 @@ def cut_slowest(
 
 def main() -> None:
     """Carry out the request on standard input, and write the answer to standard output."""
-    answer_one(CutRequest, _cut, _failed)
+    answer_one(CutRequest, _cut, _failed, as_text=str)
 
 
 def _failed(error: BaseException, request: CutRequest) -> Failed:

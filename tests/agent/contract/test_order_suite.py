@@ -47,8 +47,18 @@ def test_an_order_may_bring_no_server(tmp_path, keys):
 def test_an_order_may_bring_no_code(tmp_path, model, keys):
     """By none of the ways in which a suite could name a factory; the line says where one is named instead."""
     document = f'name = "o"\n[[case]]\nmodel = {model}\n{keys}\n'.encode()
-    with pytest.raises(ConfigError, match=r"refused: (a factory in Python is code, which no order carries|Expected `str` matching)"):
+    with pytest.raises(
+        ConfigError, match=r"refused: (a factory in Python is code, which no order carries|case 1: Expected `str` matching)"
+    ):
         order_suite.expand(order_suite.read(document), {}, tmp_path)
+
+
+@pytest.mark.parametrize(("line", "reason"), [("treads = 2", "unknown field `treads`"), ('threads = "two"', "Expected")])
+def test_a_wrong_key_names_its_case(line, reason):
+    """Of a thousand cases the author need not search."""
+    cases = '[[case]]\nmodel = "m.gguf"\n' * 2
+    with pytest.raises(ConfigError, match=f"case 3: .*{reason}"):
+        order_suite.read(f'name = "o"\n{cases}[[case]]\nmodel = "m.gguf"\n{line}\n'.encode())
 
 
 def test_lengths_count_among_the_combinations_of_a_case():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.profile import onnx_operators, operator_cutting, operator_models, operator_report
 from edgemeter.agent.profile.operator_models import OperatorModel, operator_flops
 from edgemeter.agent.profile.profiler import ProfileEvent, RecordedProfile, inference
@@ -51,6 +51,14 @@ def two_convolutions(tmp_path):
 def event(name, kind, duration_us, start_us):
     """Return an operator's event."""
     return ProfileEvent(name=name, type=kind, start_us=start_us, duration_us=duration_us)
+
+
+def test_without_onnx_the_command_that_installs_it_is_named(two_convolutions, tmp_path, monkeypatch):
+    """Also where protobuf, which it brings, is absent too."""
+    for name in ("onnx", "google.protobuf.message"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[operators\]'"):
+        onnx_operators.OnnxCutter(two_convolutions, tmp_path / "named.onnx")
 
 
 def test_a_model_is_cut_in_the_sandbox_alone(two_convolutions, tmp_path, monkeypatch):
