@@ -143,7 +143,8 @@ class OnnxRuntime:
             if info.name in feeds and feeds[info.name].shape == array.shape:
                 np.copyto(feeds[info.name], array)
             else:
-                feeds[info.name] = array.copy(order="C")
+                # In this machine's byte order, whatever that of the array: the library reads the bytes as they are.
+                feeds[info.name] = array.astype(array.dtype.newbyteorder("="), order="C")
         names = [info.name for info in self._outputs]
         run = self._session.run if self._decoder is None else self._decoder.run
         failures = self._failures

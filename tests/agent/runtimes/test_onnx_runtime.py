@@ -66,6 +66,14 @@ def test_queries_read_from_the_same_memory_and_outputs_are_let_go_before_them(ru
     assert {entry[0] for entry in addresses} == {None}
 
 
+def test_an_array_of_the_other_byte_order_is_read_by_its_values(runtime, models, x):
+    """It is of the model's type, and may be the first whose memory later ones are copied to."""
+    runtime.load(models / "onnx.onnx", Options())
+    for array in (x.astype(x.dtype.newbyteorder()), x):
+        runtime.bind([array])()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+
+
 def test_short_and_full_provider_names_mean_the_same(runtime, models):
     """The record always has the short form."""
     for backend in ["cpu", "CPUExecutionProvider", " CPU "]:
