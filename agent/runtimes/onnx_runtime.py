@@ -83,27 +83,30 @@ class OnnxRuntime:
         of_user = [
             {key.partition(".")[2]: value for key, value in of_providers.items() if key.startswith(f"{name}.")} for name in names.values()
         ]
-        settings = [
-            onnx_built_in.provider_settings(name, options.threads, user_settings)
-            for name, user_settings in zip(names.values(), of_user, strict=True)
-        ]
         started_ns = time.monotonic_ns()
-        session_options = _session_options(options.threads, configuration, level, runtime_library)
+        session_options = _session_options(
+            options.threads, onnx_built_in.session_configuration(names.values()) | configuration, level, runtime_library
+        )
         if list(names) != [_SHORT["cpu"]]:
             session_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if self._profile_prefix is not None:
             session_options.enable_profiling = True
             session_options.profile_file_prefix = self._profile_prefix
-        choice: dict[str, Any] = {"providers": list(names), "provider_options": settings}
-        computed = map(onnx_built_in.computed_precision, names.values(), settings)
-        backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
-        facts = {}
+        facts, choice = {}, {}
         if plug_in:
             # By its devices, for all sessions of these options; what it leaves stays on the CPU, as the record shows.
             of_plug_in = plug_in.settings(options.threads, devices, of_user[0])
             plug_in.add_to(session_options, devices, of_plug_in, runtime_library)
             backend, facts = plug_in.recorded_backend(devices, of_plug_in), plug_in.facts(devices, of_plug_in)
-            choice = {}
+            threads_reason = plug_in.threads_reason
+        else:
+            settings = [
+                onnx_built_in.provider_settings(name, options.threads, part) for name, part in zip(names.values(), of_user, strict=True)
+            ]
+            choice = {"providers": list(names), "provider_options": settings}
+            computed = map(onnx_built_in.computed_precision, names.values(), settings)
+            backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
+            threads_reason = next(filter(None, map(onnx_built_in.threads_reason, names.values(), settings)), None)
         paths = (model, pair[0]) if pair else (model,)
         sessions = [(path, _session(path, session_options, list(names), choice, runtime_library)) for path in paths]
         session, decoder = sessions[0][1], sessions[-1][1]
@@ -126,6 +129,7 @@ class OnnxRuntime:
             load_ns=load_ns,
             facts=facts,
             precision=onnx_file.precision(model),
+            threads_reason=threads_reason,
         )
 
     def check(self, model: Path, options: Options) -> None:
