@@ -4,12 +4,13 @@ Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its pr
 telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
 `cpu` when none is given. One that is absent or drops out is an error.
-Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
-`session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU. `graph_optimisation` is `none`,
-`basic`, `extended`, `layout` or `all` (the library's own default).
-A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
-`--threads`. What they compute in, if not f32, is in the record's backend: `tensorrt,f16`, `qnn,auto`. Which operators went to which
-provider is recorded where the library reports it (1.24 and newer); one that takes none is an error.
+Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` (so with xnnpack) lets
+idle threads sleep, `session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU.
+`graph_optimisation` is `none`, `basic`, `extended`, `layout` or `all` (the default).
+A provider's options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
+`--threads`. What it computes in, if not f32, is in the record's backend: `tensorrt,tf32` (unless NVIDIA_TF32_OVERRIDE=0 is in the
+environment; `cuda` takes `cuda.use_tf32 = "1"`), `qnn,auto`. Which operators went where is recorded (1.24 and newer); a provider that
+takes none is an error.
 Plug-in providers, by extras of these names (Python 3.11+): `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
 `openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (on an NPU `,auto`), `ggml-ep` in f32 on
 the CPU unless set (`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other (recorded `,auto`): backend its full name, setting
