@@ -41,8 +41,10 @@ class Model(RecordPart, frozen=True, kw_only=True):
         return text == self.name or PurePath(text).name == self.file
 
 
-_OF_SEVERAL_BACKENDS = ("litert", "onnx", "openvino", "ncnn", "executorch", "pytorch", "litert-lm")
-_USUAL_KERNELS = ("cpu", "xnnpack", "CPUExecutionProvider")
+# Of each runtime that has several backends the usual one, in older records by its full name too.
+_USUAL_BACKENDS = dict.fromkeys(("openvino", "ncnn", "pytorch", "litert-lm", "llama", "genai"), ("cpu",)) | {
+    "onnx": ("cpu", "CPUExecutionProvider"), "litert": ("xnnpack",), "executorch": ("xnnpack",),
+}  # fmt: skip
 
 
 class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
@@ -68,12 +70,12 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     def setting_text(self) -> str:
         """Name and number of threads, e.g. `onnx 4T`, or the backend where that number is not known: `python in-process`.
 
-        A backend of several that is not the usual kernels on the CPU is named: `litert gpu 1T`, as the runtime `python`, which is any
+        A backend of several that is not the runtime's usual one is named: `litert gpu 1T`, as the runtime `python`, which is any
         framework: `jax jit,cpu 1T`.
         """
         if self.name == "python" and self.backend != "in-process":
             return f"{self.package} {self.backend}{'' if self.threads_reason else f' {self.threads}T'}"
-        backend = f" {self.backend}" if self.name in _OF_SEVERAL_BACKENDS and self.backend not in _USUAL_KERNELS else ""
+        backend = "" if self.backend in _USUAL_BACKENDS.get(self.name, (self.backend,)) else f" {self.backend}"
         return f"{self.name} {self.backend}" if self.threads_reason else f"{self.name}{backend} {self.threads}T"
 
 

@@ -19,7 +19,7 @@ from edgemeter.agent.runtimes.onnx_errors import errors_of, reason_of
 
 LIBRARY = "provider_library"
 _DEVICES = ("cpu", "gpu", "npu")
-_LOAD_CONFIG, _PRECISION_HINT = "load_config", "INFERENCE_PRECISION_HINT"
+LOAD_CONFIG, _PRECISION_HINT = "load_config", "INFERENCE_PRECISION_HINT"
 # Settings by which providers take a number of threads.
 _THREADS = {"threads", "num_of_threads", "intra_op_num_threads", "INFERENCE_NUM_THREADS"}
 
@@ -30,14 +30,19 @@ def refuse_threads(name: str, of_user: Iterable[str]) -> None:
         raise ConfigError(f"{name} takes its threads from --threads: leave {thread_settings[0]} out")
 
 
+def chosen_by(name: str) -> str:
+    """Return why the number of threads of a provider is not known, to which Edgemeter gives none."""
+    return f"{name} chooses how many it computes with, or its settings do"
+
+
 def _openvino(threads: int, device: str) -> dict[str, str]:
     """Return the settings of a CPU or GPU; left to itself OpenVINO takes all cores, and computes in half precision where they can."""
     settings = {_PRECISION_HINT: "f32"} | ({"INFERENCE_NUM_THREADS": str(threads)} if device == "CPU" else {})
-    return {_LOAD_CONFIG: json.dumps({device: settings})} if device.startswith(("CPU", "GPU")) else {}
+    return {LOAD_CONFIG: json.dumps({device: settings})} if device.startswith(("CPU", "GPU")) else {}
 
 
 def _openvino_precision(settings: Mapping[str, str], device: str) -> str | None:
-    hint = properties(settings.get(_LOAD_CONFIG, "{}")).get(device, {}).get(_PRECISION_HINT)
+    hint = properties(settings.get(LOAD_CONFIG, "{}")).get(device, {}).get(_PRECISION_HINT)
     return None if hint is None else str(hint).lower()
 
 
@@ -55,7 +60,7 @@ class PlugInPackage:
     """A package that brings a provider; `settings` are the provider's own for a number of threads on a device by its name (`GPU.1`).
 
     `f32_on` are the kinds of device on which it computes in the file's precision by itself, unless `precision` returns what the settings
-    state. `uses_gpu` tells whether it computes on a GPU of its own choice, whatever devices it names.
+    state. `uses_gpu` tells whether it computes on a GPU of its own choice, whatever devices it names, `device_setting` by which setting.
     """
 
     module: str
@@ -66,6 +71,7 @@ class PlugInPackage:
     f32_on: tuple[str, ...] = ("cpu",)
     precision: Callable[[Mapping[str, str], str], str | None] = lambda _settings, _device: None
     uses_gpu: Callable[[Mapping[str, str]], bool] = lambda _settings: False
+    device_setting: str = ""
 
 
 PACKAGES = {
@@ -77,6 +83,7 @@ PACKAGES = {
         settings=_ggml,
         precision=lambda settings, _device: None if _ggml_uses_gpu(settings) else settings["weights"],
         uses_gpu=_ggml_uses_gpu,
+        device_setting="device",
         # Else it writes a line for each step to standard output.
         variables={"ORT_GGML_LOG": "error"},
     ),
@@ -113,7 +120,8 @@ class PlugInChoice:
             )
         devices = [device for device in runtime_library.module.get_ep_devices() if device.ep_name == self.provider]
         kinds = sorted({_kind(device) for device in devices})
-        if self.device not in kinds and (self.device or len(kinds) > 1):
+        takes_any = self.package is not None and self.package.device_setting
+        if self.device not in kinds and (self.device or len(kinds) > 1) and not takes_any:
             raise UnavailableError(
                 f"{self.name} finds {', '.join(kinds)} here{f', no {self.device}' if self.device else ''}: choose "
                 f"{' or '.join(f'--backend {self.name}:{kind}' for kind in kinds)}"
@@ -126,15 +134,21 @@ class PlugInChoice:
         Raises:
             ConfigError: the user's load_config is no JSON of properties by device, or the user's settings hold threads.
         """
-        refuse_threads(self.name, of_user)
         settings = {**(self.package.settings(threads, _name(devices[0])) if self.package else {})}
-        if _LOAD_CONFIG not in settings or _LOAD_CONFIG not in of_user:
+        if settings:
+            refuse_threads(self.name, of_user)
+        if LOAD_CONFIG not in settings or LOAD_CONFIG not in of_user:
             return {**settings, **of_user}
-        merged = properties(settings[_LOAD_CONFIG])
-        for device, of_device in properties(of_user[_LOAD_CONFIG]).items():
+        merged = properties(settings[LOAD_CONFIG])
+        for device, of_device in properties(of_user[LOAD_CONFIG]).items():
             refuse_threads(self.name, of_device)
             merged[device] = merged.get(device, {}) | of_device
-        return {**settings, **of_user, _LOAD_CONFIG: json.dumps(merged)}
+        return {**settings, **of_user, LOAD_CONFIG: json.dumps(merged)}
+
+    @property
+    def threads_reason(self) -> str | None:
+        """Why nobody knows how many threads the provider computes with: what a package takes is known."""
+        return None if self.package else chosen_by(self.name)
 
     def recorded_backend(self, devices: list[Any], settings: Mapping[str, str]) -> str:
         """Return the backend with what its first device computes in where that is not f32: `openvino-ep,f16`, `openvino-ep:npu,auto`."""
@@ -168,7 +182,7 @@ def choose(backend: str, settings: Mapping[str, str]) -> PlugInChoice | None:
     """Return the plug-in that a backend names, None where it names a provider of ONNX Runtime's own build.
 
     Raises:
-        ConfigError: the kind of device is none.
+        ConfigError: the kind of device is none, or the package takes it by a setting.
         UnavailableError: the package that brings it is not installed.
     """
     name, _, device = backend.removesuffix(",cpu").partition(":")
@@ -178,12 +192,15 @@ def choose(backend: str, settings: Mapping[str, str]) -> PlugInChoice | None:
         return None
     if device and device not in _DEVICES:
         raise ConfigError(f"backend {backend!r} has no device {device!r}: {near(device, _DEVICES)}")
+    label = name if named else name.removesuffix("ExecutionProvider").lower()
+    if device and package and package.device_setting:
+        setting = f"{label}.{package.device_setting} = {device!r}"
+        raise ConfigError(f"backend {backend!r}: {label} takes its device by a setting: choose --backend {name}, with {setting}")
     if package and not library and find_spec(package.module) is None:
         raise UnavailableError(f"no {package.module} is installed, which brings {name}; to install it: {install_command(name)}")
     provider = package.provider if package else name
     if passed_by := next((key for key in settings if key.startswith(f"ep.{provider.lower()}.")), None):
-        raise ConfigError(f"{passed_by} would be overwritten: set {name}.{passed_by.rpartition('.')[2]}")
-    label = name if named else name.removesuffix("ExecutionProvider").lower()
+        raise ConfigError(f"{passed_by} would be overwritten: set {label}.{passed_by.rpartition('.')[2]}")
     return PlugInChoice(f"{label}:{device}" if device else label, label, provider, device, library, package)
 
 

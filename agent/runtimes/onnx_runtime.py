@@ -4,12 +4,13 @@ Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its pr
 telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
 `cpu` when none is given. One that is absent or drops out is an error.
-Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
-`session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU. `graph_optimisation` is `none`,
-`basic`, `extended`, `layout` or `all` (the library's own default).
-A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
-`--threads`. What they compute in, if not f32, is in the record's backend: `tensorrt,f16`, `qnn,auto`. Which operators went to which
-provider is recorded where the library reports it (1.24 and newer); one that takes none is an error.
+Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` (so with xnnpack) lets
+idle threads sleep, `session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU.
+`graph_optimisation` is `none`, `basic`, `extended`, `layout` or `all` (the default).
+A provider's options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`; threads come from
+`--threads`. What it computes in, if not f32, is in the record's backend: `tensorrt,tf32` (unless NVIDIA_TF32_OVERRIDE=0 is in the
+environment; `cuda` takes `cuda.use_tf32 = "1"`), `qnn,auto`. Which operators went where is recorded (1.24 and newer); a provider that
+takes none is an error.
 Plug-in providers, by extras of these names (Python 3.11+): `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
 `openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (on an NPU `,auto`), `ggml-ep` in f32 on
 the CPU unless set (`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other (recorded `,auto`): backend its full name, setting
@@ -83,27 +84,30 @@ class OnnxRuntime:
         of_user = [
             {key.partition(".")[2]: value for key, value in of_providers.items() if key.startswith(f"{name}.")} for name in names.values()
         ]
-        settings = [
-            onnx_built_in.provider_settings(name, options.threads, user_settings)
-            for name, user_settings in zip(names.values(), of_user, strict=True)
-        ]
         started_ns = time.monotonic_ns()
-        session_options = _session_options(options.threads, configuration, level, runtime_library)
+        session_options = _session_options(
+            options.threads, onnx_built_in.session_configuration(names.values()) | configuration, level, runtime_library
+        )
         if list(names) != [_SHORT["cpu"]]:
             session_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if self._profile_prefix is not None:
             session_options.enable_profiling = True
             session_options.profile_file_prefix = self._profile_prefix
-        choice: dict[str, Any] = {"providers": list(names), "provider_options": settings}
-        computed = map(onnx_built_in.computed_precision, names.values(), settings)
-        backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
-        facts = {}
+        facts, choice = {}, {}
         if plug_in:
             # By its devices, for all sessions of these options; what it leaves stays on the CPU, as the record shows.
             of_plug_in = plug_in.settings(options.threads, devices, of_user[0])
             plug_in.add_to(session_options, devices, of_plug_in, runtime_library)
             backend, facts = plug_in.recorded_backend(devices, of_plug_in), plug_in.facts(devices, of_plug_in)
-            choice = {}
+            threads_reason = plug_in.threads_reason
+        else:
+            settings = [
+                onnx_built_in.provider_settings(name, options.threads, part) for name, part in zip(names.values(), of_user, strict=True)
+            ]
+            choice = {"providers": list(names), "provider_options": settings}
+            computed = map(onnx_built_in.computed_precision, names.values(), settings)
+            backend = ",".join([*names.values(), *[precision for precision in computed if precision != "f32"][:1]])
+            threads_reason = next(filter(None, map(onnx_built_in.threads_reason, names.values(), settings)), None)
         paths = (model, pair[0]) if pair else (model,)
         sessions = [(path, _session(path, session_options, list(names), choice, runtime_library)) for path in paths]
         session, decoder = sessions[0][1], sessions[-1][1]
@@ -126,6 +130,7 @@ class OnnxRuntime:
             load_ns=load_ns,
             facts=facts,
             precision=onnx_file.precision(model),
+            threads_reason=threads_reason,
         )
 
     def check(self, model: Path, options: Options) -> None:
@@ -143,7 +148,8 @@ class OnnxRuntime:
             if info.name in feeds and feeds[info.name].shape == array.shape:
                 np.copyto(feeds[info.name], array)
             else:
-                feeds[info.name] = array.copy(order="C")
+                # In this machine's byte order, whatever that of the array: the library reads the bytes as they are.
+                feeds[info.name] = array.astype(array.dtype.newbyteorder("="), order="C")
         names = [info.name for info in self._outputs]
         run = self._session.run if self._decoder is None else self._decoder.run
         failures = self._failures

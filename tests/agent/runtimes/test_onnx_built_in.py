@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.runtimes.onnx_built_in import computed_precision, provider_settings
+from edgemeter.agent.runtimes.onnx_built_in import computed_precision, provider_settings, threads_reason
 
 
 @pytest.mark.parametrize(
@@ -12,8 +12,12 @@ from edgemeter.agent.runtimes.onnx_built_in import computed_precision, provider_
         ("openvino", {}, {"num_of_threads": "3"}),
         ("openvino", {"device_type": "CPU"}, {"num_of_threads": "3", "device_type": "CPU"}),
         ("openvino", {"device_type": "GPU"}, {"device_type": "GPU"}),
+        ("openvino", {"device_type": "AUTO"}, {"device_type": "AUTO"}),
+        ("openvino", {"device_type": "HETERO:GPU,CPU"}, {"num_of_threads": "3", "device_type": "HETERO:GPU,CPU"}),
+        ("openvino", {"device_type": "MULTI:CPU,GPU"}, {"num_of_threads": "3", "device_type": "MULTI:CPU,GPU"}),
+        ("openvino", {"device_type": "AUTO:GPU,NPU"}, {"device_type": "AUTO:GPU,NPU"}),
         ("xnnpack", {}, {"intra_op_num_threads": "3"}),
-        ("cuda", {"device_id": "1"}, {"device_id": "1"}),
+        ("DnnlExecutionProvider", {"num_of_threads": "2"}, {"num_of_threads": "2"}),
         ("cpu", {}, {}),
     ],
 )
@@ -22,10 +26,49 @@ def test_a_provider_with_threads_of_its_own_gets_those_of_the_record(name, of_us
     assert provider_settings(name, 3, of_user) == settings
 
 
-def test_other_threads_than_those_of_the_record_are_refused():
-    """They would run under the name of those."""
-    with pytest.raises(ConfigError, match="openvino takes its threads from --threads: leave num_of_threads out"):
-        provider_settings("openvino", 1, {"num_of_threads": "2"})
+@pytest.mark.parametrize(
+    ("setting", "text"), [("num_of_threads", "2"), ("load_config", '{"CPU": {"NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": "8"}}')]
+)
+def test_other_threads_than_those_of_the_record_are_refused(setting, text):
+    """They would run under the name of those: OpenVINO takes its load_config's before the others."""
+    with pytest.raises(ConfigError, match=r"openvino takes its threads from --threads: leave \w+ out"):
+        provider_settings("openvino", 1, {setting: text})
+
+
+def test_a_load_config_that_is_no_json_is_refused_in_one_line():
+    """A path is none: OpenVINO's provider fails to start with one."""
+    with pytest.raises(ConfigError, match="give the properties of each device as JSON"):
+        provider_settings("openvino", 1, {"load_config": "/opt/config.json"})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "is_known"),
+    [
+        ("cpu", {}, True),
+        ("cuda", {}, True),
+        ("xnnpack", {}, True),
+        ("openvino", {"device_type": "AUTO:GPU,CPU"}, True),
+        ("openvino", {"device_type": "AUTO"}, False),
+        ("DnnlExecutionProvider", {}, False),
+    ],
+)
+def test_where_edgemeter_gives_no_threads_the_record_does_not_name_their_number(name, settings, is_known):
+    """OpenVINO's AUTO may take the CPU, whose threads it then chooses: `--threads 1` would be published for all cores."""
+    reason = None if is_known else f"{name} chooses how many it computes with, or its settings do"
+    assert threads_reason(name, provider_settings(name, 1, settings)) == reason
+
+
+def test_cuda_computes_in_f32_unless_the_record_states_otherwise():
+    """Left to itself it multiplies in TF32, where the GPU can: its mantissa has 10 bits."""
+    assert provider_settings("cuda", 1, {"device_id": "1"}) == {"use_tf32": "0", "device_id": "1"}
+    assert provider_settings("cuda", 1, {"use_tf32": "1"}) == {"use_tf32": "1"}
+
+
+@pytest.mark.parametrize(("name", "settings"), [("cuda", {"use_tf32": "1"}), ("tensorrt", {})])
+def test_tf32_is_off_where_the_environment_switches_it_off(name, settings):
+    """TensorRT's provider has no other switch; NVIDIA's libraries heed it before any setting."""
+    computed = [computed_precision(name, settings, {"NVIDIA_TF32_OVERRIDE": switch}) for switch in ("0", "1")]
+    assert computed == ["f32", "tf32"]
 
 
 @pytest.mark.parametrize(
@@ -40,16 +83,21 @@ def test_other_threads_than_those_of_the_record_are_refused():
         ("openvino", {"device_type": "GPU", "precision": "ACCURACY"}, "auto"),
         ("openvino", {"device_type": "NPU"}, "auto"),
         ("openvino", {"device_type": "HETERO:GPU,CPU"}, "auto"),
-        ("tensorrt", {}, "f32"),
+        ("xnnpack", {}, "f32"),
+        ("cuda", {"use_tf32": "0"}, "f32"),
+        ("cuda", {"use_tf32": "1"}, "tf32"),
+        ("tensorrt", {}, "tf32"),
         ("tensorrt", {"trt_fp16_enable": "True"}, "f16"),
         ("tensorrt", {"trt_fp16_enable": "1", "trt_int8_enable": "1"}, "int8"),
         ("tensorrt", {"trt_bf16_enable": "1", "trt_fp16_enable": "0"}, "bf16"),
         ("qnn", {}, "auto"),
         ("qnn", {"backend_path": "/opt/libQnnHtp.so"}, "auto"),
         ("qnn", {"backend_path": "libQnnCpu.so"}, "f32"),
+        ("acl", {}, "f32"),
         ("acl", {"enable_fast_math": "true"}, "auto"),
+        ("MIGraphXExecutionProvider", {"migraphx_fp16_enable": "1"}, "auto"),
     ],
 )
 def test_what_a_provider_computes_in_follows_from_its_settings(name, settings, computed):
     """By its documentation: a model of fp32 that runs in fp16 is not published as fp32."""
-    assert computed_precision(name, settings) == computed
+    assert computed_precision(name, settings, {}) == computed

@@ -1,5 +1,6 @@
 """Facts about ONNX Runtime's plug-in providers, on real ones: what each takes is counted, and nothing runs under another's name."""
 
+import gc
 import json
 import sys
 from importlib.metadata import version
@@ -23,6 +24,8 @@ GGML, OPENVINO = pytest.mark.needs(module="onnxruntime_ggml"), pytest.mark.needs
 def unregistered():
     """Let the libraries go: ONNX Runtime lists their providers as its own from their registration on."""
     yield
+    # Sessions that the trace of an error holds crash the process if they go after their library.
+    gc.collect()
     for library, providers in onnx_plug_in._registered.items():
         for package in onnx_plug_in.PACKAGES.values():
             if package.provider in providers and Path(library).is_file():
@@ -151,6 +154,14 @@ def test_threads_are_those_that_the_record_names(name, of_user):
         plug_in(name).settings(1, [device("CPU", ov_device="CPU")], of_user)
 
 
+def test_a_plug_in_that_nobody_gives_threads_may_be_set_and_the_record_does_not_name_their_number():
+    """Their number is that of the settings, or of the provider's own choice."""
+    choice, devices = plug_in("nobodys"), [device("CPU")]
+    assert choice.settings(1, devices, {"num_of_threads": "8"}) == {"num_of_threads": "8"}
+    assert choice.threads_reason == "nobodys chooses how many it computes with, or its settings do"
+    assert plug_in("ggml-ep").threads_reason is None
+
+
 @GGML
 @pytest.mark.parametrize(("weights", "backend", "error"), [(None, "ggml-ep", 1e-7), ("f16", "ggml-ep,f16", 1e-3)])
 def test_ggml_keeps_weights_as_the_file_has_them_unless_the_record_states_otherwise(runtime, tmp_path, weights, backend, error):
@@ -187,6 +198,27 @@ def test_ggml_runs_on_the_cpu_unless_the_record_states_otherwise(monkeypatch):
     assert choice.settings(1, devices, {})["device"] == "cpu"
     settings = choice.settings(1, devices, {"device": "gpu"})
     assert (choice.recorded_backend(devices, settings), choice.facts(devices, settings)) == ("ggml-ep,auto", {"gpu": "A GPU"})
+
+
+@GGML
+@pytest.mark.parametrize("backend", ["ggml-ep:gpu", "ggml-ep:cpu", "ggml-ep:npu"])
+def test_a_kind_of_device_is_refused_where_a_setting_chooses_it(runtime, models, backend):
+    """Else `ggml-ep:gpu` would be sent to the CPU, by the setting."""
+    kind = backend.partition(":")[2]
+    with pytest.raises(ConfigError, match=rf"takes its device by a setting: choose --backend ggml-ep, with ggml-ep.device = '{kind}'"):
+        runtime.load(models / "onnx.onnx", Options(backend=backend))
+
+
+def test_several_kinds_of_device_are_no_choice_where_a_setting_chooses(monkeypatch):
+    """A build of ggml that lists a GPU beside the CPU."""
+    kinds = [
+        SimpleNamespace(ep_name="ggml", device=SimpleNamespace(type=SimpleNamespace(name=name)), ep_metadata={}) for name in ("CPU", "GPU")
+    ]
+    library = SimpleNamespace(
+        package="onnxruntime", version="1", module=SimpleNamespace(register_execution_provider_library=0, get_ep_devices=lambda: kinds)
+    )
+    monkeypatch.setitem(onnx_plug_in._registered, "/opt/lib.so", frozenset({"ggml"}))
+    assert onnx_plug_in.choose("ggml", {"provider_library": "/opt/lib.so"}).devices(library) == kinds[:1]
 
 
 @GGML
@@ -273,6 +305,13 @@ def test_of_several_kinds_of_device_one_must_be_named(monkeypatch):
     with pytest.raises(UnavailableError, match="qnn finds cpu, npu here: choose --backend qnn:cpu or --backend qnn:npu"):
         onnx_plug_in.choose("QNNExecutionProvider", settings).devices(library)
     assert onnx_plug_in.choose("QNNExecutionProvider:npu", settings).devices(library) == kinds[1:]
+
+
+def test_a_setting_in_place_of_a_refused_one_is_accepted():
+    """Under the label of a provider by its path; `OpenVINOExecutionProvider.load_config` is none."""
+    settings = {"provider_library": "/opt/lib.so", "ep.openvinoexecutionprovider.load_config": "{}"}
+    with pytest.raises(ConfigError, match=r"would be overwritten: set openvino\.load_config"):
+        onnx_plug_in.choose("OpenVINOExecutionProvider", settings)
 
 
 def test_the_table_fits_what_the_packages_give():

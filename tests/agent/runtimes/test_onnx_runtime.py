@@ -66,6 +66,14 @@ def test_queries_read_from_the_same_memory_and_outputs_are_let_go_before_them(ru
     assert {entry[0] for entry in addresses} == {None}
 
 
+def test_an_array_of_the_other_byte_order_is_read_by_its_values(runtime, models, x):
+    """It is of the model's type, and may be the first whose memory later ones are copied to."""
+    runtime.load(models / "onnx.onnx", Options())
+    for array in (x.astype(x.dtype.newbyteorder()), x):
+        runtime.bind([array])()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+
+
 def test_short_and_full_provider_names_mean_the_same(runtime, models):
     """The record always has the short form."""
     for backend in ["cpu", "CPUExecutionProvider", " CPU "]:
@@ -101,6 +109,22 @@ def test_session_settings_are_passed_on(runtime, models):
     """`session.*` reaches the library, which keeps idle threads from spinning."""
     runtime.load(models / "onnx.onnx", Options(extra={"session.intra_op.allow_spinning": "0"}))
     assert runtime._session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+@pytest.mark.parametrize(("extra", "spinning"), [({}, "0"), ({"session.intra_op.allow_spinning": "1"}, "1")])
+def test_idle_threads_of_the_session_take_no_core_from_those_of_xnnpack(runtime, models, monkeypatch, extra, spinning):
+    """Its own pool computes; the session's would spin beside it, as XNNPACK's page in the documentation warns."""
+    session_options = []
+
+    def refuse(_model, options, *_):
+        session_options.append(options)
+        raise UnavailableError("this build has no XNNPACK")
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["XnnpackExecutionProvider"])
+    monkeypatch.setattr(onnx_runtime, "_session", refuse)
+    with pytest.raises(UnavailableError, match="no XNNPACK"):
+        runtime.load(models / "onnx.onnx", Options(backend="xnnpack", threads=2, extra=extra))
+    assert session_options[0].get_session_config_entry("session.intra_op.allow_spinning") == spinning
 
 
 def test_half_precision_goes_in_and_comes_out(runtime, models, x):
@@ -175,8 +199,10 @@ def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
     monkeypatch.setattr(onnxruntime.InferenceSession, tells, lambda _: [*on_azure, *on_cpu, *on_cpu], raising=False)
     if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip("this build has only one provider")
-    facts = runtime.load(models / "onnx.onnx", Options(backend="AzureExecutionProvider")).facts
-    assert facts == {"operators_on_AzureExecutionProvider": "3", "operators_on_cpu": "2", "left_to_cpu": "Softmax 2"}
+    loaded = runtime.load(models / "onnx.onnx", Options(backend="AzureExecutionProvider"))
+    # Nobody knows what a provider computes in that is none of those described, nor with how many threads.
+    assert (loaded.backend, loaded.precision, loaded.threads_reason is None) == ("AzureExecutionProvider,auto", "unknown", False)
+    assert loaded.facts == {"operators_on_AzureExecutionProvider": "3", "operators_on_cpu": "2", "left_to_cpu": "Softmax 2"}
 
 
 def test_the_cpu_behind_a_provider_is_no_other_backend():
@@ -257,7 +283,8 @@ def test_a_plug_in_is_chosen_by_its_devices_and_named_by_its_provider(runtime, m
     monkeypatch.setattr("edgemeter.agent.runtimes.onnx_plug_in._registered", {})
     loaded = runtime.load(models / "onnx.onnx", Options(backend=device.ep_name, extra={"provider_library": "/opt/libplug.so"}))
     assert registered == [(device.ep_name, "/opt/libplug.so")]
-    # Nobody knows what an unknown plug-in computes in.
+    # Nobody knows what an unknown plug-in computes in, nor with how many threads.
     assert (loaded.backend, loaded.precision) == ("cpu,auto", "unknown")
+    assert loaded.threads_reason == "cpu chooses how many it computes with, or its settings do"
     runtime.bind([np.array([[0, 1, 2, 3]], np.float32)])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
