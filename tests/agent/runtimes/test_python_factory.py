@@ -5,10 +5,12 @@ import hashlib
 import io
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Unavailab
 from edgemeter.agent.runtimes import Options, TensorInfo, create
 from edgemeter.agent.runtimes.call_results import arrays_of
 from edgemeter.agent.runtimes.python_factory import import_attribute
+from edgemeter.agent.runtimes.user_code import opened
 from tests.fixtures.rows import rows
 
 X = np.array([[1, 2, 3, 4]], np.float32)
@@ -217,6 +220,55 @@ def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_
             hashes.append(load(f"import numpy as np\nfrom pathlib import Path\n{source}")[1].sha256)
         assert hashes[0] == hashes[1] != hashes[2], source
     assert io.open is open is _io.open
+
+
+def test_code_that_is_opened_and_not_imported_is_part_of_the_identity(load, tmp_path):
+    """As a configuration that is a file of Python; one that is imported counts once."""
+    code = "import pathlib\nexec(pathlib.Path(__file__).with_name('config.py').read_text())\n"
+    hashes = []
+    for scale in (1, 2):
+        (tmp_path / "config.py").write_text(f"SCALE = {scale}\n")
+        hashes.append(load(f"{code}def make(): return (lambda x: SCALE * x), {INPUTS}")[1].sha256)
+    assert hashes[0] != hashes[1]
+    source = f"import settings_beside as s\nopen(s.__file__).close()\ndef make(): return (lambda x: s.SCALE * x), {INPUTS}"
+    (tmp_path / "settings_beside.py").write_text("SCALE = 2\n")
+    assert load(source)[1].sha256 == hashlib.sha256(f"{source}SCALE = 2\n".encode()).hexdigest()
+    sys.modules.pop("settings_beside")
+
+
+def test_a_class_that_keeps_open_opens_with_it(load, tmp_path):
+    """`open` is no method where it is an attribute, and is noted as any, until the first call has ended."""
+    source = (
+        "import pathlib\nclass Reader:\n opener = open\n def read(self, name):\n  with self.opener(name) as file: return file.read()\n"
+        "def weigh(x, name): return x * float(Reader().read(pathlib.Path(__file__).with_name(name)))\nnames = ['w.txt']\n"
+        f"def make(): return (lambda x: weigh(x, names[-1])), {INPUTS}"
+    )
+    hashes = []
+    for factor in ("2", "3"):
+        for name in ("w.txt", "later.txt"):
+            (tmp_path / name).write_text(factor)
+        runtime, loaded = load(source)
+        hashes.append(loaded.sha256)
+        sys.modules["net"].names.append("later.txt")
+        np.testing.assert_array_equal(outputs_of(runtime), [float(factor) * X])
+        assert "later.txt" not in [path.name for path in opened()]
+    assert hashes[0] != hashes[1]
+
+
+def test_files_that_a_run_writes_are_no_part_of_the_identity(load, tmp_path, monkeypatch):
+    """In a scratch folder below the code's, read and imported, and what it was seen to write before it read it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    source = (
+        "import os, sys, tempfile, time\nfrom pathlib import Path\nfolder = tempfile.mkdtemp()\n"
+        "os.system(f'date +%N > {folder}/net.bin')\nPath(folder, 'net.bin').read_text()\n"
+        "sys.path.insert(0, folder)\nPath(folder, 'generated.py').write_text(f'K = {time.time_ns()}')\nimport generated\n"
+        "log = Path(__file__).with_name('log.txt')\nlog.write_text(str(time.time_ns()))\nlog.read_text()\n"
+        f"def make(): return (lambda x: x), {INPUTS}"
+    )
+    for _ in range(2):
+        assert load(source)[1].sha256 == hashlib.sha256(source.encode()).hexdigest()
+        sys.path.remove(str(Path(sys.modules.pop("generated").__file__).parent))
 
 
 def test_code_that_an_option_has_a_factory_import_is_part_of_the_identity(load, tmp_path):
