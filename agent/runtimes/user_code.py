@@ -10,10 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.sandbox.policy import is_narrow
 
 # What was run of the user's files since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
@@ -29,6 +31,8 @@ _TARGETS: list[PythonTarget] = []
 # What it opened meanwhile, and whether to read at first.
 _OPENED: dict[Path, bool] = {}
 _MOST_CAUSES = 10
+# A folder of more that an option names is a data set rather than a model; at 40 MB/s its hash would take 7 minutes in each process.
+_MOST_FILES, _MOST_BYTES = 1000, 16 * 10**9
 _SANDBOXED = (
     "; in the sandbox of a run code reads its folder and what options name, writes to a temporary folder, and has no network and no shared "
     "memory"
@@ -174,6 +178,54 @@ def _in_folders(files: Iterable[Path]) -> list[Path]:
         return not is_written and any(python_target.lies_in(file, folder) for folder in folders)
 
     return [path for path in files if folders and is_of_code(path.resolve())]
+
+
+def files_of_weights(weights: Sequence[Path], address: str) -> list[Path]:
+    """Return the files of weights, of a folder all in it; raises ConfigError if one is absent."""
+    files: list[Path] = []
+    for path in map(Path, weights):
+        inside = sorted(_walked(path)) if path.is_dir() else [path]
+        if not inside or not inside[0].is_file():
+            raise ConfigError(f"{address} names weights that are not there: {str(path)!r}")
+        files += inside
+    return files
+
+
+def files_of_options(options: Mapping[str, str], address: str, *, has_weights: bool) -> list[Path]:
+    """Return the files that options name, of a folder all in it: a user's factory may read weights that it does not state.
+
+    Raises:
+        ConfigError: a folder holds too much to be a model, and the model does not state its weights.
+    """
+    files: list[Path] = []
+    for name, value in sorted(options.items()):
+        inside: list[Path] = []
+        # A text that is no path may be too long for one, or begin with the name of no user.
+        with suppress(OSError, RuntimeError):
+            path = Path(value).expanduser()
+            if path.is_file():
+                files.append(path)
+            elif value and path.is_dir() and is_narrow(path.resolve()):
+                inside = sorted(islice(_walked(path), _MOST_FILES + 1))
+        if len(inside) <= _MOST_FILES and sum(file.stat().st_size for file in inside) <= _MOST_BYTES:
+            files += inside
+        elif not has_weights:
+            raise ConfigError(
+                f"{address}: option {name!r} names a folder of more than {_MOST_FILES} files or {_MOST_BYTES // 10**9} GB, too much to "
+                "hash as a part of the model: return a PythonModel whose `weights` name the files that determine it"
+            )
+    return files
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, but for hidden ones and caches of Python's: copies of one model differ in them."""
+    for top, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        yield from (path for name in names if not _is_hidden(name) and (path := Path(top, name)).is_file())
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
 
 
 class _NotingOpen:

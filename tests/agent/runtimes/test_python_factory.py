@@ -204,6 +204,53 @@ def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
     assert load(named, Options(extra={"file": str(folder / "w.bin")}))[1].size_bytes == len(named) + 1
 
 
+def test_a_folder_that_an_option_names_counts_without_what_differs_between_copies(load, tmp_path):
+    """Hidden files (of Git, of downloads) and Python's caches; as in a folder of weights."""
+    folder = tmp_path / "weights"
+    for name in (".git/HEAD", ".cache/huggingface/w.metadata", "__pycache__/w.pyc", "deep/.w.lock", "deep/w.bin", "a.bin"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    source = f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=WEIGHTS)"
+    for weights in ("()", "(file,)"):
+        code = source.replace("WEIGHTS", weights)
+        loaded = load(code, Options(extra={"file": str(folder)}))[1]
+        assert loaded.sha256 == hashlib.sha256(f"{code}a.bindeep/w.bin".encode()).hexdigest()
+
+
+@rows("is_large", many_files=(False,), much=(True,))
+def test_a_folder_that_is_no_model_is_not_hashed(load, tmp_path, is_large):
+    """A data set would be read anew in each process: where weights are stated it is left out, else the line says to state them."""
+    (tmp_path / "data").mkdir()
+    if is_large:
+        with (tmp_path / "data" / "coco.tar").open("wb") as file:
+            file.truncate(17 * 10**9)
+    else:
+        for number in range(1001):
+            (tmp_path / "data" / str(number)).touch()
+    source = f"{MODEL}def make(data): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=WEIGHTS)"
+    options = Options(extra={"data": str(tmp_path / "data")})
+    with pytest.raises(ConfigError, match=r"'data' names a folder of more than 1000 files or 16 GB.*`weights`"):
+        load(source.replace("WEIGHTS", "()"), options)
+    code = source.replace("WEIGHTS", "(__file__,)")
+    assert load(code, options)[1].sha256 == hashlib.sha256(code.encode()).hexdigest()
+
+
+def test_a_text_that_is_also_a_wide_folder_is_a_text(load):
+    """A delimiter is not the root directory with all that is in it."""
+    source = f"def make(delimiter): return (lambda x: x), {INPUTS}"
+    assert load(source, Options(extra={"delimiter": "/"}))[1].sha256 == hashlib.sha256(source.encode()).hexdigest()
+
+
+def test_the_order_of_options_is_no_part_of_the_identity(load, tmp_path):
+    """Nor that in which a suite and a command give them."""
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    source = f"def make(a, b): return (lambda x: x), {INPUTS}"
+    orders = ({name: str(tmp_path / name) for name in names} for names in ("ab", "ba"))
+    first, second = (load(source, Options(extra=extra))[1].sha256 for extra in orders)
+    assert first == second
+
+
 def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_path):
     """Weights by a name in the code, when the module is run, the factory called or the first call made; no others."""
     read = "np.load(Path(__file__).with_name('w.npy'))"
