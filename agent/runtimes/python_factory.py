@@ -2,15 +2,14 @@
 
 `make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a callable and its
 inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as `predict` and `inputs` of an object; or a `PythonModel`
-(`edgemeter.plugin`), which can state more. The callable takes a numpy array for each input; arrays and tensors that it
-returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
+(`edgemeter.plugin`), which can state more. The callable takes a numpy array for each input; arrays that it returns (numpy, PyTorch, JAX,
+TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
-`compile` what it took beyond later ones, where the model states that it compiles.
-Identity: the hash of the source (of a shipped factory its name), of files that options name or `edgemeter.plugin.import_attribute` read,
-of those beside the code that Python had imported or opened by the end of the first call (where shapes are open: of loading), and of the
-weights. Folders count whole, without hidden files; of more than 1000 files or 16 GB only as `weights`. Name: that of the texts, the weights
-or the factory.
-It is your own code, sandboxed, and runs only if a command or suite on this machine names it: no fleet order carries it.
+`compile` what it took beyond later ones, where the model states that.
+Identity: the hash of the source (shipped: of its name), of files that options name or `edgemeter.plugin.import_attribute` read, of those
+beside the code that Python imported or opened by the end of the first call (open shapes: of loading), and of the weights. Folders count
+without hidden files; above 1000 files or 16 GB only as `weights`. Name: of the texts, weights or factory.
+It is your own code, sandboxed, run only if a command or suite on this machine names it: no fleet order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
 `hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
 Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.

@@ -6,6 +6,7 @@ import inspect
 import io
 import os
 import pathlib
+import socket
 import sys
 import tempfile
 import threading
@@ -23,6 +24,7 @@ from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.sandbox import confine
 from edgemeter.agent.sandbox.policy import is_narrow
 
 # What was run of the user's files since loading began: module and source.
@@ -134,12 +136,19 @@ def uninstalled(error: ImportError, address: str) -> UnavailableError:
 
 
 def raised(error: BaseException) -> str:
-    """Return an error of the user's code in words, with the last line of theirs that ran; of the system's, what the sandbox allows."""
+    """Return an error of the user's code in words, with the last line of theirs that ran; of a refusal, what the sandbox allows."""
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
     files = {str(source): source.name for _, source in _READ.values()}
     lines = [f" (line {frame.lineno} of {files[frame.filename]})" for frame in frames if frame.filename in files]
-    hint = _SANDBOXED if any(isinstance(cause, OSError) for cause in _causes(error)) else ""
+    hint = _SANDBOXED if any(map(_is_refusal, _causes(error))) else ""
     return f"{type(error).__name__}: {one_line(error)}{lines[-1] if lines else ''}{hint}"
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether the sandbox of this process may have caused an error: where it has a root directory, hidden files are absent."""
+    sandbox = confine.sandbox()
+    absent = FileNotFoundError if sandbox and sandbox.mounts else PermissionError
+    return sandbox is not None and isinstance(error, (PermissionError, socket.gaierror, absent))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -248,16 +257,16 @@ _OPEN, _NOTING_OPEN = open, _NotingOpen()
 def noted_files() -> Iterator[None]:
     """Note the files that Python opens: what determines a model may lie beside its code, named there only."""
     # No audit hook: it stays for ever, and would add 0.4 us to each `id()` of the timed part. Python 3.10 has the accessor.
-    places = [place for place in (builtins, io, getattr(pathlib, "_NormalAccessor", None)) if place]
-    for place in places:
-        setattr(place, "open", _NOTING_OPEN)  # noqa: B010 - no assignment to a function, for mypy
+    owners = [owner for owner in (builtins, io, getattr(pathlib, "_NormalAccessor", None)) if owner]
+    for owner in owners:
+        setattr(owner, "open", _NOTING_OPEN)  # noqa: B010 - no assignment to a function, for mypy
     _NOTING_OPEN.is_noting = True
     try:
         yield
     finally:
         _NOTING_OPEN.is_noting = False
-        for place in places:
-            setattr(place, "open", _OPEN)  # noqa: B010 - as above
+        for owner in owners:
+            setattr(owner, "open", _OPEN)  # noqa: B010 - as above
 
 
 @contextmanager

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.runtimes import Options, TensorInfo, create
 from edgemeter.agent.runtimes.call_results import arrays_of
 from edgemeter.agent.runtimes.python_factory import import_attribute
 from edgemeter.agent.runtimes.user_code import opened
+from edgemeter.agent.sandbox import confine
 from tests.fixtures.rows import rows
 
 X = np.array([[1, 2, 3, 4]], np.float32)
@@ -121,6 +123,26 @@ def test_what_is_wrong_with_a_factory_is_one_line(load, source, error, text):
         load(source)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 600
+
+
+def test_a_refusal_without_a_sandbox_names_none(load):
+    """A file of another user is one everywhere."""
+    with pytest.raises(ConfigError, match=r"raised PermissionError: key \(line 1 of net.py\)$"):
+        load("def make(): raise PermissionError('key')")
+
+
+@rows(
+    ("error", "mounts", "is_hinted"),
+    absent=("FileNotFoundError", False, False),
+    hidden=("FileNotFoundError", True, True),
+    refused=("PermissionError", False, True),
+)
+def test_a_sandbox_is_named_where_it_may_be_the_cause(load, monkeypatch, error, mounts, is_hinted):
+    """Files that it does not open are refused under Landlock; in a root directory of its own they are absent."""
+    monkeypatch.setattr(confine, "_sandbox", Sandbox(landlock_abi=None, mounts=mounts, seccomp=True))
+    with pytest.raises(ConfigError) as refusal:
+        load(f"def make(): raise {error}('key')")
+    assert ("in the sandbox of a run" in str(refusal.value)) == is_hinted
 
 
 def test_an_output_that_changes_its_form_is_refused(load):
