@@ -2,14 +2,14 @@
 
 `make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a callable and its
 inputs, `{"image": ("float32", (1, 3, 224, 224))}` (None: open), as a pair or as `predict` and `inputs` of an object; or a `PythonModel`
-(`edgemeter.plugin`), which can state more. The callable takes a numpy array for each input; arrays and tensors that it
-returns (numpy, PyTorch, JAX, TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
+(`edgemeter.plugin`), which can state more. The callable takes a numpy array for each input; arrays that it returns (numpy, PyTorch, JAX,
+TensorFlow) are waited for; those of other libraries take a `PythonModel(wait=...)`.
 Cold start: `import` holds what the factory imports, `first` is the first call, on noise (integers: 0) where shapes are declared, and
-`compile` what it took beyond later ones, where the model states that it compiles.
-Identity: the hash of the source (of a shipped factory its name), of files that options name or `edgemeter.plugin.import_attribute` read,
-of those beside the code that Python had imported or opened by the end of the first call, and of the weights. Name: that of the texts, the
-weights or the factory.
-It is your own code, sandboxed, and runs only if a command or suite on this machine names it: no fleet order carries it.
+`compile` what it took beyond later ones, where the model states that.
+Identity: the hash of the source (shipped: of its name), of files that options name or `edgemeter.plugin.import_attribute` read, of those
+beside the code that Python imported or opened by the end of the first call (open shapes: of loading), and of the weights. Folders count
+without hidden files; above 1000 files or 16 GB only as `weights`. Name: of the texts, weights or factory.
+It is your own code, sandboxed, run only if a command or suite on this machine names it: no fleet order carries it.
 Shipped: `edgemeter.agent.factories.NAME:make`, NAME being `torch_eager`, `torch_compiled`, `jax_jit`, `tensorflow_saved_model`,
 `hugging_face` or `ultralytics_yolo`; `python -m pydoc edgemeter.agent.factories.NAME` shows the options.
 Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
@@ -22,7 +22,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +49,8 @@ from edgemeter.agent.runtimes.python_model import PythonModel, model_of, version
 from edgemeter.agent.runtimes.user_code import (
     attribute_of,
     compiled,
+    files_of_options,
+    files_of_weights,
     forget,
     noted_files,
     opened,
@@ -103,9 +104,10 @@ class PythonFactory:
         self._backend = options.backend
         with noted_files():
             first_ns = self._first_call(python_model, address)
-        weights = _files(python_model.weights, address)
+        weights = files_of_weights(python_model.weights, address)
+        named = [] if target.is_shipped else files_of_options(options.extra, address, has_weights=bool(weights))
         further: dict[Path, Path] = {}
-        for path in (target.source, *sources(), *weights, *([] if target.is_shipped else _named_files(options)), *opened()):
+        for path in (target.source, *sources(), *weights, *named, *opened()):
             further.setdefault(path.resolve(), path)
         del further[target.source.resolve()]
         loaded = Loaded(
@@ -335,28 +337,6 @@ def _infos(first: Sequence[Array], second: Sequence[Array], *, is_open_batch: bo
         shape[:1] = [None] if is_open_batch and shape[:1] == [1] else shape[:1]
         infos.append(TensorInfo(f"output_{index}", tuple(shape), array.dtype.name))
     return tuple(infos)
-
-
-def _files(weights: Sequence[Path], address: str) -> list[Path]:
-    """Return the files of weights, of a folder all in it; raises ConfigError if one is absent."""
-    files: list[Path] = []
-    for path in map(Path, weights):
-        inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        if not inside or not inside[0].is_file():
-            raise ConfigError(f"{address} names weights that are not there: {str(path)!r}")
-        files += inside
-    return files
-
-
-def _named_files(options: Options) -> list[Path]:
-    """Return the files that options name, of a folder all in it: a user's factory may read weights that it does not state."""
-    files: list[Path] = []
-    for value in filter(None, options.extra.values()):
-        # A text that is no path may be too long for one, or begin with the name of no user.
-        with suppress(OSError, RuntimeError):
-            path = Path(value).expanduser()
-            files += [file for file in ([path] if path.is_file() else sorted(path.rglob("*"))) if file.is_file()]
-    return files
 
 
 def _name(python_model: PythonModel, target: PythonTarget) -> str:

@@ -142,7 +142,7 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
     case = run.case
     samples = measured.load.samples_per_query if measured.load else measured.batch
     setup = (measured.model.sha256, case.runtime, measured.runtime.backend, case.threads, case.scenario, case.mode, measured.dataset.sha256)
-    load = (case.options, measured.batch, samples, case.rate_per_s, case.cpus)
+    load = (dict(sorted(case.options.items())), measured.batch, samples, case.rate_per_s, case.cpus)
     parts = (
         *setup,
         *load,

@@ -5,18 +5,23 @@ import hashlib
 import io
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.runtimes import Options, TensorInfo, create
 from edgemeter.agent.runtimes.call_results import arrays_of
 from edgemeter.agent.runtimes.python_factory import import_attribute
+from edgemeter.agent.runtimes.user_code import opened
+from edgemeter.agent.sandbox import confine
 from tests.fixtures.rows import rows
 
 X = np.array([[1, 2, 3, 4]], np.float32)
@@ -120,6 +125,26 @@ def test_what_is_wrong_with_a_factory_is_one_line(load, source, error, text):
     assert len(str(refusal.value)) < 600
 
 
+def test_a_refusal_without_a_sandbox_names_none(load):
+    """A file of another user is one everywhere."""
+    with pytest.raises(ConfigError, match=r"raised PermissionError: key \(line 1 of net.py\)$"):
+        load("def make(): raise PermissionError('key')")
+
+
+@rows(
+    ("error", "mounts", "is_hinted"),
+    absent=("FileNotFoundError", False, False),
+    hidden=("FileNotFoundError", True, True),
+    refused=("PermissionError", False, True),
+)
+def test_a_sandbox_is_named_where_it_may_be_the_cause(load, monkeypatch, error, mounts, is_hinted):
+    """Files that it does not open are refused under Landlock; in a root directory of its own they are absent."""
+    monkeypatch.setattr(confine, "_sandbox", Sandbox(landlock_abi=None, mounts=mounts, seccomp=True))
+    with pytest.raises(ConfigError) as refusal:
+        load(f"def make(): raise {error}('key')")
+    assert ("in the sandbox of a run" in str(refusal.value)) == is_hinted
+
+
 def test_an_output_that_changes_its_form_is_refused(load):
     """In another type, of other axes, or in a size that two first calls showed to be fixed; what a model declares to vary may."""
     grows = "def f(x):\n n.append(0)\n return x[:, : 2 if len(n) < 4 else 3]\nn = []\n"
@@ -201,6 +226,53 @@ def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
     assert load(named, Options(extra={"file": str(folder / "w.bin")}))[1].size_bytes == len(named) + 1
 
 
+def test_a_folder_that_an_option_names_counts_without_what_differs_between_copies(load, tmp_path):
+    """Hidden files (of Git, of downloads) and Python's caches; as in a folder of weights."""
+    folder = tmp_path / "weights"
+    for name in (".git/HEAD", ".cache/huggingface/w.metadata", "__pycache__/w.pyc", "deep/.w.lock", "deep/w.bin", "a.bin"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    source = f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=WEIGHTS)"
+    for weights in ("()", "(file,)"):
+        code = source.replace("WEIGHTS", weights)
+        loaded = load(code, Options(extra={"file": str(folder)}))[1]
+        assert loaded.sha256 == hashlib.sha256(f"{code}a.bindeep/w.bin".encode()).hexdigest()
+
+
+@rows("is_large", many_files=(False,), much=(True,))
+def test_a_folder_that_is_no_model_is_not_hashed(load, tmp_path, is_large):
+    """A data set would be read anew in each process: where weights are stated it is left out, else the line says to state them."""
+    (tmp_path / "data").mkdir()
+    if is_large:
+        with (tmp_path / "data" / "coco.tar").open("wb") as file:
+            file.truncate(17 * 10**9)
+    else:
+        for number in range(1001):
+            (tmp_path / "data" / str(number)).touch()
+    source = f"{MODEL}def make(data): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=WEIGHTS)"
+    options = Options(extra={"data": str(tmp_path / "data")})
+    with pytest.raises(ConfigError, match=r"'data' names a folder of more than 1000 files or 16 GB.*`weights`"):
+        load(source.replace("WEIGHTS", "()"), options)
+    code = source.replace("WEIGHTS", "(__file__,)")
+    assert load(code, options)[1].sha256 == hashlib.sha256(code.encode()).hexdigest()
+
+
+def test_a_text_that_is_also_a_wide_folder_is_a_text(load):
+    """A delimiter is not the root directory with all that is in it."""
+    source = f"def make(delimiter): return (lambda x: x), {INPUTS}"
+    assert load(source, Options(extra={"delimiter": "/"}))[1].sha256 == hashlib.sha256(source.encode()).hexdigest()
+
+
+def test_the_order_of_options_is_no_part_of_the_identity(load, tmp_path):
+    """Nor that in which a suite and a command give them."""
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    source = f"def make(a, b): return (lambda x: x), {INPUTS}"
+    orders = ({name: str(tmp_path / name) for name in names} for names in ("ab", "ba"))
+    first, second = (load(source, Options(extra=extra))[1].sha256 for extra in orders)
+    assert first == second
+
+
 def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_path):
     """Weights by a name in the code, when the module is run, the factory called or the first call made; no others."""
     read = "np.load(Path(__file__).with_name('w.npy'))"
@@ -217,6 +289,55 @@ def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_
             hashes.append(load(f"import numpy as np\nfrom pathlib import Path\n{source}")[1].sha256)
         assert hashes[0] == hashes[1] != hashes[2], source
     assert io.open is open is _io.open
+
+
+def test_code_that_is_opened_and_not_imported_is_part_of_the_identity(load, tmp_path):
+    """As a configuration that is a file of Python; one that is imported counts once."""
+    code = "import pathlib\nexec(pathlib.Path(__file__).with_name('config.py').read_text())\n"
+    hashes = []
+    for scale in (1, 2):
+        (tmp_path / "config.py").write_text(f"SCALE = {scale}\n")
+        hashes.append(load(f"{code}def make(): return (lambda x: SCALE * x), {INPUTS}")[1].sha256)
+    assert hashes[0] != hashes[1]
+    source = f"import settings_beside as s\nopen(s.__file__).close()\ndef make(): return (lambda x: s.SCALE * x), {INPUTS}"
+    (tmp_path / "settings_beside.py").write_text("SCALE = 2\n")
+    assert load(source)[1].sha256 == hashlib.sha256(f"{source}SCALE = 2\n".encode()).hexdigest()
+    sys.modules.pop("settings_beside")
+
+
+def test_a_class_that_keeps_open_opens_with_it(load, tmp_path):
+    """`open` is no method where it is an attribute, and is noted as any, until the first call has ended."""
+    source = (
+        "import pathlib\nclass Reader:\n opener = open\n def read(self, name):\n  with self.opener(name) as file: return file.read()\n"
+        "def weigh(x, name): return x * float(Reader().read(pathlib.Path(__file__).with_name(name)))\nnames = ['w.txt']\n"
+        f"def make(): return (lambda x: weigh(x, names[-1])), {INPUTS}"
+    )
+    hashes = []
+    for factor in ("2", "3"):
+        for name in ("w.txt", "later.txt"):
+            (tmp_path / name).write_text(factor)
+        runtime, loaded = load(source)
+        hashes.append(loaded.sha256)
+        sys.modules["net"].names.append("later.txt")
+        np.testing.assert_array_equal(outputs_of(runtime), [float(factor) * X])
+        assert "later.txt" not in [path.name for path in opened()]
+    assert hashes[0] != hashes[1]
+
+
+def test_files_that_a_run_writes_are_no_part_of_the_identity(load, tmp_path, monkeypatch):
+    """In a scratch folder below the code's, read and imported, and what it was seen to write before it read it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    source = (
+        "import os, sys, tempfile, time\nfrom pathlib import Path\nfolder = tempfile.mkdtemp()\n"
+        "os.system(f'date +%N > {folder}/net.bin')\nPath(folder, 'net.bin').read_text()\n"
+        "sys.path.insert(0, folder)\nPath(folder, 'generated.py').write_text(f'K = {time.time_ns()}')\nimport generated\n"
+        "log = Path(__file__).with_name('log.txt')\nlog.write_text(str(time.time_ns()))\nlog.read_text()\n"
+        f"def make(): return (lambda x: x), {INPUTS}"
+    )
+    for _ in range(2):
+        assert load(source)[1].sha256 == hashlib.sha256(source.encode()).hexdigest()
+        sys.path.remove(str(Path(sys.modules.pop("generated").__file__).parent))
 
 
 def test_code_that_an_option_has_a_factory_import_is_part_of_the_identity(load, tmp_path):

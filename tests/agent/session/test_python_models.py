@@ -143,6 +143,11 @@ def test_a_card_beside_the_file_is_the_models(run, tmp_path):
         ("def other(): pass", "has no 'make'"),
         ("def make(): open('/etc/shadow')", "raised PermissionError.* in the sandbox of a run code reads its folder and what options name"),
         ("def make(): import urllib.request as u; u.urlopen('http://localhost:9')", "raised URLError.*sandbox.* has no network"),
+        (
+            "import socket\ndef make():\n try: socket.getaddrinfo('example.com', 80)\n except OSError: raise RuntimeError('no hub')",
+            "raised RuntimeError: no hub .*sandbox.* has no network",
+        ),
+        ("def make(): open('misspelt.bin')", r"raised FileNotFoundError.*\(line 1 of bad.py\)$"),
         ("def make(): input('weights? ')", "raised EOFError"),
         (
             "n = []\ndef f(x):\n n.append(0)\n return x[:, : 3 + (len(n) > 2)]\ndef make(): return f, {'x': ('float32', (1, 4))}",
@@ -157,7 +162,19 @@ def test_a_card_beside_the_file_is_the_models(run, tmp_path):
             "failed on .*bad.py:make'.*SystemExit: 3",
         ),
     ],
-    ids=["raises", "syntax", "absent", "forbidden", "fetches", "asks", "changes_shape", "raises_later", "exits_later"],
+    ids=[
+        "raises",
+        "syntax",
+        "absent",
+        "forbidden",
+        "fetches",
+        "looks_up",
+        "misspelt",
+        "asks",
+        "changes_shape",
+        "raises_later",
+        "exits_later",
+    ],
 )
 def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path, source, text):
     """Before the first run where it can be seen, else in it."""

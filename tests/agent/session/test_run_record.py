@@ -7,9 +7,9 @@ from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import SHA_MODEL, make_environment, make_generation
 
 
-def id_of(tmp_path, generation):
+def id_of(tmp_path, generation, **settings):
     """Return the id of the case of a run that generated text, whatever its file."""
-    (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server")]), tmp_path).cases
+    (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server", **settings)]), tmp_path).cases
     shared = SessionContext("s", "pi-1", "lab", None, make_environment(), None, None)
     planned = PlannedRun(case, 0, 0, 1, SHA_MODEL, shared)
     return run_record(planned, measured(generation=generation), 0, (), Energies(None, "no sensor"), (), None, None).case
@@ -24,3 +24,9 @@ def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
     ]
     assert len(set(ids)) == 3
     assert ids[2] == ids[3]
+
+
+def test_the_order_of_options_makes_no_other_case(tmp_path):
+    """A suite and a command give the same ones as they like."""
+    ids = {id_of(tmp_path, make_generation(), options=options) for options in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})}
+    assert len(ids) == 1
