@@ -1,3 +1,5 @@
+import msgspec
+
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.contract.suite import SuiteFile, expand
@@ -7,12 +9,12 @@ from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import SHA_MODEL, make_environment, make_generation
 
 
-def id_of(tmp_path, generation):
-    """Return the id of the case of a run that generated text, whatever its file."""
-    (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server")]), tmp_path).cases
+def id_of(tmp_path, generation=None, threads=1, **facts):
+    """Return the id of the case of a run, which generated text where there is a `generation`, whatever its file."""
+    (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server", threads=threads)]), tmp_path).cases
     shared = SessionContext("s", "pi-1", "lab", None, make_environment(), None, None)
     planned = PlannedRun(case, 0, 0, 1, SHA_MODEL, shared)
-    return run_record(planned, measured(generation=generation), 0, (), Energies(None, "no sensor"), (), None, None).case
+    return run_record(planned, measured(generation=generation, **facts), 0, (), Energies(None, "no sensor"), (), None, None).case
 
 
 def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
@@ -24,3 +26,11 @@ def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
     ]
     assert len(set(ids)) == 3
     assert ids[2] == ids[3]
+
+
+def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
+    """A server chooses its own: what `--threads` asks for changes nothing, and is one case, as its identity is."""
+    known = measured().runtime
+    unknown = msgspec.structs.replace(known, threads=1, threads_reason="the server chooses how many it computes with")
+    assert len({id_of(tmp_path, threads=threads, runtime=unknown) for threads in (1, 4)}) == 1
+    assert len({id_of(tmp_path, threads=threads, runtime=msgspec.structs.replace(known, threads=threads)) for threads in (1, 4)}) == 2
