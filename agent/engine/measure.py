@@ -204,6 +204,8 @@ def time_queries(
     idle_before = idle("idle before", case.idle_seconds, emit, foreseen) if idles else None
     with ExitStack() as stack:
         stack.enter_context(window())
+        if isinstance(subject, ServedSubject):
+            subject.make_ready(plan)
         emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
         before, before_mb = read_scheduling(), resident_mb()
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
