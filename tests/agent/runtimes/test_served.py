@@ -407,13 +407,13 @@ outputs = [{ name = "y", dtype = "float32", shape = [1, 4], pointer = "/y" }]
 @pytest.mark.parametrize("base", ["/api/v1", "/api/v2/"])
 def test_a_server_of_ones_own_is_asked_at_its_whole_url_with_an_input_of_any_name(tmp_path, base):
     """A version in its path is its own; TensorFlow's names have a colon."""
-    asked = []
-    script = ServedModelScript(instead=lambda _, path: asked.append(path) or (200, {}, b'{"y": [[1, 3, 5, 7]]}'))
+    paths = []
+    script = ServedModelScript(instead=lambda _, path: paths.append(path) or (200, {}, b'{"y": [[1, 3, 5, 7]]}'))
     with oip_server(script) as url, closing(create("served")) as runtime:
         runtime.load(server_file(tmp_path, url + base, CUSTOM), Options())
         np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
         request = runtime._payload([X])
-    assert set(asked) == {f"{base.rstrip('/')}/predict"}
+    assert set(paths) == {f"{base.rstrip('/')}/predict"}
     assert json.loads(request.content) == {"v": X.tolist()}
 
 

@@ -30,7 +30,7 @@ def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
 
 def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
     """A server chooses its own: what `--threads` asks for changes nothing, and is one case, as its identity is."""
-    known = measured().runtime
-    unknown = msgspec.structs.replace(known, threads=1, threads_reason="the server chooses how many it computes with")
+    runtime = measured().runtime
+    unknown = msgspec.structs.replace(runtime, threads=1, threads_reason="the server chooses how many it computes with")
     assert len({id_of(tmp_path, threads=threads, runtime=unknown) for threads in (1, 4)}) == 1
-    assert len({id_of(tmp_path, threads=threads, runtime=msgspec.structs.replace(known, threads=threads)) for threads in (1, 4)}) == 2
+    assert len({id_of(tmp_path, threads=threads, runtime=msgspec.structs.replace(runtime, threads=threads)) for threads in (1, 4)}) == 2
