@@ -230,7 +230,7 @@ def test_a_header_that_cannot_be_sent_is_named(tmp_path, header):
 
 
 def test_a_description_that_is_no_message_is_one_line_with_the_models_path(tmp_path, monkeypatch):
-    """And no channel stays open."""
+    """Whichever part of it is none."""
     with grpc_server({}) as port, closing(create("served")) as runtime:
         for method in ("ModelMetadata", "ModelReady", "ServerMetadata"):
             with monkeypatch.context() as patch:
