@@ -53,7 +53,7 @@ class Answer:
 
 
 class ServerConnection:
-    """Requests to the server at `url` (http or https, with or without a path before /v1); the connection stays open as the server allows.
+    """Requests to the server at `url` (http or https, with or without a path); the connection stays open as the server allows.
 
     Used from one thread. `key` is sent as bearer token, `headers` with each request. `ca_file` holds the authority of its certificate.
     `timeout_s` is the longest silence. `connect_ns` is how long the last request took to open the connection, None where it was open.
@@ -70,11 +70,9 @@ class ServerConnection:
     ) -> None:
         self._url, self._timeout_s = url, timeout_s
         parts = address_parts(url)
-        self._path = parts.path.rstrip("/").removesuffix("/v1").removesuffix("/v2")
+        self._path = parts.path.rstrip("/")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
-        for name, value in self._headers.items():
-            if not _HEADER.fullmatch(f"{name}:{value}"):
-                raise ConfigError(f"header {name!r} for the server {url!r} cannot be sent: correct headers or api_key_file of its file")
+        check_headers(self._headers, url)
         self._answered_ns = 0
         self.connect_ns: int | None = None
         self.closes = False
@@ -85,12 +83,15 @@ class ServerConnection:
         self._connection: QuickConnection = self._unopened()
 
     @classmethod
-    def to(cls, address: ServerAddress) -> "ServerConnection":
-        """Return a connection to a server as its file describes it, not opened yet; raises ConfigError as its constructor does."""
+    def to(cls, address: ServerAddress, version: str = "") -> "ServerConnection":
+        """Return a connection to a server as its file describes it, not opened yet; raises ConfigError as its constructor does.
+
+        The address may end with the `version` of its protocol, which the paths of requests begin with.
+        """
         address_parts(address.url)
         key_file = address.api_key_file
         key = password_from(key_file, f"the server {address.url!r}", "api_key_file") if key_file else None
-        return cls(address.url, key, address.timeout_s, address.headers, address.ca_file)
+        return cls(address.url.rstrip("/").removesuffix(version), key, address.timeout_s, address.headers, address.ca_file)
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
         """Return the answer to GET `path`, or to POST with `content`; a connection that the server closed meanwhile is opened again.
@@ -281,6 +282,13 @@ class ServerConnection:
             retry_after_s=_seconds(response.fields.get("retry-after")),
             is_busy=status in _BUSY,
         )
+
+
+def check_headers(headers: Mapping[str, str], url: str, form: re.Pattern[str] = _HEADER) -> None:
+    """Return when each `name:value` has the form; raises ConfigError otherwise."""
+    for name, value in headers.items():
+        if not form.fullmatch(f"{name}:{value}"):
+            raise ConfigError(f"header {name!r} for the server {url!r} cannot be sent: correct headers or api_key_file of its file")
 
 
 def _status_remedy(status: int, reason: str, path: str, location: str | None, content: Mapping[str, Any]) -> str:

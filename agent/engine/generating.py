@@ -103,13 +103,13 @@ def _time(
     warmed, query_s = request_loops.warm_up(subject, case.warm_up_seconds, plan.users)
     expected_s = timed_s(query_s)
     idles = work.idle and expected_s >= UNSURE_RATIO * work.energy_from_s
-    before = idle("idle before", case, emit, {"timed": expected_s}) if idles else None
+    before = idle("idle before", case.idle_seconds, emit, {"timed": expected_s}) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     counted = read_scheduling()
     generation = request_loops.run(subject, plan)
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
-    after = idle("idle after", case, emit) if idles else None
+    after = idle("idle after", case.idle_seconds, emit) if idles else None
     return generation, peak_mb, {"warm_up": warmed, "scheduling": scheduled, "idle_before": before, "idle_after": after}
 
 

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -17,7 +17,7 @@ from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
-from edgemeter.agent.contract.suite import OVERLAPPING, Case
+from edgemeter.agent.contract.suite import OVERLAPPING
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
@@ -201,17 +201,21 @@ def time_queries(
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
     plan = replace(plan, pauses=idles and work.pauses)
-    idle_before = idle("idle before", case, emit, foreseen) if idles else None
-    emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
-    with window():
+    idle_before = idle("idle before", case.idle_seconds, emit, foreseen) if idles else None
+    with ExitStack() as stack:
+        stack.enter_context(window())
+        if isinstance(subject, ServedSubject):
+            subject.make_ready(plan)
+        emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
         before, before_mb = read_scheduling(), resident_mb()
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
         scheduled = scheduling_between(before, read_scheduling())
-    peak_mb = process_usage.peak_mb()
-    moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
-    kept_bytes = sum(array.nbytes for array in (*moments.values(), *chain(*timed.kept.values())))
-    grown_mb = resident_mb() - before_mb - kept_bytes / 1e6
-    idle_after = idle("idle after", case, emit) if idles else None
+        peak_mb = process_usage.peak_mb()
+        moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
+        kept_bytes = sum(array.nbytes for array in (*moments.values(), *chain(*timed.kept.values())))
+        grown_mb = resident_mb() - before_mb - kept_bytes / 1e6
+        # The window may wait for a server's counts at its end, when the machine idles already.
+        idle_after = idle("idle after", case.idle_seconds if idles else 0.0, emit, meanwhile=stack.close)
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle_after, grown_mb)
 
 
@@ -235,15 +239,25 @@ def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bo
     return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
 
 
-def idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit, later_s: Mapping[str, float] | None = None) -> Window | None:
-    """Sleep with the model loaded, for the idle power; return when, None where the case asks for none."""
-    if case.idle_seconds == 0:
+def idle(
+    name: Literal["idle before", "idle after"],
+    seconds: float,
+    emit: Emit,
+    later_s: Mapping[str, float] | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Window | None:
+    """Sleep with the model loaded, for the idle power, and return when; None of 0 s, which the end of the timed part alone reports.
+
+    What is to be done `meanwhile` is done first, and is hardly work.
+    """
+    if seconds == 0 and name == "idle before":
         return None
-    later_s = {**(later_s or {}), "idle after": case.idle_seconds} if name == "idle before" else {}
-    emit(job.Phase(name=name, seconds=case.idle_seconds, later_s=later_s))
+    later_s = {**(later_s or {}), "idle after": seconds} if name == "idle before" else {}
+    emit(job.Phase(name=name, seconds=seconds, later_s=later_s))
     begin = time.monotonic_ns()
-    time.sleep(case.idle_seconds)
-    return Window(begin, time.monotonic_ns())
+    meanwhile()
+    time.sleep(max(0.0, seconds - (time.monotonic_ns() - begin) / 1e9))
+    return Window(begin, time.monotonic_ns()) if seconds else None
 
 
 def _with_compilation(start: _Start, part: TimedPart) -> ColdStart:

@@ -71,9 +71,15 @@ class ServedSubject(RequestSubject):
         warmed, query_s = request_loops.warm_up(self, limit_s, users, WARM_QUERIES)
         return Warmed(warmed.queries, round(warmed.duration_ms * 1e6), warmed.steady, round(query_s * 1e9))
 
-    def run(self, plan: TimingPlan) -> TimedQueries:
-        """Run the queries of a plan; inputs are drawn as in every scenario."""
+    def make_ready(self, plan: TimingPlan) -> None:
+        """Draw the inputs of a plan as in every scenario, and make the requests of its arrivals, which is no part of their time."""
         self._order = plan.drawn(len(self.inputs))
+        if plan.rate_per_s:
+            for number in range(len(poisson.schedule_ns(plan))):
+                self.bind(number)
+
+    def run(self, plan: TimingPlan) -> TimedQueries:
+        """Run the queries of a plan, once they are ready."""
         likely = len(poisson.schedule_ns(plan)) if plan.rate_per_s else plan.capacity() * 4 // 5 * (plan.users or 1)
         self._kept_every = max(1, likely // KEPT_OUTPUTS)
         timed = request_loops.run(self, plan).timed()

@@ -99,7 +99,7 @@ class ServerGenerator:
         check_options("server", options, backends=("http",))
         model_file.head(model)
         file = read_toml(model, ServerFile, "server's file")
-        connection = ServerConnection.to(file)
+        connection = ServerConnection.to(file, "/v1")
         self._extra, self._timeout_s, self._context_tokens = file.extra, file.timeout_s, context_tokens
         began_ns = time.monotonic_ns()
         try:

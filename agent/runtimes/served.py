@@ -118,7 +118,7 @@ class ServedModel:
             load_ns = time.monotonic_ns() - began_ns - import_ns
             self._counts, self._window = _statistics(protocol), _Window()
             pings = [link.ask(protocol.ping_path).took_ms for _ in range(_PINGS)]
-        except (TransientError, UnavailableError) as error:
+        except (AnswerError, TransientError, UnavailableError) as error:
             link.close()
             raise UnavailableError(f"{str(model)!r}: {error}") from error
         except ConfigError:
@@ -292,7 +292,7 @@ class ServedModel:
         if isinstance(counted, str):
             return msgspec.structs.replace(served, server_reason=counted)
         queue_ms, compute_ms = (ns / counted.requests / 1e6 for ns in (counted.queue_ns, counted.compute_ns))
-        remainder_ms = sum(took_ns) / len(took_ns) / 1e6 - queue_ms - compute_ms
+        remainder_ms = sum(took_ns) / counted.requests / 1e6 - queue_ms - compute_ms
         return msgspec.structs.replace(
             served,
             server_queue_ms=queue_ms,
@@ -327,7 +327,7 @@ def _connected(file: ServedFile) -> tuple[ServerLink, ServedProtocol, int]:
         began_ns = time.monotonic_ns()
         grpc_link = served_grpc.GrpcConnection(file)
         return grpc_link, served_grpc.GrpcInference(grpc_link, file), time.monotonic_ns() - began_ns
-    link = ServerConnection.to(file)
+    link = ServerConnection.to(file, {"oip": "/v2", "tf-serving": "/v1"}.get(file.protocol, ""))
     return link, _PROTOCOLS[file.protocol](link, file), 0
 
 

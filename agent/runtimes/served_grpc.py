@@ -18,7 +18,7 @@ from edgemeter.agent.base.errors import AnswerError, TransientError, Unavailable
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.quick_http import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, tls_context
 from edgemeter.agent.base.server_address import address_parts, has_tls, port_of
-from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, REMEDIES, TENSOR_REMEDIES, Answer
+from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, REMEDIES, TENSOR_REMEDIES, Answer, check_headers
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, load_library
 from edgemeter.agent.runtimes.served_protocols import ServedFile
@@ -74,7 +74,9 @@ _REMEDIES = {
     "INTERNAL": "read the server's log",
     "UNIMPLEMENTED": TENSOR_REMEDIES[501],
 }
-_NOT_OF_THE_MODEL = ("no connection", "broke off", "grpc unauthenticated", "grpc permission_denied")
+# Of metadata; names that end with -bin are of bytes. Source: grpc/grpc, doc/PROTOCOL-HTTP2.md, Custom-Metadata.
+_HEADER = re.compile(r"[0-9a-z_.-]+(?<!-bin):[\x20-\x7e]*")
+_NOT_OF_THE_MODEL = ("no answer", "no connection", "broke off", "grpc unauthenticated", "grpc permission_denied")
 _BUSY = ("no connection", "grpc unavailable", "grpc resource_exhausted")
 
 
@@ -171,8 +173,9 @@ class GrpcConnection:
         self._target = f"{f'[{parts.hostname}]' if ':' in str(parts.hostname) else parts.hostname}:{port_of(parts)}"
         self._credentials = self._grpc.ssl_channel_credentials(self._authority()) if has_tls(parts) else None
         key = password_from(file.api_key_file, f"the server {file.url!r}", "api_key_file") if file.api_key_file else None
-        bearer = [("authorization", f"Bearer {key}")] if key else []
-        self._metadata = [*((name.lower(), value) for name, value in file.headers.items()), *bearer]
+        bearer = {"authorization": f"Bearer {key}"} if key else {}
+        self._metadata = [*((name.lower(), value) for name, value in file.headers.items()), *bearer.items()]
+        check_headers(dict(self._metadata), file.url, _HEADER)
         # A channel connects by itself, and stays open.
         self.connect_ns: int | None = None
         self.closes = False

@@ -44,7 +44,7 @@ _JSON: Mapping[str, str] = {}
 _BINARY = {"Content-Type": "application/octet-stream"}
 _HEAD_BYTES = "Inference-Header-Content-Length"
 # An input in the body of protocol custom: as lists, as base64, or as bytes.
-_PLACEHOLDER = re.compile(r"\{([^{}:]+)(:base64|:bytes)?\}")
+_PLACEHOLDER = re.compile(r"\{(.+?)(:base64|:bytes)?\}")
 _READY_PATH = "/v2/health/ready"
 
 

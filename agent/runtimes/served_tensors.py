@@ -216,9 +216,9 @@ class ListedModel:
     """A version of a model as the server lists it (extension model_repository): one that is not loaded has no state."""
 
     name: str
-    version: str = ""
-    state: str = ""
-    reason: str = ""
+    version: str | None = ""
+    state: str | None = ""
+    reason: str | None = ""
 
 
 def ready_models(listed: Sequence[ListedModel]) -> list[str]:

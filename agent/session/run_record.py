@@ -141,7 +141,9 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
     """Return the case's id: the same on every device and day for the same model, runtime settings, load and data."""
     case = run.case
     samples = measured.load.samples_per_query if measured.load else measured.batch
-    setup = (measured.model.sha256, case.runtime, measured.runtime.backend, case.threads, case.scenario, case.mode, measured.dataset.sha256)
+    # As recorded: a runtime that chooses them takes none of the case's.
+    runtime = (case.runtime, measured.runtime.backend, measured.runtime.threads)
+    setup = (measured.model.sha256, *runtime, case.scenario, case.mode, measured.dataset.sha256)
     load = (dict(sorted(case.options.items())), measured.batch, samples, case.rate_per_s, case.cpus)
     parts = (
         *setup,

@@ -56,18 +56,18 @@ def _users_waited(facts: RunFacts, _: Answers) -> str | None:
 
 
 @_RULES.suspect(
-    "with several users, or at a rate, the asking process computes at most 70% of the time",
-    "Python computes in one thread at a time; above that, latencies are partly the client's",
+    "with several users, or at a rate, the asking process uses at most 70% of one core's time",
+    "above that, latencies are partly the client's: Python, copies, TLS",
     "fewer users, or a lower rate",
 )
 def _client_busy(facts: RunFacts, answers: Answers) -> str | None:
     load, scheduling = facts.measured.load, facts.measured.scheduling
     if load is None or load.in_flight_max is None or scheduling is None or scheduling.ran_ms is None:
         return None
-    ratio = scheduling.ran_ms / (facts.measured.timed.length_ns / 1e6)
+    ratio = scheduling.ran_ms / scheduling.window_ms
     if ratio <= MOST_BUSY_RATIO or (isinstance(answers, Generation) and answers.is_local):
         return None
-    return f"the process that asked computed for {ratio:.0%} of the time, of one core: part of each latency may be its own"
+    return f"the process that asked used {ratio:.0%} of one core's time: part of each latency may be its own"
 
 
 @_RULES.note(

@@ -2,7 +2,7 @@
 
 import heapq
 import time
-from math import sqrt
+from math import exp, sqrt
 
 import msgspec
 import numpy as np
@@ -11,15 +11,24 @@ import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import samples
+from edgemeter.agent.energy.curve import PowerCurve
+from edgemeter.agent.energy.settling import settling_after
+from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import measure
 from edgemeter.agent.verdict import judge
 from edgemeter.agent.verdict.answer_rules import RULES
 from edgemeter.agent.verdict.rule import RunFacts
+from tests.fixtures.oip_server import ServedModelScript, oip_server
 from tests.fixtures.paced_model_server import paced_model_server
+from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.run_jobs import one_case, run_job
 
 SERVICE_MS = 10.0
 ENDS = ("pause_end", "pause_start")
+
+
+# To any request.
+ANSWER = b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [1, 3, 5, 7]}]}'
 
 
 def measured(server, **settings):
@@ -236,8 +245,21 @@ def test_users_whose_own_process_is_busy_are_a_doubt(tmp_path):
     with paced_model_server(tmp_path, places=2, service_ms=4.0) as server:
         users, alone = (measured(server, seconds=0.2, **load) for load in ({"concurrency": 2}, {}))
     for run, share, is_doubted in ((users, 0.5, False), (users, 0.8, True), (alone, 0.8, False)):
-        scheduling = msgspec.structs.replace(run.scheduling, ran_ms=share * run.timed.length_ns / 1e6)
+        # The kernel counts over a window of its own.
+        scheduling = msgspec.structs.replace(run.scheduling, window_ms=1e4, ran_ms=share * 1e4)
         assert ("client-busy" in violated(msgspec.structs.replace(run, scheduling=scheduling))) == is_doubted
+
+
+def test_the_requests_of_arrivals_are_made_before_the_timed_part(tmp_path):
+    """A million numbers as JSON take tens of milliseconds each: the process that asks makes none of them while its own work is counted."""
+    script = ServedModelScript(inputs=[("x", "FP32", [1000000])], instead=lambda _, path: (200, {}, ANSWER) if "infer" in path else None)
+    with oip_server(script) as url:
+        (tmp_path / "large.server").write_text(f'url = "{url}"\nprotocol = "oip"\ntransport = "json"\n')
+        case = one_case(str(tmp_path / "large.server"), mode="rapid", rate_per_s=10.0, queries=16, seconds=1.0)
+        work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.1), spawned_ns=time.monotonic_ns())
+        run = measure.measure(work, work.spawned_ns, lambda _: None)
+    encode_ms = run.served.encode.count * run.served.encode.mean_ms
+    assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < encode_ms / 2
 
 
 def test_requests_within_their_limit_are_the_goodput(tmp_path):
@@ -251,3 +273,36 @@ def test_requests_within_their_limit_are_the_goodput(tmp_path):
             assert goodput.good <= sum(entry["done_ns"] - entry["came_ns"] <= slo_ms * 1e6 for entry in timed_entries(run, server))
             assert goodput.requests_per_s == pytest.approx(run.throughput_per_s * goodput.good_ratio, rel=0.2, abs=2.0)
             assert goodput.good_ratio > 0.8 if users == 1 else goodput.good_ratio < 0.1
+
+
+def lagging_mj(run):
+    """Return the energy that a sensor with a lag of 0.3 s gives a run of 5 W in its timed part, and 2 W before and after."""
+    begin_ns, timed_s = run.timed.start_ns - 2 * S, run.timed.length_ns / S
+
+    def shown_w(moment_s):
+        risen = 1 - exp(-min(max(moment_s - 2, 0), timed_s) / 0.3)
+        return 2 + 3 * risen * exp(-max(moment_s - 2 - timed_s, 0) / 0.3)
+
+    timed, after = (Window(part.start_ns - begin_ns, part.end_ns - begin_ns) for part in (run.timed, run.idle_after))
+    trace = make_trace(shown_w, after.end_ns / S, period_ms=20.0)
+    curve = PowerCurve(trace.readings, trace.description)
+    return curve.energy_mj(timed) + settling_after(curve, timed, after).late_mj
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("idle_seconds", [4.0, 0.0])
+def test_the_idle_after_begins_with_the_wait_for_the_servers_counts(tmp_path, idle_seconds):
+    """A lag of 0.3 s and counts that come 0.9 s late: 5 W of the timed part are stated; the timed phase holds no wait, at either end."""
+    phases = {}
+    with oip_server(ServedModelScript(compute_s=0.01, counts_after_s=0.9)) as url:
+        (tmp_path / "slow.server").write_text(f'url = "{url}"\nprotocol = "oip"\n')
+        settings = {"mode": "rapid", "queries": 64, "seconds": 4.0, "idle_seconds": idle_seconds}
+        case = msgspec.structs.replace(one_case(str(tmp_path / "slow.server"), **settings), warm_up_seconds=0.5)
+        work = run_job(case, idle=True, spawned_ns=time.monotonic_ns())
+        run = measure.measure(work, work.spawned_ns, lambda event: phases.setdefault(getattr(event, "name", None), time.monotonic_ns()))
+    assert run.served.server_compute_ms >= 10
+    if idle_seconds:
+        assert lagging_mj(run) == pytest.approx(5 * run.timed.length_ns / 1e6, rel=2e-3)
+    assert run.timed.start_ns - phases["timed"] < 0.4e9
+    assert phases["idle after"] - run.timed.end_ns < 0.4e9
+    assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < 400

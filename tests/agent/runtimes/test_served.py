@@ -206,6 +206,14 @@ def test_a_request_that_is_counted_behind_its_answer_is_counted(served):
     assert part.remainder_ms is not None
 
 
+def test_without_an_answered_request_nothing_is_left_of_a_latency(served):
+    """The server counted requests of others alone."""
+    runtime, _, script = served()
+    with runtime.window():
+        script.count("success", 0, 3)
+    assert (runtime.served().remainder_ms, runtime.served().requests_of_others) == (None, 3)
+
+
 def forget(script):
     """Begin the server's counts anew, as a server does that was started again."""
     for count in script.counts.values():
@@ -386,6 +394,27 @@ def test_the_custom_template_fills_lists_base64_and_bytes(tmp_path, models):
         runtime.load(path, Options())
         with pytest.raises(AnswerError, match="output 'y' of the served model is not at '/result/1/y'"):
             outputs_for(runtime, X)
+
+
+CUSTOM = """protocol = "custom"
+path = "/predict"
+body = { v = "{input:0}" }
+inputs = [{ name = "input:0", dtype = "float32", shape = [1, 4] }]
+outputs = [{ name = "y", dtype = "float32", shape = [1, 4], pointer = "/y" }]
+"""
+
+
+@pytest.mark.parametrize("base", ["/api/v1", "/api/v2/"])
+def test_a_server_of_ones_own_is_asked_at_its_whole_url_with_an_input_of_any_name(tmp_path, base):
+    """A version in its path is its own; TensorFlow's names have a colon."""
+    paths = []
+    script = ServedModelScript(instead=lambda _, path: paths.append(path) or (200, {}, b'{"y": [[1, 3, 5, 7]]}'))
+    with oip_server(script) as url, closing(create("served")) as runtime:
+        runtime.load(server_file(tmp_path, url + base, CUSTOM), Options())
+        np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
+        request = runtime._payload([X])
+    assert set(paths) == {f"{base.rstrip('/')}/predict"}
+    assert json.loads(request.content) == {"v": X.tolist()}
 
 
 def test_a_template_without_an_input_is_refused(tmp_path):
@@ -582,7 +611,8 @@ def test_an_unknown_model_names_those_that_there_are(tmp_path):
 
 
 INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} for number in range(10)] + [
-    {"name": "broken", "version": "1", "state": "UNAVAILABLE", "reason": "no weights"}, {"name": "unloaded"},
+    {"name": "broken", "version": "1", "state": "UNAVAILABLE", "reason": "no weights"},
+    {"name": "unloaded", "version": None, "state": None, "reason": None},
 ]  # fmt: skip
 
 
@@ -637,8 +667,9 @@ def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(
 
 def test_a_url_may_end_with_the_protocols_version(tmp_path):
     """As documents of servers write it."""
-    with oip_server() as url, closing(create("served")) as runtime:
-        runtime.load(server_file(tmp_path, f"{url}/v2/"), Options())
+    for version, keys in (("v2", 'protocol = "oip"'), ("v1", TF)):
+        with oip_server() as url, closing(create("served")) as runtime:
+            runtime.load(server_file(tmp_path, f"{url}/{version}/", keys), Options())
 
 
 @pytest.mark.parametrize("headers", ['"X-Key\\n" = "a"', '"X-Key" = "a\\r\\nb"', '"X-Key" = "\u2713"'])

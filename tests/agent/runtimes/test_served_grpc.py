@@ -222,6 +222,23 @@ def test_addresses_are_checked_as_those_of_http(tmp_path):
         create("served").load(server_file(tmp_path, "grpcs://127.0.0.1", f'ca_file = "{tmp_path / "none.pem"}"'), Options())
 
 
+@pytest.mark.parametrize("header", ['"x y" = "a"', '"X!" = "a"', '"k-bin" = "a"', '"x" = "é"', '"x" = "a\\tb"'])
+def test_a_header_that_cannot_be_sent_is_named(tmp_path, header):
+    """Metadata takes less than HTTP does."""
+    with pytest.raises(ConfigError, match=r"^header '.*cannot be sent: correct headers"):
+        create("served").load(server_file(tmp_path, "http://127.0.0.1:9", f"headers = {{{header}}}"), Options())
+
+
+def test_a_description_that_is_no_message_is_one_line_with_the_models_path(tmp_path, monkeypatch):
+    """Whichever part of it is none."""
+    with grpc_server({}) as port, closing(create("served")) as runtime:
+        for method in ("ModelMetadata", "ModelReady", "ServerMetadata"):
+            with monkeypatch.context() as patch:
+                patch.setitem(ANSWERS, method, b"\xff")
+                with pytest.raises(UnavailableError, match=r"^'.*m.server': the server answers what is no message"):
+                    runtime.load(server_file(tmp_path, f"http://127.0.0.1:{port}"), Options())
+
+
 def test_a_model_without_inputs_is_refused(tmp_path, monkeypatch):
     """With what to do."""
     monkeypatch.setitem(ANSWERS, "ModelMetadata", _field(1, "m"))

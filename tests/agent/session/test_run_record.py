@@ -1,3 +1,5 @@
+import msgspec
+
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.contract.suite import SuiteFile, expand
@@ -7,12 +9,12 @@ from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import SHA_MODEL, make_environment, make_generation
 
 
-def id_of(tmp_path, generation, **settings):
-    """Return the id of the case of a run that generated text, whatever its file."""
-    (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server", **settings)]), tmp_path).cases
+def id_of(tmp_path, generation=None, settings=None, **facts):
+    """Return the id of the case of a run, which generated text where there is a `generation`, whatever its file."""
+    (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server", **(settings or {}))]), tmp_path).cases
     shared = SessionContext("s", "pi-1", "lab", None, make_environment(), None, None)
     planned = PlannedRun(case, 0, 0, 1, SHA_MODEL, shared)
-    return run_record(planned, measured(generation=generation), 0, (), Energies(None, "no sensor"), (), None, None).case
+    return run_record(planned, measured(generation=generation, **facts), 0, (), Energies(None, "no sensor"), (), None, None).case
 
 
 def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
@@ -28,5 +30,21 @@ def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
 
 def test_the_order_of_options_makes_no_other_case(tmp_path):
     """A suite and a command give the same ones as they like."""
-    ids = {id_of(tmp_path, make_generation(), options=options) for options in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})}
+    ids = {id_of(tmp_path, make_generation(), settings={"options": options}) for options in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})}
     assert len(ids) == 1
+
+
+def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
+    """A server chooses its own: what `--threads` asks for changes nothing, and is one case, as its identity is."""
+    runtime = measured().runtime
+    unknown = msgspec.structs.replace(runtime, threads=1, threads_reason="the server chooses how many it computes with")
+    assert len({id_of(tmp_path, settings={"threads": threads}, runtime=unknown) for threads in (1, 4)}) == 1
+    assert (
+        len(
+            {
+                id_of(tmp_path, settings={"threads": threads}, runtime=msgspec.structs.replace(runtime, threads=threads))
+                for threads in (1, 4)
+            }
+        )
+        == 2
+    )

@@ -66,13 +66,13 @@ def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
 
 @pytest.mark.slow
 def test_requests_of_others_are_a_doubt(tmp_path):
-    """Planted while queries are timed, which two looks at the statistics begin; the server's part of a request stands in a note."""
+    """Planted while queries are timed, behind two looks at the statistics at loading and two then; its part of a request is in a note."""
     script, looks = ServedModelScript(compute_s=0.004), []
 
     def instead(_, path):
         if path.endswith("/stats"):
             looks.append(path)
-        elif path.endswith("/infer") and len(looks) == 2:
+        elif path.endswith("/infer") and len(looks) == 4:
             looks.append(path)
             script.count("success", 0, 5)
 
