@@ -37,14 +37,12 @@ def test_the_order_of_options_makes_no_other_case(tmp_path):
 def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
     """A server chooses its own: what `--threads` asks for changes nothing, and is one case, as its identity is."""
     runtime = measured().runtime
-    unknown = msgspec.structs.replace(runtime, threads=1, threads_reason="the server chooses how many it computes with")
-    assert len({id_of(tmp_path, settings={"threads": threads}, runtime=unknown) for threads in (1, 4)}) == 1
-    assert (
-        len(
-            {
-                id_of(tmp_path, settings={"threads": threads}, runtime=msgspec.structs.replace(runtime, threads=threads))
-                for threads in (1, 4)
-            }
-        )
-        == 2
-    )
+    recorded = {
+        reason: [msgspec.structs.replace(runtime, threads=threads if reason is None else 1, threads_reason=reason) for threads in (1, 4)]
+        for reason in (None, "the server chooses how many it computes with")
+    }
+    ids = [
+        {id_of(tmp_path, settings={"threads": threads}, runtime=each) for threads, each in zip((1, 4), both, strict=True)}
+        for both in recorded.values()
+    ]
+    assert list(map(len, ids)) == [2, 1]
