@@ -64,7 +64,8 @@ class SessionProgress:
                 self._print(f"{self._place()}: {_summary(event.outcome)}")
             elif self._is_terminal:
                 self._draw()
-            elif isinstance(event, job.Phase) or (
+            # An idle phase of 0 s is the end of the timed part alone.
+            elif (isinstance(event, job.Phase) and (event.seconds != 0 or event.name != "idle after")) or (
                 isinstance(event, job.RunProgress) and 0 < event.done < event.total and self._clock() - self._line_s >= LINE_EVERY_S
             ):
                 self._line_s = self._clock()

@@ -11,7 +11,6 @@ from operator import or_
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine import board, clock, load, temperatures, throttling
@@ -196,6 +195,8 @@ class MemoryWatch:
         if sum(begin_ns <= taken_ns <= end_ns for taken_ns, _ in self._readings) < _FEWEST_READINGS:
             return ()
         taken_ns, resident_mb = zip(*self._readings, strict=True)
+        import numpy as np  # noqa: PLC0415 - not at the top: the doctor inspects a machine without numpy
+
         return tuple(float(value) for value in np.interp(np.linspace(begin_ns, end_ns, 4), taken_ns, resident_mb))
 
     def _watch(self) -> None:

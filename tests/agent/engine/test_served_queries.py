@@ -303,6 +303,6 @@ def test_the_idle_after_begins_with_the_wait_for_the_servers_counts(tmp_path, id
     assert run.served.server_compute_ms >= 10
     if idle_seconds:
         assert lagging_mj(run) == pytest.approx(5 * run.timed.length_ns / 1e6, rel=2e-3)
-    assert run.timed.start_ns - phases["timed"] < 0.4e9
-    assert phases["idle after"] - run.timed.end_ns < 0.4e9
-    assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < 400
+    assert run.timed.start_ns - phases["timed"] < 0.8e9
+    assert phases["idle after"] - run.timed.end_ns < 0.8e9
+    assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < 800
