@@ -13,9 +13,10 @@ from edgemeter.collector.cli.stores import all_days_option, influx_token_option,
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.datacenter import constants as assumed
 from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
-from edgemeter.collector.datacenter.document import document, show
+from edgemeter.collector.datacenter.document import document
 from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
-from edgemeter.collector.datacenter.sides import text_bytes
+from edgemeter.collector.datacenter.table import show
+from edgemeter.collector.datacenter.workload import text_bytes
 
 
 @click.command(short_help="Compare edge and datacenter energy over ranges of utilisation, PUE and network.")

@@ -17,8 +17,8 @@ from edgemeter.agent.base.tables import Format, console_for, print_data, print_r
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.cli.stores import stored_summaries, stores_option
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.reference import mlperf, published
-from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore, listing_of, show_listing
+from edgemeter.collector.reference import mlperf, published, table
+from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore, listing_of
 
 _shelf_option = click.option(
     "--shelf",
@@ -220,7 +220,7 @@ def _print(listing: ReferenceListing, kind: str | None, form: Format | None) -> 
         return
     if not (listing.measured or listing.imported or listing.published):
         click.echo("no reference matches: list all with `edgemeter models references list`", err=True)
-    show_listing(listing, console_for(form), ROWS_SHOWN, kind)
+    table.show(listing, console_for(form), ROWS_SHOWN, kind)
 
 
 def _in_words(value: object) -> str:

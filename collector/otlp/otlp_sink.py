@@ -17,8 +17,9 @@ from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.drain import STATUS_EVERY_S, Drain
 from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, write_all_but_rejected
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.otlp import messages
 from edgemeter.collector.otlp.otlp_config import HEADER_VARIABLES, OtlpConfig
-from edgemeter.collector.otlp.otlp_points import OtlpPoints, check_installed, rejected_in
+from edgemeter.collector.otlp.otlp_points import OtlpPoints
 from edgemeter.collector.receive.monitor import MonitorMetric
 from edgemeter.collector.receive.service import Collector
 
@@ -51,7 +52,7 @@ class OtlpSink(Sink):
     is_database = False
 
     def __init__(self, config: OtlpConfig) -> None:
-        check_installed()
+        messages.check_installed()
         super().__init__(f"otlp {config}")
         self.rejected_points = 0
         self._config = config
@@ -102,7 +103,7 @@ class OtlpSink(Sink):
             raise TransientError(f"no OTLP endpoint responds at {self._config} ({reason}): {remedy}") from error
         if kind == "text/html":
             raise ConfigError(f"{self._config} answers with a web page and is no OTLP endpoint: correct the address")
-        points, reason = rejected_in(reply)
+        points, reason = messages.rejected_in(reply)
         if points or reason:
             self.rejected_points += points
             logger.warning("%s rejected %d data points of a request: %s", self.name, points, one_line(reason))
@@ -114,7 +115,7 @@ class OtlpSink(Sink):
         except (OSError, http.client.HTTPException):
             body = b""
         is_message = error.headers.get_content_type().endswith("protobuf")
-        text = rejected_in(body, is_error=True)[1] if is_message else body.decode("utf-8", "replace")
+        text = messages.rejected_in(body, is_error=True)[1] if is_message else body.decode("utf-8", "replace")
         response = f"{self._config} responds {error.code} ({one_line(text or error.reason)})"
         if error.code in {400, 413, 422}:
             return MetricsRefusedError(text or str(error.reason))

@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.kept_predictions import SHOWN_SCORE, KeptObject, KeptPhotograph, KeptPredictions
-from edgemeter.collector.predictions.quality import FALSE, MatchedObjects, match_all, overlaps, photographs_of
+from edgemeter.collector.predictions.matching import FALSE, MatchedObjects, match_all, overlaps, photographs_of
 
 Kind = Literal["both", "moved", "other-class", "missed", "gained", "neither", "false-both", "false", "false-gone"]
 Side = Literal["truth", "reference", "device"]

@@ -21,7 +21,7 @@ from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD, names_of
 from edgemeter.collector.runs.run_figures import RunFigures
-from edgemeter.collector.show.run_pair import machine_facts
+from edgemeter.collector.show.run_facts import machine_facts
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.findings import findings_list

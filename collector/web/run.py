@@ -19,7 +19,7 @@ from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.run_specs import run_time_line
 from edgemeter.collector.charts.specs import ranked_bars
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
-from edgemeter.collector.show.run_pair import facts_of, machine_facts
+from edgemeter.collector.show.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter

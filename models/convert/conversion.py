@@ -29,7 +29,7 @@ from edgemeter.models.convert.format_writer import FormatWriter
 from edgemeter.models.convert.formats import ConversionFacts, ModelFormat
 from edgemeter.models.convert.onnx_quantise import STRETCHES, Int8Recipe, OnnxInt8
 from edgemeter.models.convert.parity import Parity, ParityInputs, ParityReference, image_inputs, noise_inputs
-from edgemeter.models.convert.source import PhotoSplit, split
+from edgemeter.models.convert.photo_split import PhotoSplit, split
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from edgemeter.models.convert import formats
 from edgemeter.models.convert.agreement import OutputAgreement
 from edgemeter.models.convert.formats import ConversionFacts, ModelFormat
 from edgemeter.models.convert.parity import Parity
-from edgemeter.models.convert.source import LEAST, CalibrationImages, ModelSource, PhotoSplit
+from edgemeter.models.convert.photo_split import LEAST, PhotoSplit
+from edgemeter.models.convert.source import CalibrationImages, ModelSource
 
 
 @dataclass(frozen=True, slots=True)

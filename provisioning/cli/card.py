@@ -23,7 +23,7 @@ from edgemeter.provisioning.write.writing import is_compressed, read_image, writ
 if TYPE_CHECKING:
     from edgemeter.provisioning.image.preparing import CardPlan, CardRequest, ReleaseFiles
 
-# As in image/preparing.py, which is not imported for --help; a test compares the two.
+# As in image/detect.py, which is not imported for --help; a test compares the two.
 FORMATS = ["cloudinit", "preseed", "firstrun", "cidata"]
 # How often the reader is looked at while a card is exchanged.
 _EXCHANGE_S = 0.5

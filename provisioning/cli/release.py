@@ -203,9 +203,9 @@ def build(
 
     Example: edgemeter fleet release build --board pi5 --python 3.13 --extras litert,onnx
     """
-    from edgemeter.provisioning.release import additions
+    from edgemeter.provisioning.release import additions, smoke
     from edgemeter.provisioning.release import boards as known
-    from edgemeter.provisioning.release.build import ReleaseRequest, build_release, default_root
+    from edgemeter.provisioning.release.build import ReleaseRequest, build_release
 
     target = known.release_target(board, python, glibc)
     public = folder.release_public_key if folder.release_public_key.exists() else None
@@ -220,7 +220,7 @@ def build(
         extras,
         signing,
         agent_wheels[0].local() if agent_wheels else None,
-        root or default_root(),
+        root or smoke.default_root(),
         tuple(added_file for added_file in added_files if added_file not in agent_wheels),
         find_links,
         indexes,
@@ -300,9 +300,10 @@ def check(
 
     Example: edgemeter fleet release check edgemeter-pi5.tar
     """
-    from edgemeter.provisioning.release.build import check_release, default_root, refuse_dead
+    from edgemeter.provisioning.release import smoke
+    from edgemeter.provisioning.release.build import check_release
 
-    verified, checked = check_release(path, public_key or folder.release_public_key, board, root or default_root())
+    verified, checked = check_release(path, public_key or folder.release_public_key, board, root or smoke.default_root())
     if is_json:
         document = {"path": str(path), **_fields(verified.manifest), "now": checked.words, "dead": dict(checked.dead)}
         print_json(document)
@@ -316,7 +317,7 @@ def check(
         for name, why in checked.dead:
             click.echo(f"  DEAD      {name}: {why}")
         click.echo(checked.words)
-    refuse_dead(checked)
+    smoke.refuse_dead(checked)
 
 
 @click.command()

@@ -17,7 +17,8 @@ from typing import IO
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.fat.directory import ARCHIVE_ATTRIBUTE, FOLDER_ATTRIBUTE, FatDirectory, FatEntry, check_name, folder_head
 from edgemeter.provisioning.fat.disk_image import DiskSpan
-from edgemeter.provisioning.fat.geometry import FatGeometry, FatTable
+from edgemeter.provisioning.fat.geometry import FatGeometry
+from edgemeter.provisioning.fat.table import FatTable
 
 CHUNK_BYTES = 1 << 20
 FILE_MAX_BYTES = (1 << 32) - 1

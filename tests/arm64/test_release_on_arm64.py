@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.release import boards, build, manifest, wheels
+from edgemeter.provisioning.release import boards, build, manifest, smoke, wheels
 from tests.arm64.namespace import run_inside
 from tests.fixtures import small_release
 
@@ -75,12 +75,12 @@ def test_a_wheel_that_dies_on_the_boards_core_is_found(system, index, tmp_path):
     for folder, need in ((old, "onnxruntime==1.21.0"), (new, "onnxruntime>=1.31")):
         folder.mkdir()
         wheels.collect_wheels(small_release.write_wheel(tmp_path, "edgemeter", "9", (need,)), (), target, folder)
-    checked = build.check_imports(old, target.arch, target.python_text, target.core, system)
+    checked = smoke.check_imports(old, target.arch, target.python_text, target.core, system)
     assert [name.split("-")[:2] for name, _ in checked.dead] == [["onnxruntime", "1.21.0"]]
     with pytest.raises(
         ConfigError, match=r"the release does not run on this board: onnxruntime-1.21.0-.* died of SIGILL: it has instructions that"
     ):
-        build.refuse_dead(checked)
-    assert build.check_imports(old, target.arch, target.python_text, "cortex-a76", system).dead == ()
-    fine = build.check_imports(new, target.arch, target.python_text, target.core, system)
+        smoke.refuse_dead(checked)
+    assert smoke.check_imports(old, target.arch, target.python_text, "cortex-a76", system).dead == ()
+    fine = smoke.check_imports(new, target.arch, target.python_text, target.core, system)
     assert (fine.dead, any(name.startswith("onnxruntime-") for name in fine.imported)) == ((), True)

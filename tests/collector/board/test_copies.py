@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.contract import samples
-from edgemeter.collector.board.entries import originals
+from edgemeter.collector.board.copies import originals
 from tests.fixtures import cheats
 from tests.fixtures.bundle_factory import make_sound_record
 

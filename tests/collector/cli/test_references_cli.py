@@ -7,7 +7,7 @@ from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.references import references
-from edgemeter.collector.reference import imported
+from edgemeter.collector.reference import table
 from edgemeter.collector.reference.imported import ListingRequest, ReferenceStore, listing_of
 from edgemeter.collector.reference.mlperf import LEGEND
 from tests.fixtures.comparison_factory import document, make_reference, make_run
@@ -184,7 +184,7 @@ def test_a_narrow_terminal_drops_columns_and_reports_that(folder):
     for width in (80, 120):
         with table_row(width):
             console = Console(width=width, file=io.StringIO(), record=True)
-            imported.show_listing(entries, console, 20)
+            table.show(entries, console, 20)
             text = console.export_text()
             assert "not shown on so narrow a terminal: " in text
             assert "5.1-0061" in text

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.cli.datacenter import datacenter
-from edgemeter.collector.datacenter.sides import TokenWorkload, differences
+from edgemeter.collector.datacenter.workload import TokenWorkload, differences
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
 from tests.fixtures.generating_run import measured
 from tests.fixtures.record_factory import SHA_DATA, make_energy, make_generation

@@ -5,8 +5,8 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.collector.influx.sink import RetryAfterError
 from edgemeter.collector.otlp import otlp_sink
+from edgemeter.collector.otlp.messages import MetricName, MetricsOfResource, attributes_of
 from edgemeter.collector.otlp.otlp_config import parse_otlp
-from edgemeter.collector.otlp.otlp_points import MetricName, MetricsOfResource, attributes_of
 from edgemeter.collector.otlp.otlp_sink import OtlpSink
 from tests.fixtures.otlp_server import frozen_server, partial_success
 from tests.fixtures.rows import table_row

@@ -5,7 +5,7 @@ import pytest
 
 from edgemeter.collector.charts import vega
 from edgemeter.collector.predictions.quality import BACKGROUND, Calibration, CalibrationBin, ConfusionMatrix, PrecisionRecallCurve
-from edgemeter.collector.web.why import (
+from edgemeter.collector.show.accuracy_charts import (
     CLASSES,
     MISSED,
     NOTHING_THERE,

@@ -12,7 +12,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare import columns
-from edgemeter.collector.show import run_pair
+from edgemeter.collector.show import run_facts
 from edgemeter.collector.web.context import compare
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter, cases
@@ -209,7 +209,7 @@ def test_a_port_in_use_is_one_line(small, fleet_page):
 
 def test_the_page_of_a_run_shows_no_field_names():
     """The conditions of a run, its percentiles and accuracies are in words, and every field of a condition has some."""
-    assert set(run_pair.FIELDS) == set(record_conditions.Condition.__struct_fields__) - {"when"}
+    assert set(run_facts.FIELDS) == set(record_conditions.Condition.__struct_fields__) - {"when"}
     around = record_conditions.Condition(
         when="before",
         temperatures_c={"soc": 61.3},

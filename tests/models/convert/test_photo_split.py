@@ -13,7 +13,8 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.vision.preprocess import Preprocessor
 from edgemeter.models.convert import conversion, conversion_report, source
 from edgemeter.models.convert.onnx_quantise import OnnxInt8
-from edgemeter.models.convert.source import CalibrationImages, split
+from edgemeter.models.convert.photo_split import split
+from edgemeter.models.convert.source import CalibrationImages
 
 pytestmark = pytest.mark.convert
 onnx = pytest.importorskip("onnx")

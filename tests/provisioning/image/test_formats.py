@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli.card import FORMATS
-from edgemeter.provisioning.image import adapter_text, cloudinit, firstrun, preparing, preseed, settings
+from edgemeter.provisioning.image import adapter_text, cloudinit, detect, firstrun, preseed, settings
 from edgemeter.provisioning.image.boot_partition import MountedFolder
 from edgemeter.provisioning.image.settings import FirstBootSettings
 from tests import requirements
@@ -47,24 +47,24 @@ def test_a_card_shows_its_format(tmp_path):
     for form, files in RECOGNISED.items():
         with table_row(form):
             card = boot(tmp_path / form, files)
-            assert preparing.choose_format(card, None).form == form
-            assert preparing.choose_format(card, "cidata").form == "cidata"
+            assert detect.choose_format(card, None).form == form
+            assert detect.choose_format(card, "cidata").form == "cidata"
 
 
 def test_the_first_trixie_is_recognised_by_its_date(tmp_path):
     """It has neither Bookworm's kernel line nor cloud-init's files; a later one without them is not guessed at."""
     card = boot(tmp_path / "boot", {"cmdline.txt": TRIXIE, "issue.txt": ISSUE.format("2025-10-01")})
-    assert preparing.choose_format(card, None).form == "firstrun"
+    assert detect.choose_format(card, None).form == "firstrun"
     boot(tmp_path / "boot", {"issue.txt": ISSUE.format("2025-12-04")})
     with pytest.raises(ConfigError, match=r"cannot tell .*\(--first-boot cloudinit, preseed, firstrun, cidata\)"):
-        preparing.choose_format(card, None)
+        detect.choose_format(card, None)
 
 
 def test_a_card_of_two_formats_asks(tmp_path):
     """Which of them the system reads cannot be seen from outside."""
     card = boot(tmp_path / "boot", {**RECOGNISED["cloudinit"], "rpi-preseed.toml": ""})
     with pytest.raises(ConfigError, match=r"could be preseed .* and cloudinit .*\(--first-boot"):
-        preparing.choose_format(card, None)
+        detect.choose_format(card, None)
 
 
 def test_what_would_also_fire_is_reported(tmp_path):
@@ -75,7 +75,7 @@ def test_what_would_also_fire_is_reported(tmp_path):
         "custom.toml": "",
         "cmdline.txt": f"{TRIXIE.strip()} systemd.run=/boot/firstrun.sh\n",
     }
-    warnings = " ".join(preparing.also_firing(boot(tmp_path / "boot", files), "cloudinit"))
+    warnings = " ".join(detect.also_firing(boot(tmp_path / "boot", files), "cloudinit"))
     assert all(name in warnings for name in ("custom.toml", "firstrun.sh", "systemd.run="))
     assert "user-data" not in warnings
 
@@ -266,5 +266,5 @@ def test_a_private_key_stays_where_it_is(tmp_path):
 
 def test_the_formats_are_those_of_the_command():
     """Two lists, since the command's --help imports nothing."""
-    assert tuple(FORMATS) == preparing.BOOT_FORMATS
+    assert tuple(FORMATS) == detect.BOOT_FORMATS
     assert cards.edgemeter("fleet", "image", "--help").returncode == 0

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from edgemeter.provisioning.image import firstrun, preparing
+from edgemeter.provisioning.image import detect, firstrun
 from tests.provisioning.image import cards
 
 pytestmark = pytest.mark.needs("openssl")
@@ -25,7 +25,7 @@ THEIRS = {
     "rpi-preseed.toml": 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n',
 }
 CARDS = {"bare": BOOKWORM, "theirs": THEIRS}
-PAIRS = list(itertools.permutations(preparing.BOOT_FORMATS, 2))
+PAIRS = list(itertools.permutations(detect.BOOT_FORMATS, 2))
 CLOUD = {"cloudinit", "cidata"}
 
 

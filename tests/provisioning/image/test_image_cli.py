@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.provisioning.fat import disk_image as disks
-from edgemeter.provisioning.image import boot_partition, preparing
+from edgemeter.provisioning.image import boot_partition, detect
 from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
@@ -473,7 +473,7 @@ def test_a_release_that_does_not_fit_the_system_warns(tmp_path):
     ):
         image = cards.disk(tmp_path / "os.img", {**TRIXIE, **files}, size_mb=40)
         with table_row(files), boot_partition.open_boot_partition(image, "read") as boot:
-            assert any(why in warning for warning in preparing.misfits(boot, "aarch64", "3.10"))
-            assert [warning for warning in preparing.misfits(boot, "aarch64", why[-4:]) if "Python" in warning] == []
+            assert any(why in warning for warning in detect.misfits(boot, "aarch64", "3.10"))
+            assert [warning for warning in detect.misfits(boot, "aarch64", why[-4:]) if "Python" in warning] == []
     with boot_partition.open_boot_partition(cards.disk(tmp_path / "bare.img", TRIXIE, size_mb=40), "read") as bare:
-        assert preparing.misfits(bare, "aarch64", "3.10") == []
+        assert detect.misfits(bare, "aarch64", "3.10") == []

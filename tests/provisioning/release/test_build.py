@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli.release import boards as boards_command
 from edgemeter.provisioning.cli.release import release as release_command
-from edgemeter.provisioning.release import boards, build
+from edgemeter.provisioning.release import boards, build, smoke
 from edgemeter.provisioning.release import wheels as release_wheels
 from tests.fixtures import small_release
 from tests.provisioning import folder_bytes
@@ -124,11 +124,11 @@ def test_what_cannot_be_tried_is_unchecked_with_the_reason(tmp_path):
     wheels.mkdir()
     release_wheels.repack_wheel("msgspec", wheels)
     other = "aarch64" if platform.machine() != "aarch64" else "x86_64"
-    assert "unchecked: Python 3.99 is not installed here" in build.check_imports(wheels, platform.machine(), "3.99", None, None).words
-    assert build.check_imports(wheels, other, "3.13", "cortex-a72", None).words.startswith("unchecked: ")
+    assert "unchecked: Python 3.99 is not installed here" in smoke.check_imports(wheels, platform.machine(), "3.99", None, None).words
+    assert smoke.check_imports(wheels, other, "3.13", "cortex-a72", None).words.startswith("unchecked: ")
     empty = tmp_path / "root"
     empty.mkdir()
-    assert build.check_imports(wheels, other, "3.13", "cortex-a72", empty).words.startswith("unchecked: ")
+    assert smoke.check_imports(wheels, other, "3.13", "cortex-a72", empty).words.startswith("unchecked: ")
 
 
 def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
