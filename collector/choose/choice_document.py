@@ -7,9 +7,9 @@ from rich.console import Console
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import csv_document, json_document
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, print_lines, print_text
+from edgemeter.collector.choose.candidate import ChoiceCandidate
 from edgemeter.collector.choose.certainty import Certainty, LimitFinding, figure_text
 from edgemeter.collector.choose.choice import Choice
-from edgemeter.collector.choose.further_runs import ChoiceCandidate
 from edgemeter.collector.choose.sentence import chosen_by
 from edgemeter.collector.compare.views import FlatRow, case_row
 

@@ -13,17 +13,7 @@ from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import Generation
-from edgemeter.collector.choose.certainty import (
-    FEW,
-    FEW_MEMBERS,
-    Certainty,
-    LimitFinding,
-    bounds_of,
-    change,
-    few_days,
-    interval_of,
-    reach_of,
-)
+from edgemeter.collector.choose.certainty import FEW, FEW_MEMBERS, LimitFinding, bounds_of, change, few_days, interval_of, reach_of
 from edgemeter.collector.compare.judgement import ACCURACY, FORESEEN
 from edgemeter.collector.compare.summary import CaseSummary
 
@@ -167,34 +157,3 @@ def command_of(run: RunRecord, entry: Figure) -> str:
         options += [("--data", run.dataset.name), ("--annotations", "ANNOTATIONS")]
     texts = [text for name, value in options if value is not None for text in (name, shlex.quote(str(value)))]
     return " ".join(["edgemeter run", shlex.quote(run.model.file), *texts])
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceCandidate:
-    """A case with a name that no other has, what became of each limit, and how certain all of it is.
-
-    `deciding` is the limit that decides; `gate` is why its speed is not ranked, where no limit of accuracy was given; `objective` is its
-    value of the figure that is chosen by, with its bounds.
-    """
-
-    case: CaseSummary
-    name: str
-    findings: tuple[LimitFinding, ...]
-    state: Certainty
-    deciding: LimitFinding | None
-    objective: float | None
-    bounds: Bounds | None
-    gate: str = ""
-
-    @property
-    def reason(self) -> str:
-        """The figure that decides, with its interval and its limit; why it is out where that is no limit."""
-        return self.gate or (self.deciding.words if self.deciding else "no limit was given")
-
-
-@dataclass(frozen=True, slots=True)
-class NextMeasurement:
-    """A case to measure next, and what of it."""
-
-    name: str
-    further: FurtherRuns

@@ -8,8 +8,9 @@ from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY
 from edgemeter.agent.contract.figures import Figure
+from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
 from edgemeter.collector.choose.certainty import bounds_of, change, confidence_of, figure_text, value_of
-from edgemeter.collector.choose.further_runs import ChoiceCandidate, NextMeasurement, members_apart
+from edgemeter.collector.choose.further_runs import members_apart
 from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits
 from edgemeter.collector.compare.judgement import ACCURACY, speed_of
 from edgemeter.collector.compare.pairing import PRECISION_BITS, References

@@ -295,7 +295,7 @@ def up(
 def _drain_to_otlp(service: "Collector", endpoint: "OtlpConfig | None") -> None:
     if endpoint is not None:
         # Late: it needs numpy.
-        from edgemeter.collector.otlp.otlp_sink import drain_to_otlp
+        from edgemeter.collector.otlp.otlp_drain import drain_to_otlp
 
         drain_to_otlp(service, endpoint)
 

@@ -24,8 +24,9 @@ from edgemeter.collector.ledgers.place import LedgerPlace, shown_place
 from edgemeter.collector.runs.cases import Fingerprint, SeriesKey
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
 from edgemeter.collector.runs.store import LedgerStore, open_store
-from edgemeter.collector.trend.history import CommonFacts, History, Points, RunColumns, RunHistory
+from edgemeter.collector.trend.history import History, Points, RunHistory
 from edgemeter.collector.trend.metrics import FOLLOWED, followed_sql
+from edgemeter.collector.trend.run_columns import CommonFacts, RunColumns
 
 _COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
 

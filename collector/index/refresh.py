@@ -12,18 +12,9 @@ from edgemeter.agent.base.file_version import transaction
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.collector.index.index_file import (
-    COMMON,
-    COUNT_CASE,
-    FACETS,
-    OF_RUN,
-    code_hash,
-    empty_index,
-    pack_record,
-    slim_record,
-    stored_run,
-)
+from edgemeter.collector.index.index_file import COUNT_CASE, FACETS, code_hash, empty_index, pack_record, slim_record
 from edgemeter.collector.index.sources import RecordSource
+from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, stored_run
 from edgemeter.collector.index.stored_summaries import packed_summary, runs_of
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, Fingerprint, SeriesKey, fingerprint_of, series_of, unusable
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row

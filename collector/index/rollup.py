@@ -14,9 +14,10 @@ from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.matrix import RefusedRun
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.index.index_file import BESIDE_BODY, WITH_ID, connect_index, index_path, remove_index, unpack_record
+from edgemeter.collector.index.index_file import WITH_ID, connect_index, index_path, remove_index, unpack_record
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.index.stored_runs import BESIDE_BODY
 from edgemeter.collector.index.stored_summaries import read_summaries
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of

@@ -13,7 +13,8 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary, DaysCounted, summarise
-from edgemeter.collector.index.index_file import BESIDE_BODY, unpack_record
+from edgemeter.collector.index.index_file import unpack_record
+from edgemeter.collector.index.stored_runs import BESIDE_BODY
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment
 from edgemeter.collector.runs.store import LeftOut
 

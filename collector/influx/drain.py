@@ -22,10 +22,11 @@ from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.agent.ledger.run_history import LedgerRuns
+from edgemeter.collector.influx.bucket_marker import is_marker
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points, forget_tags, point_ns
-from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, is_marker, open_sink
+from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, open_sink
 from edgemeter.collector.influx.status_points import CollectorStatus, status_lines
 from edgemeter.collector.influx.tag_values import TagValues, take_over
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside

@@ -1,62 +1,19 @@
-"""Sinks: where the drain writes points: their base, InfluxDB 2 and 1, and `open_sink`.
-
-A marker tells the bucket that a ledger was drained to from another one of its name, with permission to write alone. A field keeps its
-type: what was written as an integer refuses a boolean for as long as the bucket holds it, and a bucket that was made anew accepts one. The
-field's name is of one claim, so that other ledgers' markers answer nothing here.
-"""
+"""Sinks: where the drain writes points: their base, InfluxDB 2 and 1, and `open_sink`."""
 
 import json
 import logging
 import operator
 import re
-import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
-from edgemeter.collector.influx import client
+from edgemeter.collector.influx import bucket_marker, client
 from edgemeter.collector.influx.bucket_client import BucketClient
-from edgemeter.collector.influx.client import PointsRejectedError
+from edgemeter.collector.influx.bucket_marker import MarkerState
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.point_schema import HISTOGRAM, MEASUREMENT
-
-MARKER = "marker"
-MarkerState = Literal["kept", "absent", "unknown"]
-Post = Callable[[Sequence[str]], None]
-
-
-def is_marker(identity: str) -> bool:
-    """Return whether `identity` is the name of a marker."""
-    return identity.startswith(f"{MARKER}-") and identity.count("-") == 2
-
-
-def set_marker(post: Post) -> str | None:
-    """Write a new marker by `post` and return its name; None where the server rejects it, or stores any type under one name."""
-    name = f"{MARKER}-{secrets.token_hex(4)}-{time.time_ns() // 10**9}"
-    try:
-        post([_line(name, "1i")])
-    except PointsRejectedError as error:
-        logger.warning("the bucket cannot be marked, so that another one of its name would not be noticed: %s", error)
-        return None
-    return name if marker_state(post, name) == "kept" else None
-
-
-def marker_state(post: Post, name: str) -> MarkerState:
-    """Return whether the bucket of `post` has the marker; `unknown` where it rejects the question itself, as one before what it retains."""
-    try:
-        post([_line(name, "true")])
-    except PointsRejectedError as error:
-        # "field type conflict" of versions 1 and 2, "invalid column type" of 3.
-        return "kept" if re.search(r"type conflict|column type", error.server_message) else "unknown"
-    return "absent"
-
-
-def _line(name: str, value: str) -> str:
-    _, number, begun_s = name.split("-")
-    return f"{MARKER} m{number}={value} {begun_s}000000000"
-
 
 logger = logging.getLogger(__name__)
 
@@ -185,12 +142,12 @@ class Sink:
     def marker_state(self, name: str) -> MarkerState:
         """Return whether the place has this marker; raises as `prepare`."""
         self.prepare()
-        return marker_state(self._post, name)
+        return bucket_marker.marker_state(self._post, name)
 
     def set_marker(self) -> str | None:
         """Mark the place; return the marker's name, None where a server cannot be marked; raises as `prepare`."""
         self.prepare()
-        return set_marker(self._post)
+        return bucket_marker.set_marker(self._post)
 
     def was_missing(self) -> bool:
         """Return whether the database was found missing since the last call, which means that what was written to it is lost."""

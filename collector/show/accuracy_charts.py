@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from edgemeter.agent.base import figures
-from edgemeter.collector.charts import run_specs
+from edgemeter.collector.charts import accuracy_specs
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.predictions.quality import Calibration, ConfusionMatrix, PrecisionRecallCurve
 from edgemeter.collector.show.series_style import numbered_style
@@ -46,7 +46,7 @@ def confusion_chart(matrices: Sequence[ConfusionMatrix], *, has_background: bool
     title = "Confusions: B against A" if len(matrices) > 1 else "Confusions"
     text = "Rows: what is there; columns: what was found."
     text += " A cell: the change, below it the counts of A and B." if len(matrices) > 1 else ""
-    spec = run_specs.confusion_matrix(lanes, columns, has_below=len(matrices) > 1)
+    spec = accuracy_specs.confusion_matrix(lanes, columns, has_below=len(matrices) > 1)
     return Chart(title, spec, rows_table(rows), text, kind="wide matrix")
 
 
@@ -71,7 +71,7 @@ def precision_recall_chart(curves: Mapping[str, PrecisionRecallCurve], least_sco
     legend = _legend(list(curves))
     named = "; ".join(f"{name}: {figures.accuracy(curve.ap50)}" for name, curve in curves.items())
     text = f"Mean over the classes at IoU 0.5. AP50 of the kept objects, whose score is at least {least_score:g}: {named}."
-    return Chart("Precision over recall", run_specs.precision_recall(legend), rows_table(rows), text, _shown(legend))
+    return Chart("Precision over recall", accuracy_specs.precision_recall(legend), rows_table(rows), text, _shown(legend))
 
 
 def reliability_chart(calibrations: Mapping[str, Calibration]) -> Chart:
@@ -82,7 +82,7 @@ def reliability_chart(calibrations: Mapping[str, Calibration]) -> Chart:
     ]  # fmt: skip
     legend = _legend(list(calibrations))
     text = f"Expected calibration error {'; '.join(_error_text(name, calibration) for name, calibration in calibrations.items())}."
-    return Chart("Reliability of the scores", run_specs.reliability(legend), rows_table(rows), text, _shown(legend))
+    return Chart("Reliability of the scores", accuracy_specs.reliability(legend), rows_table(rows), text, _shown(legend))
 
 
 def _error_text(name: str, calibration: Calibration) -> str:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from edgemeter.collector.runs.cases import Fingerprint
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.trend.covariate import regressor
-from edgemeter.collector.trend.history import TEMPERATURE, RunColumns, columns_of, names_of, scaled
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
+from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, columns_of, names_of, scaled
 
 Array = NDArray[np.float64]
 # Temperature is a regressor only if at least this share of the days have one.

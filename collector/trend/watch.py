@@ -18,8 +18,9 @@ from edgemeter.collector.runs.cases import NO_SERIES, UNKNOWN_BOARD, SeriesKey, 
 from edgemeter.collector.trend.change_points import Break, at_break
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step
-from edgemeter.collector.trend.history import History, RunColumns, names_of, without_garbage_collection
+from edgemeter.collector.trend.history import History, without_garbage_collection
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, on_scale
+from edgemeter.collector.trend.run_columns import RunColumns, names_of
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, SUSPECT_SCORE
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, cuts

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, SeriesKey, grouped
-from edgemeter.collector.trend.history import TEMPERATURE, History, RunColumns, names_of, scaled
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.noise import median as median_of_values
+from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, names_of, scaled
 from edgemeter.collector.units.spread import FLOOR, VarianceComponents, board_effects, boards_needed, outlying_boards, variance_components
 
 WARMER_C = 6.0

@@ -9,10 +9,10 @@ from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.choose.candidate import ChoiceCandidate
 from edgemeter.collector.choose.certainty import ORDER, Certainty, LimitFinding, figure_text, value_of
 from edgemeter.collector.choose.choice import Choice, choose
 from edgemeter.collector.choose.choice_document import basis, objective_text, rows_of
-from edgemeter.collector.choose.further_runs import ChoiceCandidate
 from edgemeter.collector.choose.limits import LIMITED, OBJECTIVES, ChoiceLimits, FigureLimit, figure_limit, parse_limits
 from edgemeter.collector.choose.sentence import called, chosen_by
 from edgemeter.collector.compare.comparison import reference_cases

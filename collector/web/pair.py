@@ -16,7 +16,8 @@ from edgemeter.collector.show.wording import sentence
 from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases_by_number, summaries
-from edgemeter.collector.web.run import POINTS, power_trace, thinned
+from edgemeter.collector.web.run import POINTS
+from edgemeter.collector.web.run_samples import power_trace, thinned
 from edgemeter.collector.web.view import View, ViewColumn, ViewRequest, grid, link, note, section, verdict_cell, with_small
 from edgemeter.collector.web.why import why
 

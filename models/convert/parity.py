@@ -17,8 +17,9 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.tasks import Inputs, Outputs, Task, create, prepared
 from edgemeter.agent.vision.preprocess import real_values
-from edgemeter.models.convert.agreement import LIMITS, ConversionVerdict, Floats, ModelAgreement, OutputComparison, judge_conversion
+from edgemeter.models.convert.agreement import LIMITS, ConversionVerdict, ModelAgreement, OutputComparison, judge_conversion
 from edgemeter.models.convert.converter_output import converter_errors, quiet
+from edgemeter.models.convert.variation import Floats
 
 # Called with the number of an input and the outputs of its calls, as the runtime gives them.
 TakeOutputs = Callable[[int, list[list[Array]], Loaded], None]

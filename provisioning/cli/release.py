@@ -20,7 +20,7 @@ from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
-from edgemeter.provisioning.update import rollout
+from edgemeter.provisioning.update import releases
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.release.boards import ReleaseTarget
@@ -47,13 +47,13 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_json:
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
     """
-    verified = [rollout.inspect_release(folder, path) for path in paths]
+    verified = [releases.inspect_release(folder, path) for path in paths]
     if dry_run:
         for release in verified:
             click.echo(f"would add {release.manifest.version} for {release.manifest.board}: {release.path}", err=as_json)
         return
     with open_registry(folder) as registry:
-        added = [rollout.add_release(folder, registry, release) for release in verified]
+        added = [releases.add_release(folder, registry, release) for release in verified]
     if as_json:
         click.echo(json_document(added))
         return
@@ -131,7 +131,7 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
     Example: edgemeter fleet release list
     """
     with open_registry(folder, read_only=True) as registry:
-        listed = rollout.read_releases(registry)
+        listed = releases.read_releases(registry)
     if print_data(form, listed):
         return
     target_of = attrgetter("version", "board", "python", "glibc")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import NO_SERIES, Fingerprint
 from edgemeter.collector.trend.days import Days, days_of_series
-from edgemeter.collector.trend.history import TEMPERATURE, CommonFacts, RunColumns
 from edgemeter.collector.trend.metrics import METRICS
+from edgemeter.collector.trend.run_columns import TEMPERATURE, CommonFacts, RunColumns
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event, trends
 
 Array = NDArray[np.float64]

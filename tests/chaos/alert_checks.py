@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from edgemeter.agent.cli.main import main
-from edgemeter.collector.alerts import channels, delivery
+from edgemeter.collector.alerts import channels, delivery, posting
 from edgemeter.collector.cli.alerts import alerts  # noqa: F401 - imported once for all
 
 MESSAGE_S = 2.5
@@ -19,7 +19,7 @@ MESSAGE_S = 2.5
 def serve() -> None:
     """Fork a check for each line, until there are no more."""
     delivery.MESSAGE_S, delivery.STORE_S = MESSAGE_S, 3.0
-    channels.POST_TIMEOUT_S = channels.SMTP_TIMEOUT_S = channels.MQTT_TIMEOUT_S = 2.0
+    posting.POST_TIMEOUT_S = channels.SMTP_TIMEOUT_S = channels.MQTT_TIMEOUT_S = 2.0
     for line in sys.stdin:
         status_file, log, *arguments = json.loads(line)
         pid = os.fork()

@@ -3,7 +3,7 @@ import urllib.request
 import pytest
 
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.collector.alerts.channels import _SameHost, post_json
+from edgemeter.collector.alerts.posting import _SameHost, post_json
 from tests.fixtures.rows import table_row
 from tests.fixtures.scripted_http import scripted_http
 

@@ -6,7 +6,7 @@ import pytest
 from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.ledger.presence import DevicePresence
-from edgemeter.collector.home_assistant.publisher import discovery_topic, home_messages, state_topic
+from edgemeter.collector.home_assistant.discovery import discovery_topic, home_messages, state_topic
 from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.run_figures import figures_of
 from tests.fixtures.record_factory import make_record

@@ -13,7 +13,8 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
-from edgemeter.collector.home_assistant.publisher import HomePublisher, discovery_topic
+from edgemeter.collector.home_assistant.discovery import discovery_topic
+from edgemeter.collector.home_assistant.publisher import HomePublisher
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record

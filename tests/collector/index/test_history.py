@@ -16,8 +16,9 @@ from edgemeter.collector.index import index_file
 from edgemeter.collector.index.history import LedgerHistory, open_history
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.days import days_of, days_of_series
-from edgemeter.collector.trend.history import RunHistory, columns_of, names_of
+from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.metrics import METRICS as KNOWN
+from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.ledgers import arrival

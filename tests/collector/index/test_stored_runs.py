@@ -5,18 +5,10 @@ import pytest
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record_conditions import Condition, Verdict
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index.index_file import (
-    COMMON,
-    OF_RUN,
-    WORKED_OUT,
-    connect_index,
-    pack_record,
-    slim_record,
-    stored_run,
-    unpack_record,
-)
+from edgemeter.collector.index.index_file import connect_index, pack_record, slim_record, unpack_record
 from edgemeter.collector.index.refresh import IndexRefresher
 from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, WORKED_OUT, stored_run
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, figures_of, run_of_row
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.ledgers import arrival

@@ -5,8 +5,8 @@ import urllib.request
 import pytest
 
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.influx import bucket_marker
 from edgemeter.collector.influx.client import PointsRejectedError
-from edgemeter.collector.influx.sink import is_marker
 from tests.fixtures.draining import drained
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_record
@@ -30,7 +30,7 @@ def test_a_marker_is_kept_by_its_bucket_and_absent_from_others(influx_place, sin
     sink = sink_of(influx_place.config())
     first, second = sink.set_marker(), sink.set_marker()
     assert first != second
-    assert all(map(is_marker, (first, second)))
+    assert all(map(bucket_marker.is_marker, (first, second)))
     for _ in range(3):
         assert [sink_of(influx_place.config()).marker_state(name) for name in (first, second)] == ["kept", "kept"]
     other = "bucket" if influx_place.version == 2 else "database"

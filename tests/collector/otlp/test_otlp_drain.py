@@ -16,8 +16,9 @@ from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.otlp.otlp_config import parse_otlp
+from edgemeter.collector.otlp.otlp_drain import begin_with_next, drain_to_otlp
 from edgemeter.collector.otlp.otlp_points import OtlpPoints
-from edgemeter.collector.otlp.otlp_sink import OtlpSink, begin_with_next, drain_to_otlp
+from edgemeter.collector.otlp.otlp_sink import OtlpSink
 from edgemeter.collector.receive.monitor import MonitorMetric
 from edgemeter.collector.receive.service import Collector
 from tests.fixtures.collecting import CollectorProcess

@@ -10,10 +10,10 @@ import pytest
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.collector.charts import vega
-from edgemeter.collector.paper.kit import as_svg, plots
 from edgemeter.collector.paper.methods import methods
 from edgemeter.collector.paper.paper_cases import paper_cases
 from edgemeter.collector.paper.paper_tables import tables
+from edgemeter.collector.paper.plots import as_svg, plots
 from edgemeter.collector.paper.typesetting import PaperNotes, as_paragraph
 from tests.fixtures.comparison_factory import make_run, no_energy
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation, make_generation_energy

@@ -12,7 +12,7 @@ from edgemeter.collector.web import queries
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent, TrendEvents
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.run import thinned
+from edgemeter.collector.web.run_samples import thinned
 from edgemeter.collector.web.series import FOLLOWED, series, trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.record_factory import make_generation, make_record

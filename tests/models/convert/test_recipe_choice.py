@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from edgemeter.models.convert.agreement import ConversionVerdict
-from edgemeter.models.convert.conversion import RecipeAttempt
 from edgemeter.models.convert.onnx_quantise import Int8Recipe
 from edgemeter.models.convert.parity import Parity
+from edgemeter.models.convert.recipe_choice import RecipeAttempt
 from tests.fixtures.model_agreement import agreement
 from tests.fixtures.record_factory import make_accuracy
 

@@ -7,8 +7,8 @@ from PIL import Image
 from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.models.convert import parity, source
-from edgemeter.models.convert.agreement import OutputSpread
 from edgemeter.models.convert.parity import image_inputs, noise_inputs
+from edgemeter.models.convert.variation import OutputSpread
 
 pytestmark = pytest.mark.convert
 onnx = pytest.importorskip("onnx")

@@ -14,7 +14,7 @@ from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry, insert_rows
-from edgemeter.provisioning.update.rollout import Release
+from edgemeter.provisioning.update.releases import Release
 from tests.fixtures.rows import table_row
 
 

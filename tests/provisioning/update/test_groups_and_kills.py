@@ -13,7 +13,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry, insert_rows
-from edgemeter.provisioning.update.rollout import Release
+from edgemeter.provisioning.update.releases import Release
 from tests.chaos.supervised import Supervised
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.fleet_command import run_fleet

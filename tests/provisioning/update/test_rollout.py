@@ -6,7 +6,7 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.provisioning.registry.campaigns import GroupRules
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.update import rollout
-from edgemeter.provisioning.update.rollout import Release
+from edgemeter.provisioning.update.releases import Release
 from tests.fixtures.rows import table_row
 
 DEVICE = Device("pi-1", "lab", None, "pi5", (), "accepted", None, None, None, 0)

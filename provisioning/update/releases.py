@@ -1,0 +1,88 @@
+"""Releases in the registry: signed files among the fleet's content, one row each; a version has one for each kind of board."""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import version_key
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.identity.release_keys import read_keys
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry, insert_rows
+from edgemeter.provisioning.release import manifest
+from edgemeter.provisioning.release.manifest import VerifiedRelease
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One release: its content, version and target; `checked` is how it was tested before it was signed."""
+
+    sha256: str
+    size_bytes: int
+    name: str
+    version: str
+    board: str
+    arch: str
+    python: str
+    glibc: str
+    checked: str
+    built_ns: int
+    added_ns: int
+
+
+def read_releases(registry: Registry) -> list[Release]:
+    """Return every release, the newest version first; of one version and target the latest build first."""
+    releases = registry.rows(Release, "SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")
+    return sorted(releases, key=lambda release: version_key(release.version), reverse=True)
+
+
+def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
+    """Return the release (folder or `.tar`), verified; raises ConfigError as `read_release`, or if no device takes its version."""
+    verified = manifest.read_release(path, folder.release_public_key)
+    version, lowest = verified.manifest.version, read_keys(folder.release_public_key).lowest
+    if version_key(version) < version_key(lowest or version):
+        raise ConfigError(
+            f"version {version} is older than {lowest}, the lowest that devices install: `edgemeter fleet release lowest` changes it"
+        )
+    return verified
+
+
+def add_release(folder: FleetFolder, registry: Registry, verified_release: VerifiedRelease) -> Release:
+    """Keep the file and return the release, an existing one as it is; raises as `VerifiedRelease.unpack`, `ContentStore.put`."""
+    fields = verified_release.manifest
+    name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
+        # Packed again from verified files: a release has the same bytes, whether it came as a folder or a tar.
+        unpacked, packed = Path(scratch) / "files", Path(scratch) / name
+        unpacked.mkdir()
+        verified_release.unpack(unpacked)
+        manifest.pack_release(unpacked, packed)
+        content = ContentStore(folder.content).put(packed)
+    # Version, board, arch, Python and glibc come first in both.
+    built = (*fields[:5], fields.checked, fields.built_ns)
+    release = Release(content.sha256, content.size_bytes, name, *built, time.time_ns())
+    with registry.transaction() as connection:
+        insert_rows(connection, "releases", [release], conflict="ON CONFLICT DO NOTHING")
+    return release
+
+
+def releases_of_version(registry: Registry, version: str | None) -> list[Release]:
+    """Return the releases of a version, by default of the newest; raises ConfigError if there is none.
+
+    `1.2.0` selects all its releases, for any board; `1.2.0+1a2b3c4d` selects one of them.
+    """
+    releases = read_releases(registry)
+    if not releases:
+        raise ConfigError("there is no release yet: `edgemeter fleet release add FILE` adds one built by `edgemeter fleet release build`")
+    wanted_version = version or _public(releases[0].version)
+    matching = [release for release in releases if wanted_version in {release.version, _public(release.version)}]
+    if not matching:
+        versions = ", ".join(dict.fromkeys(_public(release.version) for release in releases))
+        raise ConfigError(f"unknown release {wanted_version!r}: there are {versions}; `edgemeter fleet release add` adds one")
+    return matching
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]
