@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
@@ -22,6 +22,7 @@ from edgemeter.agent.contract.record_figures import Memory
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generation_queries, job, process_usage, request_loops
+from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
@@ -29,7 +30,6 @@ from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, s
 from edgemeter.agent.engine.prompts import case_prompts
 from edgemeter.agent.engine.prompts.case_prompts import CasePrompts
 from edgemeter.agent.engine.prompts.file_prompts import score
-from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.repeated_answers import check_answers
 from edgemeter.agent.engine.scenarios import generation_statistics, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import figures_by_turn, lengths_of
@@ -37,7 +37,7 @@ from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
-from edgemeter.agent.generators import Chat, ChatMessage, DepthGenerator, Generated, Generator, Limits, LoadedGenerator, Prompt, Query
+from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Options
 
@@ -308,48 +308,3 @@ def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:
         task="generation",
         family=loaded.architecture or "unknown",
     )
-
-
-class FirstSteps(SyntheticPrompts):
-    """Decoding at a depth: the context is filled once a run, then each query decodes from there, so that none pays for a prefill.
-
-    Makes the token that each query's first step takes behind a context of `depth` synthetic tokens, `filling`.
-
-    It differs from query to query, as the first token of a prompt does: a mixture of experts does not walk the same way each time.
-    """
-
-    def __init__(self, loaded: LoadedGenerator, depth: int, seed: int) -> None:
-        self._fixed = len(loaded.first_tokens)
-        super().__init__(loaded, self._fixed + depth + 1, seed)
-        self.filling = super().of(0)[:depth]
-
-    def of(self, number: int, prompt_tokens: int | None = None) -> list[int] | str:
-        """Return the token as a prompt."""
-        return super().of(number, prompt_tokens)[self._fixed : self._fixed + 1]
-
-
-class FilledGenerator:
-    """A generator of whose queries each begins behind the context that was filled when this was made.
-
-    Raises:
-        ConfigError: the generator cannot begin behind a context.
-    """
-
-    def __init__(self, generator: Generator, loaded: LoadedGenerator, steps: FirstSteps) -> None:
-        if not isinstance(generator, DepthGenerator) or isinstance(steps.filling, str):
-            raise ConfigError(
-                f"{loaded.package} does not decode behind a context that it keeps: measure with --prompt-tokens instead of --depth, which "
-                "pays for the prompt in each query"
-            )
-        generator.fill(steps.filling)
-        self._generator, self._at_depth = generator, generator
-
-    def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
-        """Return the tokens of a text; see `Generator.encode`."""
-        return self._generator.encode(prompt)
-
-    def bind(self, prompt: Prompt, limits: Limits) -> Query:
-        """Return a query whose first step takes the only token of `prompt`."""
-        if isinstance(prompt, str | Chat):
-            raise ConfigError("behind a filled context a prompt is one token: give a token")
-        return self._at_depth.bind_behind(int(prompt[0]), limits)

@@ -24,9 +24,6 @@ When = Literal["before", "during", "after"]
 PERIOD_S = 2.0
 # The measured process needs a moment to get going, and may already sleep when it is inspected right at its end.
 FIRST_S = 0.25
-# Of memory: a timed part of a second has a few readings in each third. One takes 20 us of another core.
-_MEMORY_PERIOD_S = 0.1
-_FEWEST_READINGS = 6
 
 
 def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsage | None = None, pid: int | None = None) -> Condition:
@@ -173,34 +170,3 @@ def summary(looks: Sequence[Condition], usage: load.ProcessorLoad | None, events
         **figures,
         **({} if usage is None else asdict(usage)),
     )
-
-
-class MemoryWatch:
-    """Reads the resident memory of process `pid` until `stop`, in a thread: from outside, since a read inside could fall into a query."""
-
-    def __init__(self, pid: int, machine: Machine = THIS_MACHINE) -> None:
-        self._pid, self._machine = pid, machine
-        self._readings: list[tuple[int, float]] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Read no more."""
-        self._ended.set()
-        self._thread.join()
-
-    def thirds_mb(self, begin_ns: int, end_ns: int) -> tuple[float, ...]:
-        """Return the memory at the beginning, at the two thirds and at the end of a time, monotonic ns; nothing where readings are few."""
-        if sum(begin_ns <= taken_ns <= end_ns for taken_ns, _ in self._readings) < _FEWEST_READINGS:
-            return ()
-        taken_ns, resident_mb = zip(*self._readings, strict=True)
-        import numpy as np  # noqa: PLC0415 - not at the top: the doctor inspects a machine without numpy
-
-        return tuple(float(value) for value in np.interp(np.linspace(begin_ns, end_ns, 4), taken_ns, resident_mb))
-
-    def _watch(self) -> None:
-        page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6
-        while not self._ended.wait(_MEMORY_PERIOD_S):
-            if fields := (self._machine.text(f"proc/{self._pid}/statm") or "").split():
-                self._readings.append((time.monotonic_ns(), int(fields[1]) * page_mb))

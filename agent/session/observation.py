@@ -18,9 +18,9 @@ from edgemeter.agent.contract.record_figures import CoolDown
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.engine import job
 from edgemeter.agent.machine import conditions, temperatures
-from edgemeter.agent.machine.conditions import MemoryWatch
 from edgemeter.agent.machine.load import ProcessTable, read_processes
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
+from edgemeter.agent.machine.memory_watch import MemoryWatch
 from edgemeter.agent.power import PowerSensor
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent import generators
-from edgemeter.agent.engine.generating import FilledGenerator, FirstSteps
+from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.runtimes import Options
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Paired, at_least, figure, interleaved, paired_by, unjudged

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-from edgemeter.agent.engine.generating import FilledGenerator, FirstSteps
+from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.generators import Limits, llama_c_api, llama_engine
 from edgemeter.agent.runtimes import Options
 from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_most, interleaved, paired_by, unjudged

@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.engine import generating
-from edgemeter.agent.engine.generating import FilledGenerator, FirstSteps
+from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.verdict import judge as verdict
