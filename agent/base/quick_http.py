@@ -1,14 +1,8 @@
 """HTTP connections of `http.client` that take less of the time of a small request: one write, and headers that are simply split."""
 
 import http.client
-import ssl
 from collections.abc import Iterator
-from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError, one_line
-
-OF_ANOTHER_NAME = "its certificate is for another name: set url to that name"
-OF_UNKNOWN_AUTHORITY = "its certificate is of an authority that is unknown here: give that as ca_file in the server's file"
 _WITHOUT_BODY = (http.client.NO_CONTENT, http.client.NOT_MODIFIED)
 # A larger body costs more to copy.
 _COPIED_BYTES = 1 << 16
@@ -63,11 +57,3 @@ class QuickConnection(http.client.HTTPConnection):
 
 class TlsConnection(QuickConnection, http.client.HTTPSConnection):
     """With TLS."""
-
-
-def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return by what a certificate is checked: this authority, or those of this machine; raises ConfigError if it cannot be read."""
-    try:
-        return ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
-    except OSError as error:
-        raise ConfigError(f"cannot read the ca_file {ca_file!r}: {one_line(error)}; give a certificate in PEM form") from error

@@ -15,15 +15,9 @@ from typing import Any, cast
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError, TransientError, one_line
 from edgemeter.agent.base.http_client import password_from
-from edgemeter.agent.base.quick_http import (
-    OF_ANOTHER_NAME,
-    OF_UNKNOWN_AUTHORITY,
-    QuickConnection,
-    QuickResponse,
-    TlsConnection,
-    tls_context,
-)
+from edgemeter.agent.base.quick_http import QuickConnection, QuickResponse, TlsConnection
 from edgemeter.agent.base.server_address import ServerAddress, address_parts, has_tls
+from edgemeter.agent.base.tls import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, server_tls_context
 
 DONE = b"[DONE]"
 LONGEST_LINE_BYTES = 1 << 20
@@ -78,7 +72,7 @@ class ServerConnection:
         self.closes = False
         kind: Any = QuickConnection
         if has_tls(parts):
-            kind = partial(TlsConnection, context=tls_context(ca_file))
+            kind = partial(TlsConnection, context=server_tls_context(ca_file))
         self._unopened = partial(kind, parts.hostname, parts.port, timeout=timeout_s)
         self._connection: QuickConnection = self._unopened()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES, BROKER_SECRET_VARIABLES
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,10 @@ _OTHER_NAME = (62, 64)
 # Source: OpenSSL x509_vfy.h, X509_V_FLAG_NO_CHECK_TIME; the year is that from which all certificates of a fleet are valid.
 _NO_CHECK_TIME = 0x200000
 _CLOCK_WAS_SET_S = 1_577_836_800
+
+# Of a model server's certificate.
+OF_ANOTHER_NAME = "its certificate is for another name: set url to that name"
+OF_UNKNOWN_AUTHORITY = "its certificate is of an authority that is unknown here: give that as ca_file in the server's file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,14 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
             "give both as PEM, the key without a passphrase, made for each other"
         ) from error
     return context
+
+
+def server_tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """Return by what a model server is checked: this authority, or those of this machine; raises ConfigError if it cannot be read."""
+    try:
+        return ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
+    except OSError as error:
+        raise ConfigError(f"cannot read the ca_file {ca_file!r}: {one_line(error)}; give a certificate in PEM form") from error
 
 
 def renew(context: ssl.SSLContext, files: TlsFiles) -> None:

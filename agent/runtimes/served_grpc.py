@@ -16,9 +16,9 @@ import numpy as np
 
 from edgemeter.agent.base.errors import AnswerError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import password_from
-from edgemeter.agent.base.quick_http import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, tls_context
 from edgemeter.agent.base.server_address import address_parts, has_tls, port_of
 from edgemeter.agent.base.server_connection import LARGEST_TENSORS_BYTES, REMEDIES, TENSOR_REMEDIES, Answer, check_headers
+from edgemeter.agent.base.tls import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, server_tls_context
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, load_library
 from edgemeter.agent.runtimes.served_protocols import ServedFile
@@ -198,7 +198,7 @@ class GrpcConnection:
 
     def _authority(self) -> bytes | None:
         """Return the authorities of the file, or of this machine, which the library does not ask for; None: those that it brings."""
-        tls_context(self._file.ca_file)
+        server_tls_context(self._file.ca_file)
         path = self._file.ca_file or ssl.get_default_verify_paths().cafile
         return Path(path).expanduser().read_bytes() if path else None
 
