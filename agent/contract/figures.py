@@ -447,7 +447,7 @@ FIGURES: tuple[Figure, ...] = (
         views=EVERY_VIEW - {"runs", "cases", "home", "site", "references"},
     ),
     Figure(
-        "mean power", "W", "W", "energy", None, path="energy.mean_power_w", column="mean_power_w", has_spread=False,
+        "mean power", "W", "W", "energy", None, path="energy.mean_power_w", column="mean_power_w", choice="power", has_spread=False,
         views=_views("compare influx csv paper"),
     ),
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),

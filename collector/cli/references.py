@@ -17,7 +17,9 @@ from edgemeter.agent.base.tables import Format, console_for, print_data, print_r
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.cli.stores import stored_summaries, stores_option
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.reference import mlperf, published, table
+from edgemeter.collector.published import table_file
+from edgemeter.collector.published.row import KINDS, PublishedRow, is_day
+from edgemeter.collector.reference import mlperf, table
 from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore, listing_of
 
 _shelf_option = click.option(
@@ -66,7 +68,7 @@ def import_(
     Example: edgemeter models references import summary_results.json --retrieved 2026-11-02
     """
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    if retrieved is not None and published.is_day(retrieved) and retrieved > today:
+    if retrieved is not None and is_day(retrieved) and retrieved > today:
         raise click.UsageError(f"--retrieved {retrieved} is in the future: give the day on which the file was retrieved")
     parsed = mlperf.read(file, skip_refused=skip_refused)
     day = retrieved or today
@@ -101,9 +103,8 @@ def import_(
 @click.option("--device", help="Device, as named there.")
 @renamed_option(
     "--figure",
-    "metric",
     former=["--metric"],
-    type=click.Choice(["latency", "throughput", "energy", "power", "accuracy", "size"]),
+    type=click.Choice(list(KINDS)),
     help="What the figure measures.",
 )
 @click.option("--value", type=float, help="The figure, in --unit.")
@@ -128,12 +129,12 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
             "give either a TOML or CSV file, or the options of one figure (--source, --edition, --retrieved, --address, --model, ...)"
         )
     try:
-        rows = published.read(file) if file else [msgspec.convert(figure_options, published.PublishedRow)]
+        rows = table_file.read(file) if file else [msgspec.convert(figure_options, PublishedRow)]
     except msgspec.ValidationError as error:
         raise ConfigError(f"the figure is incomplete: {error}") from error
     new = _shelf(shelf).add(rows)
     for row in new:
-        click.echo(f"{row.id}  {row.model} on {row.device}: {row.metric} {row.value:g} {row.unit}  ({row.key})")
+        click.echo(f"{row.id}  {row.model} on {row.device}: {row.figure} {row.value:g} {row.unit}  ({row.key})")
     click.echo(f"{len(new)} new, {len(rows) - len(new)} already present", err=True)
 
 

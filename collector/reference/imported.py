@@ -13,9 +13,10 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.reference import mlperf, published
+from edgemeter.collector.published import table_file
+from edgemeter.collector.published.row import Date, PublishedRow, fault, is_day, too_few_items
+from edgemeter.collector.reference import mlperf
 from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote
-from edgemeter.collector.reference.published import Date, PublishedRow
 
 SAMPLE = Path(__file__).with_name("sample_published.toml")
 
@@ -68,7 +69,7 @@ class ReferenceStore:
     def published(self) -> list[PublishedRow]:
         """Return the published rows, the sample first; raises ConfigError if a file cannot be read."""
         path = self.path / "published.toml"
-        return [*published.read(SAMPLE), *(published.read(path) if path.exists() else [])]
+        return [*table_file.read(SAMPLE), *(table_file.read(path) if path.exists() else [])]
 
     def keep_import(
         self, path: Path, parsed: mlperf.ParsedRound, source: str | None, retrieved: str, *, is_verified: bool, replaces: bool = False
@@ -80,7 +81,7 @@ class ReferenceStore:
                 then nothing is kept.
             UnavailableError: the folder cannot be written.
         """
-        if not published.is_day(retrieved):
+        if not is_day(retrieved):
             raise ConfigError(f"--retrieved {retrieved!r} is not a date: write YYYY-MM-DD")
         digest = durable_file.sha256_of(path)
         try:
@@ -123,7 +124,7 @@ class ReferenceStore:
         present = {row.id: row for row in self.published()}
         new: list[PublishedRow] = []
         for row in rows:
-            if why := published.fault(row):
+            if why := fault(row) or too_few_items(row):
                 raise ConfigError(why)
             before = present.get(row.id)
             if before is not None and before.canonical != row.canonical:
@@ -137,7 +138,7 @@ class ReferenceStore:
         if new:
             path = self.path / "published.toml"
             text = path.read_text() if path.exists() else ""
-            durable_file.write(path, "\n".join([*([text] if text else []), *map(published.to_toml, new)]).encode(), 0o644)
+            durable_file.write(path, "\n".join([*([text] if text else []), *map(table_file.to_toml, new)]).encode(), 0o644)
         return new
 
 

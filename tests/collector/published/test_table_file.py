@@ -1,9 +1,9 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.reference import published
+from edgemeter.collector.published import table_file
+from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.reference.imported import SAMPLE, ReferenceStore
-from edgemeter.collector.reference.published import PublishedRow
 from tests.fixtures.rows import table_row
 
 
@@ -16,7 +16,7 @@ def make_row(**changes):
         "address": "https://example.org/guide",
         "model": "YOLO11n",
         "device": "Raspberry Pi 5",
-        "metric": "latency",
+        "figure": "latency",
         "value": 88.026,
         "unit": "ms",
         "conditions": "640 x 640, batch 1",
@@ -27,7 +27,7 @@ def make_row(**changes):
 
 def test_the_sample_that_ships_is_one_row_with_an_address():
     """It shows users how theirs are written, and is read by the reader of theirs."""
-    (row,) = published.read(SAMPLE)
+    (row,) = table_file.read(SAMPLE)
     assert row.address.startswith("https://")
     assert row.version
     assert row.licence == "MIT"
@@ -35,10 +35,10 @@ def test_the_sample_that_ships_is_one_row_with_an_address():
 
 def test_what_is_written_is_read_again(tmp_path):
     """Quotes, backslashes and other alphabets included."""
-    rows = [make_row(conditions='"quoted" \\ und Übliches'), make_row(metric="accuracy", value=39.5, unit="%", images=5000)]
+    rows = [make_row(conditions='"quoted" \\ und Übliches'), make_row(figure="accuracy", value=39.5, unit="%", images=5000)]
     path = tmp_path / "own.toml"
-    path.write_text("\n".join(map(published.to_toml, rows)))
-    assert published.read(path) == rows
+    path.write_text("\n".join(map(table_file.to_toml, rows)))
+    assert table_file.read(path) == rows
 
 
 def test_a_csv_file_holds_the_same_rows(tmp_path):
@@ -47,7 +47,7 @@ def test_a_csv_file_holds_the_same_rows(tmp_path):
     header = "source,version,date,address,model,device,metric,value,unit,conditions,runtime,images"
     figure = "https://example.org/guide,YOLO11n,Raspberry Pi 5,latency,88.026,ms"
     path.write_text(f'{header}\nA guide,8.3.39,2026-11-02,{figure},"640 x 640, batch 1",NCNN,\n')
-    assert published.read(path) == [make_row()]
+    assert table_file.read(path) == [make_row()]
 
 
 def test_published_units_become_ours():
@@ -56,11 +56,11 @@ def test_published_units_become_ours():
         ("latency", 3.0, "s", (3000.0, "ms")),
         ("latency", 250.0, "us", (0.25, "ms")),
         ("throughput", 310.0, "FPS", (310.0, "per s")),
-        ("energy", 0.5, "J", (500.0, "mj")),
-        ("accuracy", 39.5, "%", (0.395, "ratio")),
+        ("energy", 0.5, "J", (500.0, "mJ")),
+        ("accuracy", 39.5, "%", (0.395, "")),
     ):
         with table_row(metric, unit):
-            converted = make_row(metric=metric, value=value, unit=unit, images=5000).canonical
+            converted = make_row(figure=metric, value=value, unit=unit, images=5000).canonical
             assert converted == (pytest.approx(canonical[0]), canonical[1])
 
 
@@ -71,9 +71,9 @@ def test_an_impossible_figure_is_refused(tmp_path):
         ({"value": float("nan")}, "is not a number above 0"),
         ({"value": -3.0}, "is not a number above 0"),
         ({"address": "somewhere"}, r"is not an http\(s\):// address"),
-        ({"metric": "accuracy", "value": 0.61, "unit": "ratio", "images": 4}, "at least 100: this has 4"),
-        ({"metric": "accuracy", "value": 0.61, "unit": "ratio"}, "at least 100: this has None"),
-        ({"metric": "accuracy", "value": 61.0, "unit": "ratio", "images": 5000}, "is above 1"),
+        ({"figure": "accuracy", "value": 0.61, "unit": "ratio", "images": 4}, "at least 100: this has 4"),
+        ({"figure": "accuracy", "value": 0.61, "unit": "ratio"}, "at least 100: this has None"),
+        ({"figure": "accuracy", "value": 61.0, "unit": "ratio", "images": 5000}, "is above 1"),
         ({"date": "2026-13-40"}, "date '2026-13-40' is not a calendar date"),
         ({"conditions": "bell \a"}, "control character"),
     ):
@@ -98,7 +98,7 @@ def test_a_wrong_file_is_refused_and_named(tmp_path):
             path = tmp_path / name
             path.write_bytes(content)
             with pytest.raises(ConfigError, match=message):
-                published.read(path)
+                table_file.read(path)
 
 
 def test_a_page_that_changed_is_another_version(tmp_path):
@@ -119,4 +119,4 @@ def test_a_wrong_figure_in_a_csv_file_is_named_by_its_line(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text(",".join(names) + "\n" + ",".join(f'"{getattr(row, name)}"' for name in names) + "\n")
     with pytest.raises(ConfigError, match="line 2: unit 'fps' is not one of latency"):
-        published.read(path)
+        table_file.read(path)

@@ -1,0 +1,101 @@
+"""Files of published figures: our own TOML (`[[row]]`) and CSV, and any other format that a reader recognises."""
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError, os_error_as
+from edgemeter.collector.published import ReadTable, create, reader_names
+from edgemeter.collector.published.row import PublishedRow, fault
+
+# What a field was called before: files that people keep hold it.
+_FORMER = {"metric": "figure"}
+
+
+def read(path: Path) -> list[PublishedRow]:
+    """Return the rows of a TOML file (`[[row]]`) or CSV file; raises ConfigError if it cannot be read, or a row is wrong, and names it."""
+    with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
+        content = path.read_bytes()
+    rows = _from_csv(path, content) if path.suffix.lower() == ".csv" else _from_toml(path, content)
+    ids: set[str] = set()
+    for position, row in rows:
+        why = fault(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in ids else None)
+        if why:
+            raise ConfigError(f"{str(path)!r}, {position}: {why}")
+        ids.add(row.id)
+    return [row for _, row in rows]
+
+
+def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> ReadTable:
+    """Return the figures of a file of any known format: of the named `reader`, else of the first that recognises it, else our own.
+
+    `defaults` are fields of `PublishedRow` that hold for the whole file where it does not state them.
+
+    Raises:
+        ConfigError: the file cannot be read, is damaged, or no reader recognises it.
+    """
+    with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
+        content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{str(path)!r} is not UTF-8 text (byte {error.start}): give the file as it was published") from error
+    names = [reader] if reader else reader_names()
+    for name in names:
+        candidate = create(name)
+        if reader or candidate.recognises(path.name, text):
+            return candidate.read(text, defaults)
+    if path.suffix.lower() in (".toml", ".csv"):
+        return ReadTable(tuple(read(path)))
+    raise ConfigError(f"no reader recognises {str(path)!r}: name one with --reader ({', '.join(names)})")
+
+
+def to_toml(row: PublishedRow) -> str:
+    """Return a row as a table of the TOML file."""
+    fields = {name: value for name, value in msgspec.to_builtins(row).items() if value is not None}
+    # A JSON string is a TOML string as long as it holds no control character, which `fault` refuses.
+    return "[[row]]\n" + "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in fields.items())
+
+
+def _row(fields: Mapping[str, Any], *, strict: bool) -> PublishedRow:
+    named = {_FORMER.get(name, name): value for name, value in fields.items()}
+    return msgspec.convert(named, PublishedRow, strict=strict)
+
+
+class _PublishedFile(msgspec.Struct, forbid_unknown_fields=True):
+    row: list[dict[str, Any]]
+
+
+def _from_toml(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
+    try:
+        tables = msgspec.toml.decode(content, type=_PublishedFile).row
+        return [(f"row {number}", _row(fields, strict=True)) for number, fields in enumerate(tables, start=1)]
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{str(path)!r}: {error}: each figure is a table [[row]] with source, version, date, address, model, device, figure, ..."
+        ) from error
+
+
+def _from_csv(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
+    try:
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+        table = [(reader.line_num, {name: value for name, value in row.items() if value not in (None, "")}) for row in reader]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(path)!r} is not a CSV file in UTF-8: {error}") from error
+    if not table:
+        raise ConfigError(
+            f"{str(path)!r} holds no figure: a header with source, version, date, address, model, device, figure, ... and a line each"
+        )
+    rows = []
+    for line, row in table:
+        try:
+            if None in row:
+                raise ConfigError(f"{str(path)!r}, line {line}: more cells than the header has names (a comma within a text needs quotes)")
+            rows.append((f"line {line}", _row(row, strict=False)))
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ConfigError(f"{str(path)!r}, line {line}: {error}") from error
+    return rows
