@@ -67,7 +67,7 @@ class DeviceName:
 
 # Who made it, and of which revision, not which board.
 _OF_BOARD = re.compile(
-    r"\bmodel [ab]\b|\brev(?:ision)? ?[\d.]+|\b(?:nvidia|raspberrypi foundation|engineering|reference|developer|development kit|kit|devkit|sbc)\b"
+    r"\bmodel [ab]\b|\brev(?:ision)? ?[\d.]+|\b(?:nvidia|engineering|reference|developer|development kit|kit|devkit|sbc)\b"
 )
 _MEMORY = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:gb|gib|g ram)\b(?: ram\b)?")
 
@@ -89,7 +89,7 @@ def device_name(text: str) -> DeviceName:
 
 def runtime_name(text: str) -> str:
     """Return the name of a runtime in one spelling, without its version."""
-    plain = re.sub(r"[^a-z]+", "", re.sub(r"\b(?:runtime|rt|python|v?\d[\w.]*)\b", " ", text.casefold()))
+    plain = re.sub(r"[^a-z]+", "", re.sub(r"\b(?:runtime|rt|python|[vb]?\d[\w.]*)\b", " ", text.casefold()))
     return _RUNTIMES.get(plain, plain)
 
 
