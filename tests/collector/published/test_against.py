@@ -38,7 +38,8 @@ def test_a_figure_of_the_same_case_agrees():
     """Within 3%, by the interval over days; nothing is left to name."""
     comparison = against(make_published(value=10.03, **WHOLE), summaries())
     assert (comparison.kind, comparison.outcome, comparison.differs) == ("own run", "agrees", ())
-    assert comparison.low < comparison.ratio == pytest.approx(1.003) < comparison.high
+    assert comparison.ratio == pytest.approx(1.003)
+    assert comparison.low < comparison.ratio < comparison.high
     assert comparison.sentence.startswith("10.03 ms is 1.00 times the 10.0 ms of tiny-detector fp32 on onnx, pi-1 (p50 over 6 days; 95%")
 
 
