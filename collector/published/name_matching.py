@@ -12,10 +12,10 @@ from edgemeter.agent.contract.case_identity import precision_class
 
 _FILE_END = re.compile(r"\.(gguf|onnx|tflite|litertlm|engine|plan|rknn|hef|pte|pt|ncnn|param|xml|mnn)$")
 # A precision within a name, between characters that are no letters or digits.
-_PRECISION = re.compile(
+PRECISION = re.compile(
     r"(?<![a-z0-9])(?:i?q\d(?:_[0-9ksmlx]+)*|mxfp4|nvfp4|[bt]?f(?:p|loat)?(?:8|16|32|64)|u?int(?:4|8|16)|w\d+a\d+|\d ?-?bits?)(?![a-z0-9])"
 )
-_INPUT_SIZE = re.compile(r"(?<![a-z0-9.])(?:\d{2,4}x\d{2,4}(?:x\d)?|224|256|300|320|384|416|512|640|1280)(?![a-z0-9.])")
+INPUT_SIZE = re.compile(r"(?<![a-z0-9.])(?:\d{2,4}x\d{2,4}(?:x\d)?|224|256|300|320|384|416|512|640|1280)(?![a-z0-9.])")
 # They say who published a file, for whom it was compiled, or nothing; a width of 1.0 is the usual one.
 _NEUTRAL = {"meta", "ultralytics", "quant", "quantised", "quantized", "edgetpu", "latest", "1.0", "v1.0"}
 # Files of one network with other weights.
@@ -36,10 +36,10 @@ class ModelName:
 def model_name(text: str) -> ModelName:
     """Return the name of a model in one spelling."""
     words = _FILE_END.sub("", text.casefold().rpartition("/")[2])
-    precision = _PRECISION.search(words.replace("-bit", " bit"))
-    words = _PRECISION.sub(" ", words)
-    input_size = _INPUT_SIZE.search(words.replace("_", " "))
-    parts = [part.strip(".") for part in re.split(r"[^a-z0-9.]+", _INPUT_SIZE.sub(" ", words.replace("_", " ")))]
+    precision = PRECISION.search(words.replace("-bit", " bit"))
+    words = PRECISION.sub(" ", words)
+    input_size = INPUT_SIZE.search(words.replace("_", " "))
+    parts = [part.strip(".") for part in re.split(r"[^a-z0-9.]+", INPUT_SIZE.sub(" ", words.replace("_", " ")))]
     parts = [part for part in parts if part and part not in _NEUTRAL]
     tuning = next((part for part in parts if part in _TUNINGS), None)
     name = _joined([part for part in parts if part not in _TUNINGS])
