@@ -24,11 +24,12 @@ from edgemeter.collector.published.conditions import ConditionDifferences, diffe
 from edgemeter.collector.published.judgement import Agreement, PublishedComparison
 from edgemeter.collector.published.name_matching import device_name, model_name
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.reference.mlperf import APART
 from edgemeter.collector.runs.cases import MEASURED, grouped, named
 
 # Published figures of one case agree within this: pages round, and state no interval.
 ROWS_AGREE = 0.10
+# MLCommons' messaging guidelines.
+_APART = "MLPerf\N{TRADE MARK SIGN} results may only be compared with compatible MLPerf\N{TRADE MARK SIGN} results"
 _ENTRIES = {entry.choice: entry for entry in FIGURES}
 _LATENCY_OF = {"mean": "latency-mean", "p90": "latency-p90", "p99": "latency-p99"}
 # Runtimes of accelerators that are added to a board, and what they are called in a device's name.
@@ -99,7 +100,7 @@ def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences
     key, added = case.key, _ADDED.get(case.key.runtime)
     is_on_other = added is not None and row.runtime is None and added not in f"{row.device} {row.backend}".casefold()
     reasons = (
-        (is_mlperf(row), APART),
+        (is_mlperf(row), _APART),
         (key.provenance != MEASURED, f"its runs are {key.provenance or 'not known to be measured'}"),
         (bool(differs.decisive), ", ".join(differs.decisive)),
         (key.target_per_s is not None, f"its queries came at a rate, {key.target_per_s} per s"),

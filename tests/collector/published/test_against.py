@@ -74,7 +74,7 @@ def test_what_a_page_does_not_state_is_compared_and_named():
 
 
 @pytest.mark.parametrize(
-    ("stated", "reason"),
+    ("facts", "reason"),
     [
         ({"precision": "INT8"}, "precision INT8 against fp32"),
         ({"batch": 8}, "batch 8 against 1"),
@@ -85,9 +85,9 @@ def test_what_a_page_does_not_state_is_compared_and_named():
         ({"statistic": "p99.9"}, "own runs have no p99.9 of the latency"),
     ],
 )
-def test_another_case_is_not_compared(stated, reason):
+def test_another_case_is_not_compared(facts, reason):
     """And why is in the sentence: one network on other terms is other work."""
-    comparison = against(make_published(**stated), summaries())
+    comparison = against(make_published(**facts), summaries())
     assert (comparison.outcome, comparison.ratio) == ("not compared", None)
     assert reason in comparison.sentence
 
@@ -103,10 +103,10 @@ def test_another_power_mode_is_another_machine():
     assert {"power mode not stated (own: MODE_25W)", "Super mode yes, not recorded of the own runs"} <= set(unstated.differs)
 
 
-@pytest.mark.parametrize("stated", [{"device": "Raspberry Pi 4"}, {"device": "Raspberry Pi 5 + Hailo-8L"}, {"model": "tiny-detector-s"}])
-def test_another_board_or_model_has_no_comparison(stated):
+@pytest.mark.parametrize("facts", [{"device": "Raspberry Pi 4"}, {"device": "Raspberry Pi 5 + Hailo-8L"}, {"model": "tiny-detector-s"}])
+def test_another_board_or_model_has_no_comparison(facts):
     """Not even one that says so: most own cases are of something else."""
-    assert comparisons_of(make_published(**stated), summaries()) == ()
+    assert comparisons_of(make_published(**facts), summaries()) == ()
 
 
 def test_lengths_that_differ_are_not_compared():
@@ -185,8 +185,8 @@ def test_a_published_figure_never_enters_an_own_median():
     row = make_published(value=53.0, **WHOLE)
     alone = against(row, cases)
     crowd = [make_published(version=str(number), value=1000.0, **WHOLE) for number in range(50)]
-    beside = [comparison for comparison in comparisons_of(row, cases, crowd) if comparison.kind == "own run"]
-    assert beside == [alone]
+    own_runs = [comparison for comparison in comparisons_of(row, cases, crowd) if comparison.kind == "own run"]
+    assert own_runs == [alone]
     assert alone.ratio == pytest.approx(53.0 / 10.0)
     assert {name: spread.median for name, spread in cases[0].spreads.items()} == before
 
