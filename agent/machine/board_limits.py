@@ -18,8 +18,8 @@ _UNLISTED = re.compile(
     r"radeon|\brx ?\d{3,4}|\b(?:gtx|rtx|quadro|tesla|arc|egpu|dgpu)\b|geforce|myriad|\bncs ?2|movidius|memryx|\bmx3\b|deepx|\bdx m1|"
     r"axelera|metis|kinara|\bara ?2\b|oculink|\bhailo\b|\bai hat|xavier|\borin\b"
 )
-_TIMES = re.compile(r"(?<![\w.])(\d{1,3}) ?[x×] ?(?=[a-z])(?!cortex|core|arm|a\d\d\b|thread|cpu|usb|pcie|lane|npu)")
-_SEVERAL = re.compile(r"\b(\d{1,3}) times |\b[x×] ?(\d{1,3})\b|\b(two|dual|three|four|eight)\b|cluster|\b[hd]gx (?!spark)")
+_TIMES = re.compile(r"(?<![\w.])(\d{1,3}) ?[x\u00d7] ?(?=[a-z])(?!cortex|core|arm|a\d\d\b|thread|cpu|usb|pcie|lane|npu)")
+_SEVERAL = re.compile(r"\b(\d{1,3}) times |\b[x\u00d7] ?(\d{1,3})\b|\b(two|dual|three|four|eight)\b|cluster|\b[hd]gx (?!spark)")
 _NUMBERS = {"two": 2, "dual": 2, "three": 3, "four": 4, "eight": 8}
 
 
@@ -100,13 +100,17 @@ def _words() -> re.Pattern[str]:
     return re.compile(rf"(?<![a-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![a-z0-9+])")
 
 
+def plain_name(device: str) -> str:
+    """Return a device's name in small letters without what people write in different ways: `raspberry pi 5` of `RPi-5 Model B`."""
+    text = " ".join(re.sub(r"[-_/,()®™|]", " ", device.casefold()).split())
+    text = re.sub(r"\b(?:raspberry ?pi|rpi|raspi) ?(?=[0-9zc])|^pi ?(?=\d)", "raspberry pi ", text)
+    return re.sub(r"\bmodel [ab]\b|\bseries\b", "", _TIMES.sub(r"\1 times ", text))
+
+
 @lru_cache(maxsize=1024)
 def limits_named(device: str) -> NamedLimits:
     """Return the bounds of a device by its name, as a device tree or a person writes it: `Raspberry Pi 5 with AI HAT+ 2`."""
-    text = " ".join(re.sub(r"[-_/,()®™]", " ", device.casefold()).split())
-    text = re.sub(r"\b(?:raspberry ?pi|rpi|raspi) ?(?=[0-9zc])|^pi ?(?=\d)", "raspberry pi ", text)
-    text = _TIMES.sub(r"\1 times ", text)
-    text = re.sub(r"\bmodel [ab]\b|\bseries\b", "", text)
+    text = plain_name(device)
     named = [_by_word()[match] for match in _words().findall(text)]
     boards = list({entry.name: entry for entry in named if entry.kind == "board"}.values())
     added = tuple({entry.name: entry for entry in named if entry.kind != "board"}.values())
