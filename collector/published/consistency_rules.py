@@ -41,12 +41,14 @@ def _first_token_before_prompt(judged: JudgedRow) -> Evidence | None:
     ttft_ms, needed_ms = row.canonical[0], row.prompt_tokens / rate.canonical[0] * 1000
     if most(row) * SPREAD_RATIO >= row.prompt_tokens / most(rate) * 1000:
         return None
-    sums = f"{row.prompt_tokens} prompt tokens / {number(rate.canonical[0])} tokens/s = {number(needed_ms)} ms, and the first token comes after"
+    sums = f"{row.prompt_tokens} prompt tokens / {number(rate.canonical[0])} tokens/s = {number(needed_ms)} ms"
+    sums = f"{sums}, and the first token comes after {number(ttft_ms)} ms"
     if judged.users is not None and judged.users > 1:
-        return finding("unclear", f"{sums} {number(ttft_ms)} ms: of how many prompts the rate is would decide", ttft_ms, needed_ms, "ms")
-    ending = f"{number(ttft_ms)} ms: both cannot be of one prompt, unless it came from a cache, and none is stated"
-    state = "unclear" if any(word in judged.text.casefold() for word in ("cache", "prefix", "warm")) else "impossible"
-    return finding("impossible" if state == "impossible" else "unclear", f"{sums} {ending}", ttft_ms, needed_ms, "ms")
+        return finding("unclear", f"{sums}: of how many prompts the rate is would decide", ttft_ms, needed_ms, "ms")
+    if judged.has_cache:
+        return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", ttft_ms, needed_ms, "ms")
+    sums = f"{sums}: both cannot be of one prompt, unless it came from a cache, and none is stated"
+    return finding("impossible", sums, ttft_ms, needed_ms, "ms")
 
 
 @CONSISTENCY_RULES.rule("tokens a second are at most 1 / time per token x users", "two figures of the same tokens are one")

@@ -79,6 +79,11 @@ class JudgedRow:
         row = self.row
         return " | ".join(part for part in (row.conditions, row.runtime, row.software, row.backend, row.model) if part)
 
+    @property
+    def has_cache(self) -> bool:
+        """Whether the source names a cache of prompts."""
+        return any(word in self.text.casefold() for word in ("cache", "prefix", "warm"))
+
     @cached_property
     def limits(self) -> NamedLimits:
         """The bounds of the device; an accelerator may be named in the conditions only."""
@@ -126,7 +131,9 @@ class JudgedRow:
         Conditions may name the size of a camera's pictures, so that only one up to the `usual` side counts there.
         """
         plain = (self.row.input_size or "").strip()
-        sides = [int((int(first) * int(second)) ** 0.5) for first, second in _SIDE.findall(plain)] or [int(plain)] * plain.isdecimal()
+        sides = [int((int(first) * int(second)) ** 0.5) for first, second in _SIDE.findall(plain)] or (
+            [int(plain)] if plain.isdecimal() else []
+        )
         smaller = [int((int(first) * int(second)) ** 0.5) for first, second in _SIDE.findall(self.row.conditions)]
         return next(iter(sides), None) or min((side for side in smaller if side <= usual), default=None)
 

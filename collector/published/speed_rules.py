@@ -95,7 +95,7 @@ def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     sums = f"{words} x 2 x {number(parameters / 1e9)} x 10^9 weights = {number(needed)} Gop/s, and {bound.clause}"
     if least_rate * 2 * parameters / 1e9 <= bound.value:
         return finding("plausible", f"{sums}: possible", needed, bound.value, "Gop/s")
-    if any(word in judged.text.casefold() for word in ("cache", "prefix", "warm")):
+    if judged.has_cache:
         return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", needed, bound.value, "Gop/s")
     return finding(
         "impossible", f"{sums}: impossible unless the prompt came from a cache, and none is stated", needed, bound.value, "Gop/s"
