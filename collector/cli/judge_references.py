@@ -16,9 +16,10 @@ from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.cli.stores import stored_summaries, stores_option
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.published import ReadTable, create, judged_table, reader_names, table_file
+from edgemeter.collector.published import ReadTable, create, reader_names, table_file
 from edgemeter.collector.published.claim import parse_claim
 from edgemeter.collector.published.judge import judge as judge_rows
+from edgemeter.collector.reference import judged_table
 from edgemeter.collector.reference.imported import ReferenceStore
 
 # Facts of one figure, or of all figures of a file.

@@ -43,11 +43,6 @@ def comparisons_of(
     return (*_with_own_runs(row, summaries), *_with_rows(row, other_rows))
 
 
-def is_mlperf(row: PublishedRow) -> bool:
-    """Return whether a row is an official MLPerf result, which may be compared with such results only."""
-    return "mlperf" in row.source.casefold()
-
-
 @dataclass(frozen=True, slots=True)
 class _OwnFigure:
     """The figure of an own case that a published one is held against; `note` says how the two are unlike."""
@@ -96,7 +91,7 @@ def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences
     """Return why a row is not compared with an own case; empty where it is."""
     key = case.key
     reasons = (
-        (is_mlperf(row), _APART),
+        (row.is_mlperf, _APART),
         (key.provenance != MEASURED, f"its runs are {key.provenance or 'not known to be measured'}"),
         (bool(differs.decisive), ", ".join(differs.decisive)),
         (key.target_per_s is not None, f"its queries came at a rate, {key.target_per_s} per s"),
@@ -214,12 +209,12 @@ def _agreement(decision: Decision) -> Agreement:
 
 
 def _with_rows(row: PublishedRow, other_rows: Sequence[PublishedRow]) -> list[PublishedComparison]:
-    if is_mlperf(row):
+    if row.is_mlperf:
         return []
     name, device = model_name(row.model).name, device_name(row.device).name
     compared: list[tuple[str, PublishedComparison]] = []
     for other in other_rows:
-        is_candidate = other.figure == row.figure and other.key != row.key and not is_mlperf(other)
+        is_candidate = other.figure == row.figure and other.key != row.key and not other.is_mlperf
         if not is_candidate or model_name(other.model).name != name or device_name(other.device).name != device:
             continue
         if None not in (row.statistic, other.statistic) and row.statistic != other.statistic:

@@ -248,7 +248,7 @@ def test_a_claim_is_answered_with_its_arithmetic():
     """20 tokens of 1.6 GB a second are 32 GB/s; its memory gives about 17."""
     result = run("judge", "--claim", CLAIM)
     assert result.exit_code == 0
-    assert result.stdout.startswith("impossible: Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2, 20 tokens/s decoding rate")
+    assert result.stdout.startswith("impossible: Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s decoding rate")
     assert "32.1 GB/s" in result.stdout
     assert "1 row: 1 impossible" in result.stdout
 
