@@ -26,8 +26,8 @@ def _throughput_above_latency(judged: JudgedRow) -> Evidence | None:
     is_mean = latency.figure == "latency-mean" or latency.statistic == "mean"
     both = (row.batch or 1) * row.concurrency if row.concurrency else None
     if both and is_mean and judged.is_on_cpu and smallest(row) * smallest(latency) / 1000 > both:
-        return finding("impossible", f"{sums}, and {both} are stated: impossible by Little's law", product, both, "inputs")
-    clause = f"{at_once} are stated" if judged.users else "one at a time is all that is stated"
+        return finding("impossible", f"{sums}, and the source states {both}: impossible by Little's law", product, both, "inputs")
+    clause = f"the source states {at_once}" if judged.users else "the source states none but one at a time"
     return finding("unclear", f"{sums}, and {clause}: a pipeline or parallel streams would explain it", product, at_once, "inputs")
 
 
@@ -96,7 +96,7 @@ def _memory_beyond_ram(judged: JudgedRow) -> Evidence | None:
 def _weights_above(judged: JudgedRow, row: PublishedRow) -> Evidence | None:
     """Return the evidence on a memory that is too small for the weights it has to hold; None where it holds them."""
     weights = judged.weights()
-    if isinstance(weights, str) or weights.is_even_so or largest(row) >= weights.mb:
+    if isinstance(weights, str) or weights.is_even_so or largest(row) >= weights.least_mb:
         return None
-    sentence = f"{number(row.canonical[0])} MB are in use, and the model has {weights.text}: whether the file is mapped would decide"
+    sentence = f"{number(row.canonical[0])} MB are in use, and it holds {weights.text}: whether the file is mapped would decide"
     return finding("unclear", sentence, row.canonical[0], weights.mb, "MB")

@@ -62,9 +62,13 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class ReadWeights:
-    """The weights that a token reads at least, MB; `is_even_so` where the precision is not stated and the smallest one is taken."""
+    """The weights that a token reads, MB: as stated or worked out, and at least by their rounding.
+
+    `is_even_so` where the precision is not stated and the smallest one is taken.
+    """
 
     mb: float
+    least_mb: float
     text: str
     is_even_so: bool = False
 
@@ -220,17 +224,17 @@ class JudgedRow:
         if is_mixture(row.model) and not is_part and row.read_parameters is None:
             return "how many weights of this mixture of experts a token passes is not stated"
         if row.weights_mb is not None and not is_part:
-            mb = row.weights_mb - rounding(row.weights_mb)
-            return ReadWeights(mb, f"{_size(mb)} of weights a token")
+            mb = row.weights_mb
+            return ReadWeights(mb, mb - rounding(mb), f"{_size(mb)} of weights a token")
         if row.read_parameters is not None:
-            read = row.read_parameters - rounding(row.read_parameters)
+            read = row.read_parameters
         if read is None:
             return "how many weights a token reads is not stated (the model's size, and whether all of them are read)"
-        mb = read * (bits or LEAST_BITS) / 8e6
-        what_for = (
-            f"{_size(mb)} of weights a token ({number(read / 1e9)} x 10^9 at {bits or LEAST_BITS:g} bits{'' if bits else ' or more'})"
+        at = f"{bits or LEAST_BITS:g} bits{'' if bits else ' or more'}"
+        mb, least_read = read * (bits or LEAST_BITS) / 8e6, read - (rounding(read) if row.read_parameters else 0.0)
+        return ReadWeights(
+            mb, mb * least_read / read, f"{_size(mb)} of weights a token ({number(read / 1e9)} x 10^9 at {at})", bits is None
         )
-        return ReadWeights(mb, what_for, bits is None)
 
 
 def _size(mb: float) -> str:

@@ -10,6 +10,7 @@ LEAST_WEIGHTS_MB = 64.0
 WINOGRAD_SMALL, WINOGRAD = 2.25, 5.0625
 # Of weights that are only stated in number, this much at least is no output head, which a prompt's tokens do not pass.
 LEAST_PROMPT_SHARE = 1 / 3
+LEAST_SIDE = 64  # The smallest input that a network for pictures gets, pixels.
 
 SPEED_RULES = PublishedRules()
 
@@ -31,23 +32,28 @@ def _decode_above_bandwidth(judged: JudgedRow) -> Evidence | None:
     stated_per_s, least_per_s, rate = _rate(judged)
     users = judged.users if row.figure in {"tokens", "output-tokens"} else 1
     step_tokens = judged.companion("step-tokens")
-    # The fewest steps that give so many tokens.
-    share = (users or 1) * (largest(step_tokens) if step_tokens and judged.speculates is not False else 1.0)
+    per_step = step_tokens.canonical[0] if step_tokens and judged.speculates is not False else 1.0
     divided = f" / {users} answers at once" if users and users > 1 else ""
-    divided += f" / {number(share / (users or 1))} tokens a step" if share > (users or 1) else ""
-    required, limit = stated_per_s * weights.mb / share / 1000, bound.value / 1000
+    divided += f" / {number(per_step)} tokens a step" if per_step > 1 else ""
+    required, limit = stated_per_s * weights.mb / per_step / (users or 1) / 1000, bound.value / 1000
     sums = f"{rate} x {weights.text}{divided} = {number(required)} GB/s, and {bound.clause}"
-    if least_per_s * weights.mb / share <= bound.value * (1 + 1e-9):
+    # The fewest steps that give so many tokens.
+    steps_per_s = least_per_s / (largest(step_tokens) if step_tokens and per_step > 1 else 1.0) / (users or 1)
+    if steps_per_s * weights.least_mb <= bound.value * (1 + 1e-9):
         if weights.is_even_so:
             return finding("unclear", f"{sums}: the precision would decide, which is not stated", required, limit, "GB/s")
-        return finding("plausible", f"{sums}: possible", required, limit, "GB/s")
-    return _above_bandwidth(judged, sums, required, limit, least_per_s / share, weights)
+        return finding("plausible", f"{sums}: possible{_rounded(required, limit)}", required, limit, "GB/s")
+    return _above_bandwidth(judged, sums, required, limit, steps_per_s, weights)
+
+
+def _rounded(required: float, limit: float) -> str:
+    return " within the rounding of what is stated" if required > limit else ""
 
 
 def _above_bandwidth(judged: JudgedRow, sums: str, required: float, limit: float, steps_per_s: float, weights: ReadWeights) -> Evidence:
     """Return the evidence on a rate above the bandwidth: what could still explain it, and whether it is stated."""
     cache_mb = judged.cache_mb()
-    if steps_per_s * max(weights.mb - cache_mb, 0.0) <= limit * 1000:
+    if steps_per_s * max(weights.least_mb - cache_mb, 0.0) <= limit * 1000:
         return finding("unclear", f"{sums}: caches of {number(cache_mb)} MB could make up for it", required, limit, "GB/s")
     if judged.speculates and judged.companion("step-tokens") is None:
         return finding("unclear", f"{sums}: with speculative decoding the tokens of a step would decide", required, limit, "GB/s")
@@ -94,7 +100,7 @@ def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     required = rate * 2 * parameters / 1e9
     sums = f"{words} x 2 x {number(parameters / 1e9)} x 10^9 weights = {number(required)} Gop/s, and {bound.clause}"
     if least_rate * 2 * parameters / 1e9 <= bound.value:
-        return finding("plausible", f"{sums}: possible", required, bound.value, "Gop/s")
+        return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
     if judged.has_cache:
         return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", required, bound.value, "Gop/s")
     return finding(
@@ -123,11 +129,11 @@ def _work_above_compute(judged: JudgedRow) -> Evidence | None:
     required = rate * gop
     sums = f"{words} x {number(gop)} Gop = {number(required)} Gop/s, and {bound.clause}"
     if least_rate * gop <= bound.value:
-        return finding("plausible", f"{sums}: possible", required, bound.value, "Gop/s")
+        return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
     saved = WINOGRAD_SMALL if judged.bits is not None and judged.bits <= 8 else WINOGRAD
     if least_rate * gop <= bound.value * saved:
         return finding("unclear", f"{sums}: possible only with fewer operations (Winograd's algorithm)", required, bound.value, "Gop/s")
-    if row.gop is None and _side(judged) is None:
+    if row.gop is None and _side(judged) is None and least_rate * _gop_at(judged, LEAST_SIDE) <= bound.value * saved:
         return finding("unclear", f"{sums}: the size of the input would decide, which is not stated", required, bound.value, "Gop/s")
     return finding("impossible", f"{sums}: impossible, even with {number(saved)} times fewer (Winograd)", required, bound.value, "Gop/s")
 
@@ -138,8 +144,13 @@ def _gop(judged: JudgedRow) -> float | str:
         return judged.row.gop
     if judged.model is None or not judged.model.gop:
         return "how many operations one inference has is not stated"
-    ((side, gop),) = judged.model.gop.items()
-    return gop * ((_side(judged) or side) / side) ** 2
+    return _gop_at(judged, _side(judged) or next(iter(judged.model.gop)))
+
+
+def _gop_at(judged: JudgedRow, side: int) -> float:
+    """Return the operations at another side of the input: a convolution has as many as its input has pixels, in proportion."""
+    known = judged.model.gop if judged.model else {}
+    return max((gop * (side / usual) ** 2 for usual, gop in known.items()), default=0.0)
 
 
 def _side(judged: JudgedRow) -> int | None:
