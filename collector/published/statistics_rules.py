@@ -4,7 +4,7 @@ from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.engine.scenarios.latency_statistics import PERCENTILES, queries_needed
 from edgemeter.collector.published.judgement import Evidence
 from edgemeter.collector.published.row import FEWEST_IMAGES, PublishedRow, too_few_items
-from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, least, most, number
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, smallest
 
 # Metrics that may be above 1, or are errors: the share of words that are wrong counts inserted ones too.
 _UNBOUNDED = ("wer", "cer", "perplexity", "ppl", "rmse", "mae", "mse", "error", "loss", "bpc", "bits per", "bleu", "score")
@@ -58,14 +58,14 @@ def _unsupported_percentile(judged: JudgedRow) -> Evidence | None:
     share = PERCENTILES.get((level or "").replace(".", "_"))
     if level is None or share is None:
         return None
-    needed, count = queries_needed(share), judged.row.count
+    required, count = queries_needed(share), judged.row.count
     if count is None:
-        return finding("unclear", f"a {level} needs {needed:,} queries, and how many it is of is not stated")
-    if count >= needed:
+        return finding("unclear", f"a {level} needs {required:,} queries, and how many it is of is not stated")
+    if count >= required:
         return None
     beyond = f"{count:,} x {1 - share:.2g} = {number(count * (1 - share))} of them lie beyond it"
-    sentence = f"a {level} of {count:,} queries: {beyond}, and it needs {needed:,}: not supported"
-    return finding("impossible", sentence, count, needed, "queries")
+    sentence = f"a {level} of {count:,} queries: {beyond}, and it needs {required:,}: not supported"
+    return finding("impossible", sentence, count, required, "queries")
 
 
 @STATISTICS_RULES.rule(
@@ -77,8 +77,8 @@ def _percentiles_cross(judged: JudgedRow) -> Evidence | None:
         other_level = _level(companion)
         if level is None or other_level is None or _base(companion) != _base(row):
             continue
-        is_above = _is_below(level, other_level) and least(row) > most(companion)
-        if is_above or (_is_below(other_level, level) and least(companion) > most(row)):
+        is_above = _is_below(level, other_level) and smallest(row) > largest(companion)
+        if is_above or (_is_below(other_level, level) and smallest(companion) > largest(row)):
             value, limit, unit = row.canonical[0], companion.canonical[0], row.kind.unit
             sums = f"the {level} is {number(value)} {unit}, and the {other_level} of the same case {number(limit)} {unit}"
             return finding("impossible", f"{sums}: they cannot cross", value, limit, unit)
