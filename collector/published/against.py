@@ -23,7 +23,7 @@ from edgemeter.collector.published.conditions import ConditionDifferences, diffe
 from edgemeter.collector.published.judgement import Agreement, PublishedComparison
 from edgemeter.collector.published.name_matching import device_name, model_name
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.published.rule import least, most
+from edgemeter.collector.published.rule import largest, smallest
 from edgemeter.collector.runs.cases import MEASURED, grouped, named
 
 # Published figures of one case agree within this: pages round, and state no interval.
@@ -253,7 +253,7 @@ def _nearest(comparisons: Sequence[PublishedComparison], kind: str) -> Published
 
 def _range(row: PublishedRow) -> Bounds:
     """Return the values that a published figure may stand for, in our unit."""
-    return least(row), most(row)
+    return smallest(row), largest(row)
 
 
 def _as_published(row: PublishedRow) -> str:
