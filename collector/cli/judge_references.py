@@ -76,7 +76,7 @@ def judge(
     form: Format | None,
     **options: str | int | None,
 ) -> None:
-    """Judge the figures of FILE, of a claim, or of those that ship and you added: impossible, unclear or plausible, and why.
+    """Judge the figures of FILE, of a claim, or all that are kept: impossible, unclear or plausible, and why.
 
     FILE is what a tool printed or a page states; the facts given by options hold where it states none. Each figure is held against the
     bounds of its board, own runs of the same case and other published figures of it. None of them enters a statistic.
@@ -102,7 +102,7 @@ def judge(
 @click.command(short_help="List the formats that are read.")
 @format_option("Print each reader with what it reads")
 def readers(*, form: Format | None) -> None:
-    """List the formats of published figures that are read, in the order in which they are tried.
+    """List the formats of published figures, as they are tried.
 
     Example: edgemeter references readers
     """

@@ -38,7 +38,7 @@ ROWS_SHOWN = 20
 
 @click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def references() -> None:
-    """Judge what others publish; list references: measured by the same agent, imported from official results, or published elsewhere.
+    """Judge what others publish; list measured, imported and published references.
 
     Example: edgemeter references list
     """
@@ -115,7 +115,7 @@ def import_(
 @renamed_option("--image-count", "images", former=["--images"], type=int, help="Number of images of an accuracy.")
 @shelf_option
 def add(*, file: Path | None, reader: str | None, shelf: Path | None, **options: str | float | None) -> None:
-    """Add published figures. They are displayed, judged, and excluded from statistics.
+    """Add published figures: displayed, judged, in no statistic.
 
     Of a file the options are facts that hold where it states none.
 
@@ -167,7 +167,7 @@ def list_(
     stores: tuple[str, ...],
     form: Format | None,
 ) -> None:
-    """List measured references, which are ranked with devices, and imported and published figures, which are not.
+    """List measured references, which rank with devices, and imported and published ones, which do not.
 
     Example: edgemeter references list --model resnet --suite datacenter
     """
