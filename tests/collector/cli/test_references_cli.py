@@ -244,7 +244,7 @@ def test_a_judgement_as_markdown_is_ready_for_an_issue(judged):
     assert "| contradicts |" in text
 
 
-def test_a_claim_is_answered_with_its_arithmetic():
+def test_a_claim_is_judged_with_its_arithmetic():
     """20 tokens of 1.6 GB a second are 32 GB/s; its memory gives about 17."""
     result = run("judge", "--claim", CLAIM)
     assert result.exit_code == 0
