@@ -48,11 +48,11 @@ class HailoZoo:
         }
         for table in list_tables(text):
             if table.has("Network Name", *_BATCHES):
-                _read_table(table, task[1] if task else "", facts, collector)
+                _read_table(table, task[1] if task else "", facts, collector, has_modes="run in performance mode" in text)
         return collector.table()
 
 
-def _read_table(table: MarkupTable, task: str, facts: Mapping[str, Any], collector: RowCollector) -> None:
+def _read_table(table: MarkupTable, task: str, facts: Mapping[str, Any], collector: RowCollector, *, has_modes: bool) -> None:
     records = list(table.records(collector))
     # The float accuracy and the one on the chip, where the table has them.
     pair = table.names[1:3] if not {name.casefold() for name in table.names[1:3]} & set(_BATCHES) else ()
@@ -64,18 +64,20 @@ def _read_table(table: MarkupTable, task: str, facts: Mapping[str, Any], collect
     section = table.sections[-1] if table.sections else ""
     dataset = _DATASETS.get((task, section.casefold(), metric.casefold()))
     if pair and (why or dataset is None):
-        why = why or f"over how many images {pair[1]!r} of {section!r} is, is not known"
+        why = why or f"the number of images behind {pair[1]!r} of {section!r} is not known"
         collector.leave_out(f"table at line {table.line}", f"its accuracies are left out: {why}")
     for line, cells in records:
-        model, *marks = cells["network name"].split()
+        model, *marks = cells["network name"].split() or [""]
         row_facts = {
             **facts,
-            "model": model,
+            "model": model or None,
             "input_size": cells.get("input resolution (hxwxc)"),
             "parameters": _millions(cells.get("params (m)")),
             "gop": number_or_none(cells.get("ops (g)")) or None,
         }
-        conditions = f"input {row_facts['input_size']}{', performance mode' if marks else ''}"
+        conditions = (
+            f"input {row_facts['input_size']}{', performance mode' if has_modes and any(mark.startswith('|') for mark in marks) else ''}"
+        )
         for name, batch in _BATCHES.items():
             row_conditions = f"{conditions}, batch {batch}"
             where = f"line {line}, {model} batch {batch}"

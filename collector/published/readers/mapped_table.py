@@ -80,19 +80,20 @@ class MappedTable:
 
 
 def _csv_tables(text: str, headings: Sequence[str]) -> list[MarkupTable]:
-    """Return the CSV table in `text`, split by the separator that gives the columns asked for: comma, semicolon or tab."""
-    table = None
-    for separator in ",;\t":
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        try:
-            rows = [(reader.line_num, tuple(cell.strip() for cell in cells)) for cells in reader if cells]
-        except csv.Error as error:
-            raise ConfigError(f"line {reader.line_num}: not a CSV table: {error}") from error
-        candidate = MarkupTable(rows[0][0], rows[0][1], tuple(rows[1:])) if rows else None
-        if candidate and candidate.has(*headings):
-            return [candidate]
-        table = table or candidate
+    """Return the CSV table in `text`, split by the separator whose header has the columns asked for, else by commas."""
+    tables = {separator: _csv_table(text.strip().partition("\n")[0], separator) for separator in ",;\t"}
+    chosen = next((separator for separator, header in tables.items() if header and header.has(*headings)), ",")
+    table = _csv_table(text, chosen)
     return [table] if table else []
+
+
+def _csv_table(text: str, separator: str) -> MarkupTable | None:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        rows = [(reader.line_num, tuple(cell.strip() for cell in cells)) for cells in reader if cells]
+    except csv.Error as error:
+        raise ConfigError(f"line {reader.line_num}: not a CSV table: {error}") from error
+    return MarkupTable(rows[0][0], rows[0][1], tuple(rows[1:])) if rows else None
 
 
 def _read_table(table: MarkupTable, columns: Sequence[TableColumn], collector: RowCollector) -> None:
@@ -120,4 +121,4 @@ def _add(collector: RowCollector, where: str, cell: str, entry: TableColumn, fac
     if unit:
         collector.add(where, figure=entry.target, value=value, unit=unit, **facts)
     else:
-        collector.leave_out(where, f"{cell!r} has no unit: map the column as {entry.target}:{next(iter(units))}, or what it is in")
+        collector.leave_out(where, f"{cell!r} has no unit: map the column as {entry.target}:{next(iter(units))}, or another unit")

@@ -1,5 +1,6 @@
 """Tables in Markdown and reStructuredText, with the headings above them, and the numbers in their cells: strict, nothing is guessed."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,12 +13,12 @@ _TAB = re.compile(r'(\s*)=== "(.+)"\s*')
 _UNDERLINE = re.compile(r"([=\-^~\"'`#*+.:_])\1{2,}\s*")
 _LIST_ROW = re.compile(r"(\s*)\* -(?: (.*)|\s*)")
 # A group of three digits after a comma is a thousand only where nothing else can be meant: 1,234 is also how half the world writes 1.234.
-_NUMBER = re.compile(r"-?(?:\d+|\d{1,3}(?:,\d{3})+(?=\.)|\d{1,3}(?:,\d{3}){2,})(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"-?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+(?=\.)|[0-9]{1,3}(?:,[0-9]{3}){2,})(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class MarkupTable:
-    """A table: the line of its header, the names of its columns, rows with their lines, the sections it is in (outermost first), its tab."""
+    """A table: its header's line, the names of its columns, rows with their lines, the sections it is in (outermost first), its tab."""
 
     line: int
     names: tuple[str, ...]
@@ -48,7 +49,10 @@ def quantity(cell: str) -> tuple[float, str]:
     if matched is None:
         is_ambiguous = re.fullmatch(r"\d{1,3},\d{3}", cell.strip())
         raise ValueError(f"{cell!r} may be a thousand or a decimal" if is_ambiguous else f"{cell!r} is not a number")
-    return float(matched[1].replace(",", "")), matched[2] or ""
+    value = float(matched[1].replace(",", ""))
+    if not math.isfinite(value):
+        raise ValueError(f"{cell!r} is too large")
+    return value, matched[2] or ""
 
 
 def number(cell: str) -> float:

@@ -1,7 +1,7 @@
 """Rockchip's rknn-llm, `benchmark.md` (formerly in `README.md`): first token, tokens per second and memory of language models on its NPUs.
 
-An empty cell under a model's name is the model above. Of the stages of models that see pictures only `Decode` is a figure that we have:
-the picture's encoder and the prefill are parts of a first token. Memory in `G` is left out: it says neither GB nor GiB.
+An empty cell under a model's name is the model above. Of the stages of models that see pictures the prefill is left out: its time is a
+part of the first token's. Memory in `G` is left out: it says neither GB nor GiB.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from edgemeter.collector.published import ReadTable, RowCollector
 from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, markdown_tables, quantity, version_fact
 
-_COLUMNS = ("dtype", "seqlen", "new_tokens", "ttft(ms)", "tokens/s")
+_COLUMNS = ("model", "dtype", "seqlen", "new_tokens", "ttft(ms)", "tokens/s")
 _CHIP = re.compile(r"R[KV]\d{4}\w*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)B(?:\(A(\d+(?:\.\d+)?)M\))?")
 
@@ -36,11 +36,12 @@ class RknnLlm:
             "software": release and f"RKLLM {release[1]}",
             "power_mode": "maximum CPU and NPU frequencies" if "maximum CPU and NPU frequencies" in text else None,
         }
+        encoder = re.search(r"img-encoder runs inference on RKNN with (\w+)", text)
         for table in markdown_tables(text):
             if table.has(*_COLUMNS):
                 _read_table(table, facts, collector)
             elif table.has("model", "stage"):
-                _read_stages(table, facts, collector)
+                _read_stages(table, facts, collector, encoder and encoder[1])
         return collector.table()
 
 
@@ -76,17 +77,17 @@ def _read_table(table: MarkupTable, facts: Mapping[str, Any], collector: RowColl
             )
 
 
-def _read_stages(table: MarkupTable, facts: Mapping[str, Any], collector: RowCollector) -> None:
-    chips = {column: re.fullmatch(r"(R[KV]\d{4}\w*)\((\w+)\)", column) for column in table.names}
+def _read_stages(table: MarkupTable, facts: Mapping[str, Any], collector: RowCollector, encoder_precision: str | None) -> None:
+    chips = {column: matched for column in table.names if (matched := re.fullmatch(r"(R[KV]\d{4}\w*)\((\w+)\)", column))}
     name = ""
     for line, cells in table.records(collector):
         name = cells["model"] or name
-        if cells["stage"].casefold() != "decode":
-            collector.leave_out(f"line {line}", f"{name}, stage {cells['stage']!r}: a part of a first token, which is no figure here")
+        stage = cells["stage"]
+        encoder = re.fullmatch(r"img-encoder\((\d+)\*(\d+)\)", stage, re.IGNORECASE)
+        if not encoder and stage.casefold() != "decode":
+            collector.leave_out(f"line {line}", f"{name}, stage {stage!r}: a part of the first token, which is no figure")
             continue
-        for column, matched in chips.items():
-            if matched is None:
-                continue
+        for column, chip in chips.items():
             where = f"line {line}, {column}"
             try:
                 value, unit = quantity(cells[column.casefold()])
@@ -94,6 +95,14 @@ def _read_stages(table: MarkupTable, facts: Mapping[str, Any], collector: RowCol
                 collector.leave_out(where, str(error))
                 continue
             collector.add(
-                where, figure="tokens", value=value, unit=unit or "no unit", model=name, device=matched[1], precision=matched[2],
-                conditions="decoding of a model that sees pictures, lengths not stated", **facts,
-            )  # fmt: skip
+                where,
+                figure="image-encode" if encoder else "tokens",
+                value=value,
+                unit=unit or "no unit",
+                model=name or None,
+                device=chip[1],
+                precision=encoder_precision if encoder else chip[2],
+                input_size=f"{encoder[1]}x{encoder[2]}" if encoder else None,
+                conditions=f"stage {stage} of a model that sees pictures",
+                **facts,
+            )
