@@ -24,7 +24,7 @@ _FIELDS = frozenset(PublishedRow.__struct_fields__) - {"figure", "value", "unit"
 
 
 @dataclass(frozen=True, slots=True)
-class TableColumn:
+class ColumnMapping:
     """A column of the user's table: `target` is a field of `PublishedRow`, or a name of `KINDS` whose cells are in `unit`."""
 
     heading: str
@@ -37,7 +37,7 @@ class TableColumn:
         return self.target in KINDS
 
 
-def column(text: str) -> TableColumn:
+def column(text: str) -> ColumnMapping:
     """Return the column that `HEADING=FIELD` or `HEADING=FIGURE:UNIT` describes; raises ConfigError if it is neither."""
     heading, _, target = text.rpartition("=")
     name, _, unit = target.strip().partition(":")
@@ -50,11 +50,11 @@ def column(text: str) -> TableColumn:
         raise ConfigError(f"column {text!r}: {unit!r} is not a unit of {name}: {', '.join(KINDS[name].units)}")
     if name in _FIELDS and unit:
         raise ConfigError(f"column {text!r}: the field {name} has no unit, only figures have one")
-    return TableColumn(heading.strip(), name, unit)
+    return ColumnMapping(heading.strip(), name, unit)
 
 
 class MappedTable:
-    """Reads a table by the columns in `defaults["columns"]`, a sequence of `TableColumn`."""
+    """Reads a table by the columns in `defaults["columns"]`, a sequence of `ColumnMapping`."""
 
     def recognises(self, name: str, text: str) -> bool:  # noqa: ARG002 - a mapping cannot be guessed
         """Return False: without a mapping a table says nothing."""
@@ -62,7 +62,7 @@ class MappedTable:
 
     def read(self, text: str, defaults: Mapping[str, Any]) -> ReadTable:
         """Return a row for each figure; raises ConfigError without a mapping, and if no table has all of its columns."""
-        columns: Sequence[TableColumn] = defaults.get("columns", ())
+        columns: Sequence[ColumnMapping] = defaults.get("columns", ())
         if not any(entry.is_figure for entry in columns):
             raise ConfigError('a table needs its columns, one of them a figure: --column "Model=model" --column "Latency (ms)=latency:ms"')
         headings = [entry.heading for entry in columns]
@@ -82,8 +82,8 @@ class MappedTable:
 def _csv_tables(text: str, headings: Sequence[str]) -> list[MarkupTable]:
     """Return the CSV table in `text`, split by the separator whose header has the columns asked for, else by commas."""
     tables = {separator: _csv_table(text.strip().partition("\n")[0], separator) for separator in ",;\t"}
-    chosen = next((separator for separator, header in tables.items() if header and header.has(*headings)), ",")
-    table = _csv_table(text, chosen)
+    separator = next((candidate for candidate, header in tables.items() if header and header.has(*headings)), ",")
+    table = _csv_table(text, separator)
     return [table] if table else []
 
 
@@ -96,7 +96,7 @@ def _csv_table(text: str, separator: str) -> MarkupTable | None:
     return MarkupTable(rows[0][0], rows[0][1], tuple(rows[1:])) if rows else None
 
 
-def _read_table(table: MarkupTable, columns: Sequence[TableColumn], collector: RowCollector) -> None:
+def _read_table(table: MarkupTable, columns: Sequence[ColumnMapping], collector: RowCollector) -> None:
     mapped = {entry.heading.casefold() for entry in columns}
     if unmapped := [name for name in table.names if name.casefold() not in mapped]:
         collector.leave_out(f"table at line {table.line}", f"columns without a mapping: {', '.join(unmapped)}")
@@ -107,7 +107,7 @@ def _read_table(table: MarkupTable, columns: Sequence[TableColumn], collector: R
                 _add(collector, f"line {line}, {entry.heading}", cells[entry.heading.casefold()], entry, facts)
 
 
-def _add(collector: RowCollector, where: str, cell: str, entry: TableColumn, facts: Mapping[str, str | None]) -> None:
+def _add(collector: RowCollector, where: str, cell: str, entry: ColumnMapping, facts: Mapping[str, str | None]) -> None:
     units = KINDS[entry.target].units
     try:
         value, unit = quantity(cell)

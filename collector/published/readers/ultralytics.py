@@ -81,6 +81,6 @@ def _release(table: MarkupTable, lines: list[str]) -> str | None:
         if matched := re.search(r"Benchmarked with Ultralytics (\d[\w.]*\d|\{\{ benchmark_version \}\})", line):
             if matched[1][0].isdigit():
                 return matched[1]
-            head = next((found for text in lines[:20] if (found := re.fullmatch(r"benchmark_version: (\d[\w.]*\d)", text))), None)
+            head = next((matched for text in lines[:20] if (matched := re.fullmatch(r"benchmark_version: (\d[\w.]*\d)", text))), None)
             return head and head[1]
     return None

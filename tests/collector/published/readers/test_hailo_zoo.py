@@ -5,9 +5,9 @@ NAME = "hailo-zoo.rst"
 LOSSES = (("38.25", "1.4"), ("51.5", "0.6"))
 
 
-def read(text, **given):
+def read(text, **user_facts):
     """Return what is read of a page of a chip."""
-    return read_page("hailo-zoo", text, **{"device": "Hailo-8L"} | given)
+    return read_page("hailo-zoo", text, **{"device": "Hailo-8L"} | user_facts)
 
 
 def without_drones(text):

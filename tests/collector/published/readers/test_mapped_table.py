@@ -11,9 +11,9 @@ COLUMNS = ("Model=model", "Board=device", "Latency (ms)=latency:ms", "tok/s=toke
 GIVEN = {"source": "A blog", "version": "1", "conditions": "not stated"}
 
 
-def read(text, columns=COLUMNS, **given):
+def read(text, columns=COLUMNS, **user_facts):
     """Return what is read of a text by a mapping."""
-    return read_page("table", text, columns=tuple(map(column, columns)), **GIVEN | given)
+    return read_page("table", text, columns=tuple(map(column, columns)), **GIVEN | user_facts)
 
 
 def test_each_figure_of_a_row_is_read_in_the_users_terms():

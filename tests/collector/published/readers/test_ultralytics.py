@@ -45,8 +45,8 @@ def test_a_format_that_failed_is_left_out_and_named():
 def test_a_sentence_of_several_boards_names_no_device():
     """Nor does a page without a release have an edition: the user gives both, or the rows are left out."""
     text = page(NAME).replace("on a Some Board at", "on both Some Board and Any Board at").replace("benchmark_version: 9.3.39", "")
-    for field, given in (("version", {}), ("device", {"version": "78cfa94"})):
-        assert f"line 30, YOLO99n PyTorch: Object missing required field `{field}`" in read_page("ultralytics", text, **given).left_out
+    for field, user_facts in (("version", {}), ("device", {"version": "78cfa94"})):
+        assert f"line 30, YOLO99n PyTorch: Object missing required field `{field}`" in read_page("ultralytics", text, **user_facts).left_out
     (row, *_) = read_page("ultralytics", text, device="Some Board", version="78cfa94").rows
     assert facts(row, "device", "version", "software") == ("Some Board", "78cfa94", None)
 
