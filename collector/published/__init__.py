@@ -16,10 +16,10 @@ from edgemeter.collector.published.row import PublishedRow, fault
 # Asked in this order; then those of other packages, in the order of their names.
 _READERS = "edgemeter.collector.published.readers"
 READERS: Mapping[str, str] = {
-    "mlperf": f"{_READERS}.mlperf_inference:MlperfInference",
-    "hailo-zoo": f"{_READERS}.hailo_zoo:HailoZoo",
-    "rknn-zoo": f"{_READERS}.rknn_zoo:RknnZoo",
-    "rknn-llm": f"{_READERS}.rknn_llm:RknnLlm",
+    "mlperf_inference": f"{_READERS}.mlperf_inference:MlperfInference",
+    "hailo_zoo": f"{_READERS}.hailo_zoo:HailoZoo",
+    "rknn_zoo": f"{_READERS}.rknn_zoo:RknnZoo",
+    "rknn_llm": f"{_READERS}.rknn_llm:RknnLlm",
     "ultralytics": f"{_READERS}.ultralytics:UltralyticsGuide",
     "table": f"{_READERS}.mapped_table:MappedTable",
 }

@@ -1,6 +1,6 @@
 """Hailo's model zoo, `docs/public_models/HAILO*/*.rst`: throughput at batch 1 and 8, and the accuracy on the chip.
 
-A page does not name its chip, its file's name does: give `device`. `OPS (G)` counts a multiplication and an addition as two: it is twice
+A page does not name its chip, its file's name does: give `--device`. `OPS (G)` counts a multiplication and an addition as two: it is twice
 what the zoo called `FLOPs (G)` when it said "counted as MAC operations" (EfficientNet-L: 9.70, then 19.4).
 
 The second column of accuracy changed its meaning. `Quantized` is an accuracy up to Dataflow Compiler 3.28 and a loss with 3.29; pages of
@@ -36,7 +36,7 @@ class HailoZoo:
         """Return a row for each batch size and for each accuracy on the chip whose data set is known."""
         collector = RowCollector(defaults)
         if "device" not in defaults:
-            collector.leave_out("page", "it does not name its chip: give the device that its file's name says, for example Hailo-8L")
+            collector.leave_out("page", "it does not name its chip: give --device as its file's name says, for example Hailo-8L")
             return collector.table()
         compiler = re.search(r"Hailo Dataflow Compiler v?(\d[\w.]*\d)", text)
         task = re.search(r"^(?:\.\. _)?(Object Detection|Classification):?$", text, re.MULTILINE)

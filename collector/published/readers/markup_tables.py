@@ -80,8 +80,8 @@ def add_cell(collector: RowCollector, where: str, cell: str, **facts: Any) -> No
 
 
 def version_fact(defaults: Mapping[str, Any], version: str | None) -> str | None:
-    """Return the edition that a page states only where the user gives none: a commit says more than a release."""
-    return None if "version" in defaults else version
+    """Return the edition that a page states, None where the user gives one: a commit says more than a release."""
+    return version if defaults.get("version", "not stated") == "not stated" else None
 
 
 @dataclass(slots=True)

@@ -5,12 +5,12 @@ from edgemeter.collector.published.readers.mlperf_inference import SOURCE
 from tests.fixtures.mlperf_factory import make_row
 from tests.fixtures.published_pages import facts, page, read_page
 
-NAME = "mlperf.json"
+NAME = "mlperf_inference.json"
 
 
 def rows_of(scenario):
     """Return the rows of a scenario."""
-    return [row for row in read_page("mlperf", page(NAME)).rows if f", {scenario}," in row.conditions]
+    return [row for row in read_page("mlperf_inference", page(NAME)).rows if f", {scenario}," in row.conditions]
 
 
 def test_a_throughput_is_that_of_its_scenario():
@@ -41,22 +41,22 @@ def test_tokens_of_a_server_are_those_of_all_users():
 
 def test_every_row_is_marked_as_mlperfs():
     """Its results are compared with MLPerf results only."""
-    assert {row.source for row in read_page("mlperf", page(NAME)).rows} == {f"{SOURCE} v5.1"}
+    assert {row.source for row in read_page("mlperf_inference", page(NAME)).rows} == {f"{SOURCE} v5.1"}
     assert SOURCE.startswith("MLPerf")
 
 
 def test_what_is_left_out_is_named():
     """Results with errors, units that are not known, accuracies without a number of items, latencies without a percentile."""
-    left_out = read_page("mlperf", page(NAME)).left_out
+    left_out = read_page("mlperf_inference", page(NAME)).left_out
     assert any("Performance_Units 'furlongs' are not known" in why for why in left_out)
     assert "file: 1 results that the round marks as faulty" in left_out
     assert "file: the accuracies of 3 results: over how many items is not stated" in left_out
     odd = json.dumps([make_row(Scenario="Other", Performance_Units="Latency (ms)")])
-    assert any("a latency of which no percentile is known" in why for why in read_page("mlperf", odd).left_out)
+    assert any("a latency of which no percentile is known" in why for why in read_page("mlperf_inference", odd).left_out)
 
 
 def test_a_round_is_recognised():
     """Other JSON is not."""
-    reader = create("mlperf")
+    reader = create("mlperf_inference")
     assert reader.recognises("summary_results.json", page(NAME))
     assert not reader.recognises("other.json", '[{"Scenario": 1}]')

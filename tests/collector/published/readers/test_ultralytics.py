@@ -55,4 +55,4 @@ def test_guides_are_recognised():
     """Other pages are not."""
     reader = create("ultralytics")
     assert reader.recognises("raspberry-pi.md", page(NAME))
-    assert not any(reader.recognises(name, page(name)) for name in ("rknn-llm.md", "rknn-zoo.md", "table.md"))
+    assert not any(reader.recognises(name, page(name)) for name in ("rknn_llm.md", "rknn_zoo.md", "table.md"))
