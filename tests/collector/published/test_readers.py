@@ -1,0 +1,65 @@
+import random
+from contextlib import suppress
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.published import READERS, create
+from tests.fixtures.published_pages import GIVEN, PAGES
+
+# Recognises nothing by itself.
+BY_NAME = ("table",)
+MUTATIONS = 60
+# All that a file may leave to its reader's user.
+WHOLE = {"device": "a board", "model": "a model", "source": "a page", "version": "1", "conditions": "none"}
+
+
+def pages_of(name):
+    """Return the texts of a reader's pages, by the names of their files."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob(f"{name}.*"))}
+
+
+def mutated(text, generator):
+    """Return a text that is cut off, lacks a line, or has a character too many."""
+    lines = text.splitlines(keepends=True)
+    position = generator.randrange(len(text))
+    match generator.randrange(4):
+        case 0:
+            return text[:position]
+        case 1:
+            return text[:position] + generator.choice("|`*-=\"'[{}],:\n\t\0~9") + text[position:]
+        case 2:
+            generator.shuffle(lines)
+            return "".join(lines)
+        case _:
+            del lines[generator.randrange(len(lines))]
+            return "".join(lines)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_has_a_page_that_it_alone_recognises(name):
+    """It is in `tests/fixtures/published`, and has rows."""
+    pages = pages_of(name)
+    assert pages
+    for file, text in pages.items():
+        recognising = [reader for reader in READERS if create(reader).recognises(file, text)]
+        assert recognising == ([] if name in BY_NAME else [name])
+        if name not in BY_NAME:
+            assert (
+                create(name)
+                .read(text, GIVEN | {"device": "a board", "model": "a model", "source": "a page", "version": "1", "conditions": "none"})
+                .rows
+            )
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_page_ends_in_an_error_that_users_can_read(name):
+    """Or in rows and what is left out; never in another exception."""
+    generator = random.Random(7)
+    reader = create(name)
+    for text in pages_of(name).values():
+        for _ in range(MUTATIONS):
+            damaged = mutated(text, generator)
+            assert reader.recognises("page", damaged) in (True, False)
+            with suppress(ConfigError):
+                reader.read(damaged, GIVEN | {"device": "a board"})
