@@ -34,7 +34,7 @@ def test_other_quantities_and_estimates_are_left_out_and_named():
     )
 
 
-def test_what_the_page_does_not_say_is_not_stated():
+def test_a_page_without_notes_leaves_its_conditions_open():
     """Without the notes under the table: no power mode, no release."""
     text = page(NAME)
     (row, *_) = read_page("rknn_zoo", text[: text.index("- This")], version="bad6c73").rows
