@@ -37,7 +37,6 @@ class HailoZoo:
         collector = RowCollector(defaults)
         if "device" not in defaults:
             collector.leave_out("page", "it does not name its chip: give --device as its file's name says, for example Hailo-8L")
-            return collector.table()
         compiler = re.search(r"Hailo Dataflow Compiler v?(\d[\w.]*\d)", text)
         task = re.search(r"^(?:\.\. _)?(Object Detection|Classification):?$", text, re.MULTILINE)
         facts = {

@@ -7,16 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import READERS, create
 from tests.fixtures.published_pages import GIVEN, PAGES
 
-# Recognises nothing by itself.
-BY_NAME = ("table",)
 MUTATIONS = 60
-# All that a file may leave to its reader's user.
-WHOLE = {"device": "a board", "model": "a model", "source": "a page", "version": "1", "conditions": "none"}
-
-
-def pages_of(name):
-    """Return the texts of a reader's pages, by the names of their files."""
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob(f"{name}.*"))}
 
 
 def mutated(text, generator):
@@ -37,27 +28,12 @@ def mutated(text, generator):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_reader_has_a_page_that_it_alone_recognises(name):
-    """It is in `tests/fixtures/published`, and has rows."""
-    pages = pages_of(name)
-    assert pages
-    for file, text in pages.items():
-        recognising = [reader for reader in READERS if create(reader).recognises(file, text)]
-        assert recognising == ([] if name in BY_NAME else [name])
-        if name not in BY_NAME:
-            assert (
-                create(name)
-                .read(text, GIVEN | {"device": "a board", "model": "a model", "source": "a page", "version": "1", "conditions": "none"})
-                .rows
-            )
-
-
-@pytest.mark.parametrize("name", READERS)
 def test_a_damaged_page_ends_in_an_error_that_users_can_read(name):
     """Or in rows and what is left out; never in another exception."""
     generator = random.Random(7)  # noqa: S311 - damages fixtures
     reader = create(name)
-    for text in pages_of(name).values():
+    for path in sorted(PAGES.glob(f"{name}.*")):
+        text = path.read_text(encoding="utf-8")
         for _ in range(MUTATIONS):
             damaged = mutated(text, generator)
             assert reader.recognises("page", damaged) in (True, False)
