@@ -5,6 +5,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import READERS, create
+from edgemeter.collector.published.readers.mapped_table import column
 from tests.fixtures.published_pages import GIVEN, PAGES
 
 MUTATIONS = 60
@@ -32,10 +33,11 @@ def test_a_damaged_page_ends_in_an_error_that_users_can_read(name):
     """Or in rows and what is left out; never in another exception."""
     generator = random.Random(7)  # noqa: S311 - damages fixtures
     reader = create(name)
+    columns = {"columns": (column("Model=model"), column("tok/s=tokens"))} if name == "table" else {}
     for path in sorted(PAGES.glob(f"{name}.*")):
         text = path.read_text(encoding="utf-8")
         for _ in range(MUTATIONS):
             damaged = mutated(text, generator)
             assert reader.recognises("page", damaged) in (True, False)
             with suppress(ConfigError):
-                reader.read(damaged, GIVEN | {"device": "a board"})
+                reader.read(damaged, GIVEN | columns | {"device": "a board"})
