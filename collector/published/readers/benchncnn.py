@@ -11,7 +11,8 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import ReadTable, RowCollector
 
-_NUMBER = r"=\s*(\d+(?:\.\d+)?)"
+# Always with two decimals: a line that is cut has fewer.
+_NUMBER = r"=\s*(\d+\.\d\d)"
 _LINE = re.compile(rf"\s*(\S+)\s+min {_NUMBER}\s+max {_NUMBER}\s+avg {_NUMBER}\s*")
 _SETTING = re.compile(r"\s*(loop_count|num_threads|powersave|gpu_device|cooling_down) = (-?\d+)\s*")
 _HEADING = re.compile(r"#{2,6} (\S.*)")

@@ -147,13 +147,15 @@ def _table(text: str) -> Iterator[tuple[str, dict[str, str]]]:
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if not names:
             names = cells
+        elif not line.rstrip().endswith("|"):
+            yield f"line {number}", {}  # Cut, perhaps within a number.
         elif not all(set(cell) <= set("-: ") for cell in cells):
             yield f"line {number}", dict(zip(names, cells, strict=False))
 
 
 def _add_line(collector: RowCollector, where: str, cells: Mapping[str, str], software: str | None, defaults: Mapping[str, Any]) -> None:
     if not {"model", "test", "t/s"} <= cells.keys():
-        collector.leave_out(where, "not a table of llama-bench, which has columns model, test and t/s")
+        collector.leave_out(where, "no whole line of a table of llama-bench, which has columns model, test and t/s")
         return
     test, rate = _TEST.fullmatch(cells["test"]), _RATE.fullmatch(cells["t/s"])
     if not test or not rate:
