@@ -82,6 +82,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     statistic: Statistic | None = None
     low: float | None = None
     high: float | None = None
+    standard_deviation: float | None = None  # In `unit`, over the count or the repeats.
     count: Count | None = None  # Queries behind the figure.
     repeats: Count | None = None
     runtime: str | None = None
@@ -150,6 +151,7 @@ _OF_FIGURE = {
     "statistic",
     "low",
     "high",
+    "standard_deviation",
     "count",
     "scope",
     "dataset",
