@@ -202,12 +202,12 @@ class JudgedRow:
         """Return the operations a second with numbers of so many bits, 10^9/s; of None the most that it has for any."""
 
         def of(part: BoardLimit) -> tuple[float | None, str]:
-            clock_hz = part.cpu and (self.row.clock_hz or OVERCLOCKED * part.cpu.clock_hz)
-            by_cpu = part.cpu.gop_per_s(bits or 8.0, clock_hz) if part.cpu else None
-            if by_cpu is not None and part.cpu and (self.is_on_cpu or not part.most_gop_per_s):
-                cores = f"{part.cpu.cores} cores at {(clock_hz or 0) / 1e9:.3g} GHz"
-                return by_cpu, f"{cores}{'' if self.row.clock_hz else ', overclocked'}; {part.cpu.source}"
-            return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), part.compute_source)
+            cpu = part.cpu if self.is_on_cpu or not part.most_gop_per_s else None
+            if cpu is None:
+                return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), part.compute_source)
+            clock_hz = self.row.clock_hz or OVERCLOCKED * cpu.clock_hz
+            cores = f"{cpu.cores} cores at {clock_hz / 1e9:.3g} GHz{'' if self.row.clock_hz else ', overclocked'}"
+            return cpu.gop_per_s(bits or 8.0, clock_hz), f"{cores}; {cpu.source}"
 
         return self._largest(of, "the compute", "Gop/s", 1.0)
 

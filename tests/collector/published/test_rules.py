@@ -52,7 +52,7 @@ def test_what_is_not_stated_is_named_by_the_kind_of_figure():
 def test_a_row_that_states_all_lacks_nothing():
     """A decoding rate with each of its conditions."""
     row = published_row(
-        "tokens", 20.0, "Llama 3.2 3B", "Jetson Orin Nano", runtime="llama.cpp", software="b7000", backend="gpu", precision="Q4_K_M", batch=1,
-        prompt_tokens=128, output_tokens=128, power_mode="25W", speculative="off", count=100,
+        "tokens", 20.0, "Llama 3.2 3B", "Jetson Orin Nano", runtime="llama.cpp", software="b7000", backend="gpu", precision="Q4_K_M",
+        batch=1, prompt_tokens=128, output_tokens=128, power_mode="25W", speculative="off", count=100,
     )  # fmt: skip
     assert not_stated(row) == ()
