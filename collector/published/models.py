@@ -89,9 +89,8 @@ def _families() -> _ModelFile:
 
 def least_bits(precision: str) -> float | None:
     """Return the bits that a weight has at least by the precision as stated; of several types the fewest; None where none is named."""
-    if match := _GGUF.search(precision):
-        return _GGUF_BITS[match[0].lower()]
-    numbers = [float(next(group for group in match.groups() if group)) for match in _BITS.finditer(precision)]
+    numbers = [_GGUF_BITS[match.lower()] for match in _GGUF.findall(precision)]
+    numbers += [float(next(group for group in match.groups() if group)) for match in _BITS.finditer(_GGUF.sub(" ", precision))]
     numbers = numbers or [bits for name, bits in _NAMED_BITS.items() if name in precision.casefold()]
     return min((number for number in numbers if 1 <= number <= 64), default=None)
 

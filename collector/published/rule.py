@@ -26,6 +26,7 @@ _USERS = re.compile(
 _MANY = re.compile(
     r"\boffline\b|\bserver\b.{0,3}scenario|scenario.{0,3}\bserver\b|\bbatched\b|in-flight|concurren|parallel|multi-?stream", re.IGNORECASE
 )
+_SHARED = re.compile(r"\btp ?=? ?[2-9]|tensor[- ]parallel|multi-?gpu|\b[2-9] gpus|distributed", re.IGNORECASE)
 _SIDE = re.compile(r"(?<![\d.])(\d{2,4}) ?[x\u00d7*] ?(\d{2,4})(?![\d.])")
 
 
@@ -95,8 +96,11 @@ class JudgedRow:
     def limits(self) -> NamedLimits:
         """The bounds of the device; an accelerator may be named in the conditions only."""
         device, conditions = limits_named(self.row.device), limits_named(f"{self.row.conditions} | {self.row.runtime or ''}")
-        added = {entry.name: entry for entry in (*device.added, *conditions.added)}
-        return NamedLimits(device.board, tuple(added.values()), device.devices, device.is_complete and conditions.is_complete)
+        # A device that has an engine may be compared with others there.
+        has_engine = bool(device.added or (device.board and device.board.most_gop_per_s))
+        added = device.added if has_engine else conditions.added
+        devices = None if device.devices == 1 and _SHARED.search(self.row.conditions) else device.devices
+        return NamedLimits(device.board, added, devices, device.is_complete and conditions.is_complete)
 
     @cached_property
     def is_on_cpu(self) -> bool | None:

@@ -34,7 +34,7 @@ def test_throughput_by_latency_is_how_many_are_on_their_way(rate, latency, field
         # 1,024 / 133 = 7.70 s.
         (7800.0, {}, None),
         (6500.0, {}, None),
-        (780.0, {}, "impossible"),
+        (780.0, {}, "unclear"),
         (780.0, {"conditions": "prefix cache"}, "unclear"),
         (780.0, {"concurrency": 8}, "unclear"),
     ],

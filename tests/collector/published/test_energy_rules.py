@@ -35,6 +35,7 @@ def test_the_sentence_has_both_sides():
         ({}, {"scope": "wall-ac"}, "unclear"),
         ({}, {"statistic": "max"}, None),
         ({"conditions": "energy above idle"}, {"conditions": "energy above idle"}, "unclear"),
+        ({"conditions": "idle-subtracted"}, {"conditions": "idle-subtracted"}, "unclear"),
         ({"conditions": "peak power at the wall"}, {"conditions": "peak power at the wall"}, None),
     ],
 )
@@ -110,6 +111,9 @@ def test_several_boards_draw_several_times_as_much():
         (0.31, "mJ", ("throughput", 11.4), "impossible"),
         (0.31, "mJ", ("latency", 88.0), "plausible"),
         (31.5, "J", ("throughput", 11.4), "impossible"),
+        # 12 ms: 0.6 J are 50 W, which the rest of a request may have drawn; 60 J are 5 kW.
+        (0.6, "J", ("latency", 12.0), "unclear"),
+        (60.0, "J", ("latency", 12.0), "impossible"),
     ],
 )
 def test_energy_by_time_is_a_power_of_the_board(energy, unit, time, state):

@@ -80,6 +80,9 @@ def bound(device, **fields):
         ("4 x Raspberry Pi 5", {}, 68.4),
         ("Raspberry Pi 5 cluster", {}, "how many devices of "),
         ("Mac mini", {}, "no bound of this boa"),
+        ("Jetson Orin Nano", {"backend": "gpu", "conditions": "15 times a Pi 4 with Hailo-10H"}, 102.4),
+        ("Raspberry Pi 4", {"conditions": "on the Hailo-10H"}, 17.1),
+        ("NVIDIA H100", {"conditions": "TP=8"}, "how many devices of "),
     ],
 )
 def test_the_bound_is_that_of_the_part_that_works(device, fields, expected):
