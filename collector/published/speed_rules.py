@@ -101,7 +101,7 @@ def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     sums = f"{words} x 2 x {number(parameters / 1e9)} x 10^9 weights = {number(required)} Gop/s, and {bound.clause}"
     if least_rate * 2 * parameters / 1e9 <= bound.value:
         return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
-    if judged.has_cache:
+    if judged.has_cache or row.figure == "ttft":
         return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", required, bound.value, "Gop/s")
     return finding(
         "impossible", f"{sums}: impossible unless the prompt came from a cache, and none is stated", required, bound.value, "Gop/s"

@@ -88,10 +88,9 @@ PLANTED = {
     # 0.5 GB module with 3 GB in use.
     "more memory than there is": (row_of("memory", 9800.0, "YOLOv8x", PI), "memory-beyond-ram", 9800, 8590),
     "an accuracy of 139%": (row_of("accuracy", 139.5, "ResNet50", PI, images=5000), "outside-metric", 1.395, 1.0),
-    # 1,024 tokens / 133 a second = 7,699 ms.
-    "first token before the prompt": (
-        several("Gemma-4-E2B", "Raspberry Pi 5 16GB", ("ttft", 780.0), ("prefill-tokens", 133.0), prompt_tokens=1024, **CPU),
-        "first-token-before-prompt", 780, 7699,
+    # 1 / 50 ms = 20 tokens/s of one user.
+    "a rate that its own time contradicts": (
+        several("Phi-4-mini", "Jetson Orin Nano", ("tokens", 160.0), ("tpot", 50.0), batch=1), "tokens-faster-than-their-time", 160, 20,
     ),
 }  # fmt: skip
 
@@ -152,6 +151,10 @@ HONEST = {
     "TensorRT Edge-LLM on Thor, prompt": row_of("ttft", 13.9, "Qwen3-1.7B", "Jetson AGX Thor", precision="NVFP4", prompt_tokens=370),
     "rknn-llm, RK3588": several(
         "Qwen2.5-1.5B", "RK3588", ("tokens", 16.69), ("ttft", 378.0), precision="w8a8", prompt_tokens=128, backend="npu"
+    ),
+    # A prompt from a cache: 75 ms where TensorRT took 420.
+    "hokwangchoi, vLLM's first token": several(
+        "Qwen3-1.7B", "Jetson Orin Nano 8GB", ("ttft", 75.0), ("prefill-tokens", 2100.0), prompt_tokens=1000, backend="gpu"
     ),
     "Ultralytics, NCNN on a Pi 5": row_of("latency", 88.026, "YOLO11n", "Raspberry Pi 5", unit="ms/im", conditions="640 x 640", **CPU),
     "Ultralytics, OpenVINO on a Pi 5": row_of("latency", 81.192, "YOLO11n", "Raspberry Pi 5", unit="ms/im", conditions="imgsz=640"),
