@@ -9,7 +9,6 @@ import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH, format_option, json_option, renamed_option
@@ -20,7 +19,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import table_file
 from edgemeter.collector.published.row import KINDS, PublishedRow, is_day
 from edgemeter.collector.reference import mlperf, table
-from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore, listing_of
+from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore, default_store, listing_of
 
 _shelf_option = click.option(
     "--shelf",
@@ -191,7 +190,7 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
 
 
 def _shelf(path: Path | None) -> ReferenceStore:
-    return ReferenceStore(path or home() / "references")
+    return ReferenceStore(path) if path else default_store()
 
 
 def _gather(shelf: Path | None, stores: tuple[str, ...], request: ListingRequest, kind: str | None) -> ReferenceListing:

@@ -1,5 +1,6 @@
 """Imported and published figures, kept apart from the ledger, and the listing of all references in three blocks that never mix."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
@@ -61,6 +63,12 @@ class ReferenceStore:
     """The folder `path`; absent, it is empty but for the sample."""
 
     path: Path
+
+    def version(self) -> str:
+        """Return a text that changes with any file; raises ConfigError if the folder cannot be read."""
+        with os_error_as(ConfigError, f"cannot read {str(self.path)!r}"):
+            files = sorted(self.path.iterdir()) if self.path.exists() else []
+            return " ".join(f"{file.name} {(state := file.stat()).st_mtime_ns} {state.st_size}" for file in files)
 
     def imports(self) -> list[ReferenceImport]:
         """Return the imported rounds; raises ConfigError if a file cannot be read."""
@@ -140,6 +148,11 @@ class ReferenceStore:
             text = path.read_text() if path.exists() else ""
             durable_file.write(path, "\n".join([*([text] if text else []), *map(table_file.to_toml, new)]).encode(), 0o644)
         return new
+
+
+def default_store() -> ReferenceStore:
+    """Return the store of this machine: $EDGEMETER_REFERENCES, else `references` in $EDGEMETER_HOME."""
+    return ReferenceStore(Path(os.environ.get("EDGEMETER_REFERENCES") or home() / "references"))
 
 
 def _read_import(path: Path) -> ReferenceImport:
