@@ -252,7 +252,11 @@ def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, fl
     for entry in _SUMMED:
         if entry.group not in members:
             members[entry.group] = _members(runs, entry.group)
-        valued = [(run, float(value)) for run in members[entry.group] if (value := entry.value(run)) is not None]
+        valued = [
+            (run, float(value))
+            for run in members[entry.group]
+            if (value := entry.value(run)) is not None and not any(not_measured(run, name) for name in entry.further_provenance_groups)
+        ]
         if entry.needs_all and len(valued) < len(members[entry.group]):
             continue
         if spread := of_points([point_of(run, value) for run, value in valued]):
