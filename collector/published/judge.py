@@ -1,27 +1,33 @@
 """The judgement of published figures: what the rules say of each row, and how it compares with own runs and other rows."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published.against import comparisons_of
 from edgemeter.collector.published.judgement import RowJudgement
+from edgemeter.collector.published.name_matching import device_name, model_name
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.published.rules import evidence_of, not_stated
+from edgemeter.collector.runs.cases import grouped
 
 
-def judge(rows: Sequence[PublishedRow], summaries: Sequence[CaseSummary] = (), others: Sequence[PublishedRow] = ()) -> list[RowJudgement]:
-    """Return the judgement of each row, in their order; `others` are rows to compare with that are not judged themselves."""
-    of_case: defaultdict[tuple[object, ...], list[PublishedRow]] = defaultdict(list)
-    for row in rows:
-        of_case[row.case].append(row)
-    candidates = {row.id: row for row in (*others, *rows)}
+def judge(
+    rows: Sequence[PublishedRow], summaries: Sequence[CaseSummary] = (), other_rows: Sequence[PublishedRow] = ()
+) -> list[RowJudgement]:
+    """Return the judgement of each row, in their order; `other_rows` are compared with, and not judged themselves."""
+    of_case = grouped((row.case, row) for row in rows)
+    # Of thousands of rows a few are of one model, on one device.
+    candidates = grouped((_subject(row), row) for row in {row.id: row for row in (*other_rows, *rows)}.values())
     return [
         RowJudgement(
             row=row,
             evidence=evidence_of(row, [companion for companion in of_case[row.case] if companion is not row]),
-            comparisons=comparisons_of(row, summaries, [other for other in candidates.values() if other.id != row.id]),
+            comparisons=comparisons_of(row, summaries, [other for other in candidates[_subject(row)] if other is not row]),
             not_stated=not_stated(row),
         )
         for row in rows
     ]
+
+
+def _subject(row: PublishedRow) -> tuple[str, str, str]:
+    return model_name(row.model).name, device_name(row.device).name, row.figure

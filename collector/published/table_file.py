@@ -10,7 +10,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.collector.published import ReadTable, create, reader_names
-from edgemeter.collector.published.row import PublishedRow, fault
+from edgemeter.collector.published.row import PublishedRow, fault, not_sourced
 
 # What a field was called before: files that people keep hold it.
 _FORMER = {"metric": "figure"}
@@ -23,7 +23,7 @@ def read(path: Path) -> list[PublishedRow]:
     rows = _from_csv(path, content) if path.suffix.lower() == ".csv" else _from_toml(path, content)
     ids: set[str] = set()
     for position, row in rows:
-        why = fault(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in ids else None)
+        why = fault(row) or not_sourced(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in ids else None)
         if why:
             raise ConfigError(f"{str(path)!r}, {position}: {why}")
         ids.add(row.id)

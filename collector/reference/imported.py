@@ -16,7 +16,7 @@ from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import table_file
-from edgemeter.collector.published.row import Date, PublishedRow, fault, is_day, too_few_items
+from edgemeter.collector.published.row import Date, PublishedRow, fault, is_day, not_sourced, too_few_items
 from edgemeter.collector.reference import mlperf
 from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote
 
@@ -132,7 +132,7 @@ class ReferenceStore:
         present = {row.id: row for row in self.published()}
         new: list[PublishedRow] = []
         for row in rows:
-            if why := fault(row) or too_few_items(row):
+            if why := fault(row) or not_sourced(row) or too_few_items(row):
                 raise ConfigError(why)
             before = present.get(row.id)
             if before is not None and before.canonical != row.canonical:
@@ -162,7 +162,7 @@ def _read_import(path: Path) -> ReferenceImport:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter models references import FILE --replace`"
+            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter references import FILE --replace`"
         ) from error
 
 

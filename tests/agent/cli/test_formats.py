@@ -52,7 +52,7 @@ LINES = {
     "models list": "",
     "models verify": "edgemeter-shapes_int8.tflite",
     "models cache list": "",
-    "models references list": "",
+    "references list": "",
     "fleet boards": "",
     "fleet list": "--folder fleet",
     "fleet requests": "--folder fleet",
