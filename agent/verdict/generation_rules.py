@@ -7,6 +7,7 @@ import numpy as np
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_generation import MOST_CACHED, SYNTHETIC, Generation
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments, tpot_ns
+from edgemeter.agent.machine.board_limits import OPERATIONS_PER_CYCLE, memory_mb_per_s
 from edgemeter.agent.verdict.condition_rules import swapping_evidence
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
@@ -23,15 +24,6 @@ MEASURED_TIMES = 1.3
 # Two sockets of HBM2e, the most that processors have. Source: Intel's data sheet of the Xeon CPU Max series, 1,638 GB/s each.
 ANY_MB_PER_S = 3_276_000.0
 
-# Highest bandwidth of the memory in MB/s, by a part of the board's name; those with less memory or an older mode may have less.
-# Source: the makers' data sheets (bus width x transfer rate): Raspberry Pi 4 and 5, NVIDIA Jetson modules, Rockchip RK3588 with LPDDR5.
-MEMORY_MB_PER_S = {
-    "Raspberry Pi 4": 12_800, "Compute Module 4": 12_800, "Raspberry Pi 5": 17_100, "Compute Module 5": 17_100,
-    "Jetson Nano": 25_600, "Jetson TX2": 59_700, "Xavier NX": 59_700, "AGX Xavier": 136_500, "Orin Nano": 102_400, "Orin NX": 102_400,
-    "AGX Orin": 204_800, "Jetson AGX Thor": 273_000, "Orange Pi 5": 44_000, "ROCK 5": 44_000,
-}  # fmt: skip
-# More operations a cycle than a core has: 8-bit products with AMX (Intel's manual: 2,048), or with i8mm on two 256-bit pipes.
-OPERATIONS_PER_CYCLE = {"x86_64": 2048, "aarch64": 256, "armv7l": 64}
 # A weight is multiplied and added.
 OPERATIONS_PER_WEIGHT = 2
 
@@ -147,7 +139,7 @@ def _most_mb_per_s(facts: RunFacts) -> tuple[float, str] | None:
     """Return what memory gives at most, MB/s, and by which bound; None of an accelerator that is no part of a known board."""
     environment, is_cpu = facts.environment, facts.measured.runtime.backend == "cpu"
     board = (environment.board if environment else None) or ""
-    if board_mb_per_s := next((value for name, value in MEMORY_MB_PER_S.items() if name.lower() in board.lower()), None):
+    if board_mb_per_s := memory_mb_per_s(board):
         return board_mb_per_s, f"the memory of {board} gives at most"
     measured_gbyte_per_s = environment.bounds.memory_gbyte_per_s if environment and environment.bounds else None
     if measured_gbyte_per_s and is_cpu:

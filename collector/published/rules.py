@@ -1,16 +1,66 @@
-"""The rules of judgement: each holds a row against a bound of physics, arithmetic or statistics, and says its arithmetic."""
+"""The rules by which a published figure is judged, and what its reader would have to know and the source does not state."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
+
+from edgemeter.collector.published.consistency_rules import CONSISTENCY_RULES
+from edgemeter.collector.published.energy_rules import ENERGY_RULES
 from edgemeter.collector.published.judgement import Evidence
-from edgemeter.collector.published.row import PublishedRow
+from edgemeter.collector.published.row import SIZE, PublishedRow
+from edgemeter.collector.published.rule import JudgedRow, PublishedRule
+from edgemeter.collector.published.speed_rules import SPEED_RULES
+from edgemeter.collector.published.statistics_rules import STATISTICS_RULES
+
+RULES: tuple[PublishedRule, ...] = (*SPEED_RULES, *ENERGY_RULES, *STATISTICS_RULES, *CONSISTENCY_RULES)
+
+_GENERATED = frozenset({"tokens", "output-tokens", "user-tokens", "tpot", "ttft", "prefill-tokens", "goodput"})
+_DECODED = frozenset({"tokens", "output-tokens", "user-tokens", "tpot"})
+_TIMES = frozenset({"latency", "ttft", "tpot", "image-encode"})
 
 
-def evidence_of(row: PublishedRow, companions: Sequence[PublishedRow] = ()) -> tuple[Evidence, ...]:
-    """Return what the rules say of a row; `companions` are the other figures of its case."""
-    return ()
+def evidence_of(row: PublishedRow, companions: Sequence[PublishedRow]) -> tuple[Evidence, ...]:
+    """Return what the rules find in a row, each with its arithmetic in one sentence; `companions` are the other rows of its case."""
+    judged = JudgedRow(row, companions)
+    return tuple(msgspec.structs.replace(evidence, rule=rule.name) for rule in RULES if (evidence := rule.evidence(judged)) is not None)
 
 
 def not_stated(row: PublishedRow) -> tuple[str, ...]:
-    """Return the conditions that a figure of this kind depends on and the source does not state."""
-    return ()
+    """Return in words which facts that bear on the figure the source does not state, the most important first."""
+    return tuple(words for words, is_missing in _NOT_STATED if is_missing(row))
+
+
+def _is_speed(row: PublishedRow) -> bool:
+    return row.kind.unit in {"ms", "per s", "tokens/s"}
+
+
+def _is_measured(row: PublishedRow) -> bool:
+    return row.figure not in {SIZE, "accuracy"}
+
+
+def _is_energy(row: PublishedRow) -> bool:
+    return row.kind.unit in {"mJ", "W"}
+
+
+_NOT_STATED: tuple[tuple[str, Callable[[PublishedRow], bool]], ...] = (
+    ("the runtime", lambda row: row.runtime is None and row.figure != SIZE),
+    ("the runtime's version", lambda row: row.software is None and _is_measured(row)),
+    ("the backend (cores, GPU or NPU)", lambda row: row.backend is None and _is_measured(row)),
+    ("the precision of the weights", lambda row: row.precision is None and JudgedRow(row).bits is None),
+    ("the batch", lambda row: JudgedRow(row).users is None and (_is_speed(row) or row.kind.unit == "mJ")),
+    ("whether tokens are guessed (speculative decoding)", lambda row: row.figure in _DECODED and JudgedRow(row).speculates is None),
+    ("the length of the prompt", lambda row: row.prompt_tokens is None and row.figure in _GENERATED),
+    ("the length of the answer", lambda row: row.output_tokens is None and row.figure in _GENERATED - {"ttft", "prefill-tokens"}),
+    ("the size of the input", lambda row: _has_input(row) and JudgedRow(row).side(1 << 16) is None),
+    ("the power mode", lambda row: row.power_mode is None and "jetson" in row.device.casefold() and (_is_speed(row) or _is_energy(row))),
+    ("what the energy or power is of (wall, board, module, rails)", lambda row: row.scope is None and _is_energy(row)),
+    ("whether it is a mean, a median or an extreme", lambda row: row.statistic is None and row.figure in _TIMES | {"power"}),
+    ("the number of queries", lambda row: row.count is None and (_is_speed(row) or row.kind.unit == "mJ")),
+    ("the number of items", lambda row: row.images is None and row.figure == "accuracy"),
+    ("the dataset", lambda row: row.dataset is None and row.figure == "accuracy"),
+    ("the metric", lambda row: row.accuracy_metric is None and row.figure == "accuracy"),
+)
+
+
+def _has_input(row: PublishedRow) -> bool:
+    return row.figure in {"latency", "latency-mean", "throughput"} and JudgedRow(row).model is not None and row.prompt_tokens is None

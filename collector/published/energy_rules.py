@@ -1,0 +1,146 @@
+"""Rules on energy and power: what power and time give, and what a board can draw."""
+
+from typing import NamedTuple
+
+from edgemeter.agent.machine.board_limits import plain_name
+from edgemeter.agent.machine.power_range import BOARDS, READING_RATIO, WALL_RATIO, PowerRange
+from edgemeter.collector.published.judgement import Evidence
+from edgemeter.collector.published.row import PublishedRow
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, least, most, number
+
+_WHOLE = ("energy",)
+_OUTPUT = ("energy-output-token", "energy-decode-token")
+_PREFILL = ("energy-prefill-token",)
+# A power of these words is no mean, or lacks what the machine draws at rest.
+_EXTREME = ("peak", "maximum", "max power", "max. power")
+_NET = ("net ", "above idle", "over idle", "idle subtracted", "minus idle", "dynamic", "baseline subtracted")
+
+ENERGY_RULES = PublishedRules()
+
+
+class UnitTime(NamedTuple):
+    """The time of one inference, request or token: as stated, at least and at most by rounding, s, and in words.
+
+    `is_whole`: it is the time from one to the next, however many are on their way at once.
+    """
+
+    stated_s: float
+    least_s: float
+    most_s: float
+    words: str
+    is_whole: bool
+
+
+@ENERGY_RULES.rule(
+    "energy is not below the stated mean power x the time of one inference or token",
+    "energy is power x time: less means that they were not measured together, or not of the same parts",
+)
+def _energy_below_power(judged: JudgedRow) -> Evidence | None:
+    row, power, time = judged.row, judged.companion("power"), _time(judged)
+    if row.figure not in (*_WHOLE, *_OUTPUT, *_PREFILL) or power is None or time is None or _is_extreme(power):
+        return None
+    if row.scope != power.scope and row.scope is not None and power.scope is not None:
+        return None
+    stated_mj, power_w = row.canonical[0], power.canonical[0]
+    needed_mj, least_mj = power_w * time.stated_s * 1000, least(power) * time.least_s * 1000
+    sums = f"{number(power_w)} W x {time.words} = {number(needed_mj)} mJ, and {number(stated_mj)} mJ are stated"
+    values = (stated_mj, needed_mj, "mJ")
+    if most(row) >= least_mj:
+        return finding("plausible", f"{sums}: not below what power and time give", *values)
+    if row.scope != power.scope or any(word in judged.text.casefold() for word in _NET):
+        return finding("unclear", f"{sums}: the scope of both would decide, which is not stated", *values)
+    if not time.is_whole and judged.is_on_cpu is not True:
+        return finding("unclear", f"{sums}: how many inferences were on their way at once would decide, which is not stated", *values)
+    return finding("impossible", f"{sums}: energy below what the stated power and time give{_one_user(judged)}", *values)
+
+
+@ENERGY_RULES.rule(
+    "mean power, stated or as energy / time, lies within what the board can draw",
+    "a factor of 10 in a shunt or of 1000 in a unit leaves the range of its supply, and a gross energy holds what it draws idle",
+)
+def _power_outside_board(judged: JudgedRow) -> Evidence | None:
+    row = judged.row
+    drawn = _drawn(judged)
+    if drawn is None:
+        return None
+    stated_w, least_w, most_w, words = drawn
+    limits = power_limits(judged)
+    if limits is None:
+        return finding("unclear", f"{words} cannot be held against what it may draw: no bound of this board is on record ({row.device})")
+    devices = judged.limits.devices or 1
+    highest_w = (limits.highest_in(row.scope) if row.scope else limits.highest_w * WALL_RATIO) * devices
+    highest_w *= READING_RATIO if _is_extreme(row) else 1
+    lowest_w = limits.lowest_in(row.scope) * devices if row.scope and row.figure != "energy-net" else 0.0
+    several = f"{devices} x " if devices > 1 else ""
+    at_most = f"{words}, and {several}{limits.machine} draws at most {number(highest_w)} W (its supply, with all that may hang on it)"
+    if least_w > highest_w:
+        return finding("impossible", f"{at_most}: impossible", stated_w, highest_w, "W")
+    is_gross = not any(word in judged.text.casefold() for word in _NET)
+    if most_w < lowest_w and is_gross:
+        at_least = f"{words}, and {several}{limits.machine} draws at least {number(lowest_w)} W while it runs (half of its idle power)"
+        return finding("impossible", f"{at_least}: impossible for {row.scope}{_one_user(judged)}", stated_w, lowest_w, "W")
+    return finding("plausible", f"{at_most}: possible", stated_w, highest_w, "W")
+
+
+def power_limits(judged: JudgedRow) -> PowerRange | None:
+    """Return what the board may draw; None where it is not on record, or has a part with a supply of its own."""
+    if judged.limits.devices is None or not judged.limits.is_complete or (judged.limits.added and judged.limits.board is None):
+        return None
+    name = plain_name(judged.row.device)
+    return next((limits for word, limits in BOARDS if word.replace("-", " ") in name), None)
+
+
+def _drawn(judged: JudgedRow) -> tuple[float, float, float, str] | None:
+    """Return the power that a row states, or that energy / time is, W: as stated, at least and at most, in words."""
+    row, value = judged.row, judged.row.canonical[0]
+    if row.figure == "power":
+        return value, least(row), most(row), f"{number(value)} W"
+    time = _time(judged)
+    if time is None or row.figure not in (*_WHOLE, *_OUTPUT, *_PREFILL):
+        return None
+    # A latency may be that of one of several on their way: only what is too much is sure.
+    most_w = most(row) / time.least_s / 1000 if time.is_whole else float("inf")
+    stated_w = value / time.stated_s / 1000
+    return stated_w, least(row) / time.most_s / 1000, most_w, f"{number(value)} mJ / {time.words} = {number(stated_w)} W"
+
+
+def _time(judged: JudgedRow) -> UnitTime | None:
+    """Return the time of one inference or token by the companions; a request of a language model has a time of its own."""
+    figure = judged.row.figure
+    answers = judged.users or 1
+    if figure in _OUTPUT:
+        if rate := judged.companion("output-tokens", "tokens"):
+            return _of_rate(rate, "tokens/s", answers if rate.figure == "tokens" else 1)
+        return _of_time(judged.companion("tpot"), answers, is_whole=True)
+    if figure in _PREFILL:
+        rate = judged.companion("prefill-tokens")
+        return _of_rate(rate, "prompt tokens/s", 1) if rate else None
+    if rate := judged.companion("throughput"):
+        return _of_rate(rate, "inferences/s", 1)
+    return _of_time(judged.companion("latency-mean", "latency"), answers, is_whole=False)
+
+
+def _of_rate(rate: PublishedRow, unit: str, answers: int) -> UnitTime:
+    """Return the time between two tokens or inferences; a rate of one of several users is that of all times their number at most."""
+    value = rate.canonical[0]
+    several = f" / {answers}" if answers > 1 else ""
+    return UnitTime(1 / value / answers, 1 / most(rate) / answers, 1 / least(rate), f"1 / {number(value)} {unit}{several}", True)
+
+
+def _of_time(time: PublishedRow | None, answers: int, *, is_whole: bool) -> UnitTime | None:
+    if time is None:
+        return None
+    value = time.canonical[0]
+    several = f" / {answers}" if answers > 1 else ""
+    return UnitTime(
+        value / 1000 / answers, least(time) / 1000 / answers, most(time) / 1000, f"{number(value)} ms{several}", is_whole and answers == 1
+    )
+
+
+def _is_extreme(power: PublishedRow) -> bool:
+    words = power.conditions.casefold()
+    return power.statistic not in {None, "mean", "median"} or any(word in words for word in _EXTREME)
+
+
+def _one_user(judged: JudgedRow) -> str:
+    return "" if judged.users else " of one at a time, and no batch is stated"

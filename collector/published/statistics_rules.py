@@ -1,0 +1,106 @@
+"""Rules of statistics: an accuracy over enough items and within its metric, percentiles that the count supports and that are in order."""
+
+from edgemeter.agent.base.statistics import wilson_interval
+from edgemeter.agent.engine.scenarios.latency_statistics import PERCENTILES, queries_needed
+from edgemeter.collector.published.judgement import Evidence
+from edgemeter.collector.published.row import FEWEST_IMAGES, PublishedRow, too_few_items
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, least, most, number
+
+# Metrics that may be above 1, or are errors: the share of words that are wrong counts inserted ones too.
+_UNBOUNDED = ("wer", "cer", "perplexity", "ppl", "rmse", "mae", "mse", "error", "loss", "bpc", "bits per")
+_LEVEL_OF_FIGURE = {"latency-p90": "p90", "latency-p99": "p99", "latency-mean": "mean"}
+_ORDER = ("min", "median", "p90", "p95", "p99", "p99.9", "max")
+
+STATISTICS_RULES = PublishedRules()
+
+
+@STATISTICS_RULES.rule(
+    f"an accuracy is over at least {FEWEST_IMAGES} items, and their number is stated",
+    "over few items chance decides: AP 0.61 over 4 images was published for a model that has 0.40",
+)
+def _too_few_items(judged: JudgedRow) -> Evidence | None:
+    row = judged.row
+    if row.figure != "accuracy":
+        return None
+    value = row.canonical[0]
+    if row.images is None:
+        return finding("unclear", f"how many items the accuracy of {value:.3g} is over is not stated, of which chance moves few the more")
+    low, high = wilson_interval(min(value, 1.0) * row.images, row.images)
+    bounds = f"{value:.3g} over {row.images:,} items has 95% bounds of {low:.2g} to {high:.2g} by chance alone"
+    if too_few_items(row):
+        sentence = f"{bounds}, and an accuracy needs at least {FEWEST_IMAGES} items: so few say nothing of the model"
+        return finding("impossible", sentence, row.images, FEWEST_IMAGES, "items")
+    return finding("plausible", f"{bounds}: enough items to say something of the model", row.images, FEWEST_IMAGES, "items")
+
+
+@STATISTICS_RULES.rule(
+    "an accuracy lies within what its metric can be", "a share of right answers is at most 1: more is a wrong unit or metric"
+)
+def _outside_metric(judged: JudgedRow) -> Evidence | None:
+    row = judged.row
+    metric = (row.accuracy_metric or "").casefold()
+    if row.figure != "accuracy" or row.canonical[0] <= 1 or any(word in metric for word in _UNBOUNDED):
+        return None
+    name = row.accuracy_metric or "an accuracy"
+    sentence = f"{name} of {row.value:g} {row.unit} = {number(row.canonical[0])}, and a share of right answers is at most 1: impossible"
+    return finding("impossible", sentence, row.canonical[0], 1.0)
+
+
+@STATISTICS_RULES.rule(
+    "a percentile is of as many queries as it needs with confidence 0.99: "
+    + ", ".join(f"{name.replace('_', '.')} {queries_needed(level):,}" for name, level in PERCENTILES.items() if level > 0.5),
+    "of fewer queries none, or chance, lies beyond it; the same rule refuses percentiles of own runs",
+)
+def _unsupported_percentile(judged: JudgedRow) -> Evidence | None:
+    level = _level(judged.row)
+    share = PERCENTILES.get((level or "").replace(".", "_"))
+    if level is None or share is None or share <= 0.5:
+        return None
+    needed, count = queries_needed(share), judged.row.count
+    if count is None:
+        return finding("unclear", f"a {level} needs {needed:,} queries, and how many it is of is not stated")
+    if count < needed:
+        beyond = f"{count:,} x {1 - share:.2g} = {number(count * (1 - share))} of them lie beyond it"
+        return finding(
+            "impossible", f"a {level} of {count:,} queries: {beyond}, and it needs {needed:,}: not supported", count, needed, "queries"
+        )
+    return finding("plausible", f"a {level} of {count:,} queries, and it needs {needed:,}: supported", count, needed, "queries")
+
+
+@STATISTICS_RULES.rule(
+    "min <= p50 <= p90 <= p95 <= p99 <= max and min <= mean <= max, of one case", "percentiles of one set of queries cannot cross"
+)
+def _percentiles_cross(judged: JudgedRow) -> Evidence | None:
+    level = _level(judged.row)
+    if level is None:
+        return None
+    for companion in judged.companions:
+        other_level = _level(companion)
+        if other_level is None or _base(companion) != _base(judged.row) or not _is_below(level, other_level):
+            continue
+        if least(judged.row) > most(companion):
+            value, limit = judged.row.canonical[0], companion.canonical[0]
+            unit = judged.row.kind.unit
+            sentence = (
+                f"the {level} is {number(value)} {unit} and the {other_level} of the same case {number(limit)} {unit}: they cannot cross"
+            )
+            return finding("impossible", sentence, value, limit, unit)
+    return None
+
+
+def _level(row: PublishedRow) -> str | None:
+    """Return which statistic a row is of; None: not stated. A rate has percentiles in either direction, so that only its ends count."""
+    level = _LEVEL_OF_FIGURE.get(row.figure) or row.statistic
+    is_time = row.kind.unit == "ms"
+    return level if is_time or level in {"min", "mean", "median", "max"} else None
+
+
+def _base(row: PublishedRow) -> str:
+    return "latency" if row.figure.startswith("latency") else row.figure
+
+
+def _is_below(level: str, other: str) -> bool:
+    """Return whether the first statistic cannot be above the second, whatever the queries."""
+    if "mean" in {level, other}:
+        return level == "min" or other == "max"
+    return level in _ORDER and other in _ORDER and _ORDER.index(level) < _ORDER.index(other)
