@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 from rich.console import Console
 
-from edgemeter.agent.base.figures import ABSENT, count, printable
+from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_text
 from edgemeter.collector.published.judgement import PublishedState, RowJudgement
 from edgemeter.collector.published.row import PublishedRow

@@ -9,16 +9,17 @@ import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published.judgement import PublishedComparison, PublishedState, RowJudgement
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.reference.imported import ReferenceImport
-from edgemeter.collector.reference.mlperf import APART, LEGEND, MlperfRow, footnote
+from edgemeter.collector.reference.mlperf import APART, LEGEND, MlperfRow, footnote, published_footnote
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Attributes, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, summaries
-from edgemeter.collector.web.view import FormInput, Links, View, ViewColumn, ViewRequest, grid, note, plain_table, section, with_small
+from edgemeter.collector.web.view import FormInput, Links, View, ViewColumn, ViewRequest, grid, link, note, plain_table, section, with_small
 
 LEAD = "Stated by others, judged by physics; never ranked with what was measured."
 STATES: tuple[PublishedState, ...] = get_args(PublishedState)
@@ -32,16 +33,16 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     """Return the published figures that the address leaves, each with its verdict and the sentence that decides it."""
     references = context.references
     try:
-        everything = references.of(_version_of_runs(context), lambda: _cases_of_runs(context))
+        rows = references.of(_version_of_runs(context), lambda: _cases_of_runs(context))
         imported = [(entry, row) for entry in references.store.imports() for row in entry.rows]
     except ConfigError as error:
         return View("Published figures", element("p", {"class": "caution", "role": "alert"}, f"{error}."), LEAD)
-    judged = sorted((entry for entry in everything if _is_picked(_facets(entry), request)), key=_in_order)
+    judged = sorted((entry for entry in rows.judgements if _is_picked(_facets(entry), request)), key=_in_order)
     official_rows = [pair for pair in imported if _is_picked(_official_facets(pair), request)]
     # MLCommons asks that its results stand apart, with its footnote.
-    stated = [entry for entry in judged if not _is_official(entry.row)]
-    official = [entry for entry in judged if _is_official(entry.row)]
-    columns = _columns(context.links)
+    stated = [entry for entry in judged if not entry.row.is_mlperf]
+    official = [entry for entry in judged if entry.row.is_mlperf]
+    columns = _columns(rows.own_cases, context.links)
     parts = [
         *([section("published", "Published figures", _counted(stated), *_shown(columns, "published", stated))] if stated else []),
         *([_official_section(columns, official, official_rows)] if official or official_rows else []),
@@ -55,7 +56,7 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
         plain_table("published_mlperf_rounds", OFFICIAL, official_rows),
     )
     body = join(parts) if parts else note("No published figure matches: pick another model, device, verdict or source.")
-    return View(title, body, LEAD, tables, inputs=_inputs([*map(_facets, everything), *map(_official_facets, imported)], request))
+    return View(title, body, LEAD, tables, inputs=_inputs([*map(_facets, rows.judgements), *map(_official_facets, imported)], request))
 
 
 def _version_of_runs(context: ViewContext) -> str:
@@ -78,10 +79,6 @@ def _official_facets(result: OfficialRow) -> dict[str, str]:
 
 def _is_picked(values: Mapping[str, str], request: ViewRequest) -> bool:
     return all(request.get(name) in ("", value) for name, value in values.items())
-
-
-def _is_official(row: PublishedRow) -> bool:
-    return row.source.startswith(MLPERF)
 
 
 def _in_order(judged: RowJudgement) -> tuple[str, ...]:
@@ -115,7 +112,7 @@ def _shown(columns: Sequence[ViewColumn[RowJudgement]], name: str, judged: Seque
     return [markup, *([note(f"{more:,} more: pick a model, a device, a verdict or a source; JSON holds all.")] if more > 0 else [])]
 
 
-def _columns(links: Links) -> list[ViewColumn[RowJudgement]]:
+def _columns(own_cases: Mapping[str, CaseKey], links: Links) -> list[ViewColumn[RowJudgement]]:
     of_row = {name: attrgetter(f"row.{name}") for name in PublishedRow.__struct_fields__}
     shown_columns = [
         ViewColumn("verdict", "Verdict", attrgetter("state"), lambda entry: _badge(entry.state), is_text=True),
@@ -125,7 +122,7 @@ def _columns(links: Links) -> list[ViewColumn[RowJudgement]]:
         ),
         ViewColumn("value", "As published", of_row["value"], _value, is_text=True),
         ViewColumn("sentence", "Decided by", attrgetter("sentence"), _reasons, is_text=True),
-        ViewColumn("comparisons", "Compared with", _compared, lambda entry: _comparisons(entry, links), is_text=True),
+        ViewColumn("comparisons", "Compared with", _compared, lambda entry: _comparisons(entry, own_cases, links), is_text=True),
         ViewColumn("source", "Source", of_row["source"], _source, is_text=True),
     ]
     names = {column.name for column in shown_columns}
@@ -168,8 +165,10 @@ def _folded(summary: str, lines: Sequence[str]) -> list[Markup]:
 def _source(judged: RowJudgement) -> Markup:
     row = judged.row
     # A page that is left alone loads nothing: this is followed by whoever clicks.
-    address = element("a", {"href": row.address, "rel": "external noreferrer"}, row.source)
-    return with_small(address, f"{row.version}, {row.date}, {f'stated by {row.stated_by}' if row.stated_by else 'not stated by whom'}")
+    name = element("a", {"href": row.address, "rel": "external noreferrer"}, row.source)
+    by = f"stated by {row.stated_by}" if row.stated_by else "not stated by whom"
+    cited = _folded("footnote", [published_footnote(row).removesuffix(LEGEND)]) if row.is_mlperf else []
+    return join([with_small(name, f"{row.version}, {row.date}, {by}"), *cited])
 
 
 def _compared(judged: RowJudgement) -> list[str]:
@@ -183,9 +182,9 @@ def _ratio(comparison: PublishedComparison) -> str:
     return f"{figures.times(comparison.ratio)}{interval}, {comparison.outcome}"
 
 
-def _comparisons(judged: RowJudgement, links: Links) -> Markup:
+def _comparisons(judged: RowJudgement, own_cases: Mapping[str, CaseKey], links: Links) -> Markup:
     ordered = sorted(judged.comparisons, key=lambda entry: (entry.kind != "own run", entry.ratio is None))
-    lines = [_comparison(entry, links) for entry in ordered]
+    lines = [_comparison(entry, own_cases.get(entry.name), links) for entry in ordered]
     further = _folded(f"{len(lines) - COMPARED} more", lines[COMPARED:])
     return (
         element("div", {"class": "prose"}, part("reasons", lines[:COMPARED]), *further)
@@ -194,10 +193,14 @@ def _comparisons(judged: RowJudgement, links: Links) -> Markup:
     )
 
 
-def _comparison(comparison: PublishedComparison, links: Links) -> Markup:
-    name = comparison.name if comparison.kind == "own run" else f"published: {comparison.name}"
-    differs = f"differs: {', '.join(comparison.differs)}" if comparison.differs else ""
-    return with_small(join([element("b", None, figures.typeset(_ratio(comparison))), " ", name]), differs)
+def _comparison(comparison: PublishedComparison, own_case: CaseKey | None, links: Links) -> Markup:
+    ratio = element("b", None, _ratio(comparison))
+    reference = None
+    if comparison.kind == "own run" and own_case is not None:
+        over_time = links.to("trend", model=own_case.model, device=own_case.device, fleet=own_case.fleet)
+        reference = over_time or links.to("trend", model=own_case.model)
+    name = join([f" {comparison.kind}: ", link(reference, comparison.name)])
+    return join([ratio, name, *_folded("how", [comparison.sentence])])
 
 
 def _evidence_table(judged: Sequence[RowJudgement]) -> ViewTable:
