@@ -15,11 +15,13 @@ import msgspec
 OPERATIONS_PER_CYCLE = {"x86_64": 2048, "aarch64": 256, "armv7l": 64}
 # Added to a board, these do the work, and their bounds are not on record.
 _UNLISTED = re.compile(
-    r"radeon|\brx ?\d{3,4}|\b(?:gtx|rtx|quadro|tesla|arc|egpu|dgpu)\b|geforce|myriad|\bncs ?2|movidius|memryx|\bmx3\b|deepx|\bdx m1|"
-    r"axelera|metis|kinara|\bara ?2\b|oculink|\bhailo\b|\bai hat|xavier|\borin\b"
+    r"radeon|\brx ?\d{3,4}|\b(?:gtx|rtx|quadro|tesla|arc|egpu|dgpu)\b|myriad|\bncs ?2|movidius|memryx|\bmx3\b|deepx|\bdx m1|"
+    r"axelera|metis|\bmx ?\d{3}|kinara|\bara ?2\b|oculink|\bhailo\b|\bai hat|xavier|\borin\b"
 )
 _TIMES = re.compile(r"(?<![\w.])(\d{1,3}) ?[x\u00d7] ?(?=[a-z])(?!cortex|core|arm|a\d\d\b|thread|cpu|usb|pcie|lane|npu)")
-_SEVERAL = re.compile(r"\b(\d{1,3}) times |\b[x\u00d7] ?(\d{1,3})\b|\b(two|dual|three|four|eight)\b|cluster|\b[hd]gx (?!spark)")
+_SEVERAL = re.compile(
+    r"\b(\d{1,3}) times |\b[x\u00d7] ?(\d{1,3})\b|(?<=[a-z])x(\d{1,2})\b|\b(two|dual|three|four|eight)\b|cluster|\b[hd]gx (?!spark)"
+)
 _NUMBERS = {"two": 2, "dual": 2, "three": 3, "four": 4, "eight": 8}
 
 
@@ -40,10 +42,10 @@ class CpuLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bounds of a board, an accelerator on a board, or a card; None and empty: not on record."""
+    """The bounds of a board, or of an accelerator or card that is added to one; None and empty: not on record."""
 
     name: str
-    kind: Literal["board", "accelerator", "card"]
+    kind: Literal["board", "accelerator"]
     words: tuple[str, ...]
     memory_gbyte_per_s: float | None = None
     memory_source: str = ""

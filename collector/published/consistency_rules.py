@@ -2,7 +2,7 @@
 
 from edgemeter.collector.published.judgement import Evidence
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, least, most, number
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, smallest
 
 # Means and medians of the same queries differ, and a rate over all of them is not the mean of their rates.
 SPREAD_RATIO = 1.25
@@ -20,15 +20,15 @@ def _throughput_above_latency(judged: JudgedRow) -> Evidence | None:
         return None
     rate, latency_ms, at_once = row.canonical[0], latency.canonical[0], judged.users or 1
     product = rate * latency_ms / 1000
-    if least(row) * least(latency) / 1000 <= at_once * SPREAD_RATIO:
+    if smallest(row) * smallest(latency) / 1000 <= at_once * SPREAD_RATIO:
         return None
     sums = f"{number(rate)} inferences/s x {number(latency_ms)} ms = {number(product)} on their way at once"
     is_mean = latency.figure == "latency-mean" or latency.statistic == "mean"
     both = (row.batch or 1) * row.concurrency if row.concurrency else None
-    if both and is_mean and judged.is_on_cpu and least(row) * least(latency) / 1000 > both:
-        return finding("impossible", f"{sums}, and {both} are stated: impossible by Little's law", product, both, "inputs")
-    stated = f"{at_once} are stated" if judged.users else "one at a time is all that is stated"
-    return finding("unclear", f"{sums}, and {stated}: a pipeline or parallel streams would explain it", product, at_once, "inputs")
+    if both and is_mean and judged.is_on_cpu and smallest(row) * smallest(latency) / 1000 > both:
+        return finding("impossible", f"{sums}, and the source states {both}: impossible by Little's law", product, both, "inputs")
+    clause = f"the source states {at_once}" if judged.users else "the source states none but one at a time"
+    return finding("unclear", f"{sums}, and {clause}: a pipeline or parallel streams would explain it", product, at_once, "inputs")
 
 
 @CONSISTENCY_RULES.rule(
@@ -39,14 +39,16 @@ def _first_token_before_prompt(judged: JudgedRow) -> Evidence | None:
     if row.figure != "ttft" or rate is None or row.prompt_tokens is None:
         return None
     ttft_ms, needed_ms = row.canonical[0], row.prompt_tokens / rate.canonical[0] * 1000
-    if most(row) * SPREAD_RATIO >= row.prompt_tokens / most(rate) * 1000:
+    if largest(row) * SPREAD_RATIO >= row.prompt_tokens / largest(rate) * 1000:
         return None
-    sums = f"{row.prompt_tokens} prompt tokens / {number(rate.canonical[0])} tokens/s = {number(needed_ms)} ms, and the first token comes after"
+    sums = f"{row.prompt_tokens} prompt tokens / {number(rate.canonical[0])} tokens/s = {number(needed_ms)} ms"
+    sums = f"{sums}, and the first token comes after {number(ttft_ms)} ms"
     if judged.users is not None and judged.users > 1:
-        return finding("unclear", f"{sums} {number(ttft_ms)} ms: of how many prompts the rate is would decide", ttft_ms, needed_ms, "ms")
-    ending = f"{number(ttft_ms)} ms: both cannot be of one prompt, unless it came from a cache, and none is stated"
-    state = "unclear" if any(word in judged.text.casefold() for word in ("cache", "prefix", "warm")) else "impossible"
-    return finding("impossible" if state == "impossible" else "unclear", f"{sums} {ending}", ttft_ms, needed_ms, "ms")
+        return finding("unclear", f"{sums}: of how many prompts the rate is would decide", ttft_ms, needed_ms, "ms")
+    if judged.has_cache:
+        return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", ttft_ms, needed_ms, "ms")
+    sums = f"{sums}: both cannot be of one prompt, unless it came from a cache, and none is stated"
+    return finding("impossible", sums, ttft_ms, needed_ms, "ms")
 
 
 @CONSISTENCY_RULES.rule("tokens a second are at most 1 / time per token x users", "two figures of the same tokens are one")
@@ -56,7 +58,7 @@ def _tokens_faster_than_their_time(judged: JudgedRow) -> Evidence | None:
         return None
     users = 1 if row.figure == "user-tokens" else judged.users or 1
     rate, limit = row.canonical[0], 1000 / tpot.canonical[0] * users
-    if least(row) <= 1000 / least(tpot) * users * SPREAD_RATIO:
+    if smallest(row) <= 1000 / smallest(tpot) * users * SPREAD_RATIO:
         return None
     sums = f"1 token / {number(tpot.canonical[0])} ms x {users} = {number(limit)} tokens/s, and {number(rate)} tokens/s are stated"
     if judged.users is None and row.figure != "user-tokens":
@@ -86,7 +88,7 @@ def _memory_beyond_ram(judged: JudgedRow) -> Evidence | None:
     limit_mb = (board_gb + added_gb) * 1073.741824 * judged.limits.devices
     origin = "by its name" if named_gb else f"at most; {board.ram_source}"
     sums = f"{number(row.canonical[0])} MB are in use, and {row.device} has {number(board_gb + added_gb)} GB of RAM ({origin})"
-    if least(row) > limit_mb:
+    if smallest(row) > limit_mb:
         return finding("impossible", f"{sums}: impossible", row.canonical[0], limit_mb, "MB")
     return finding("plausible", f"{sums}: possible", row.canonical[0], limit_mb, "MB")
 
@@ -94,7 +96,7 @@ def _memory_beyond_ram(judged: JudgedRow) -> Evidence | None:
 def _weights_above(judged: JudgedRow, row: PublishedRow) -> Evidence | None:
     """Return the evidence on a memory that is too small for the weights it has to hold; None where it holds them."""
     weights = judged.weights()
-    if isinstance(weights, str) or weights.is_even_so or most(row) >= weights.mb:
+    if isinstance(weights, str) or weights.is_even_so or largest(row) >= weights.least_mb:
         return None
-    sentence = f"{number(row.canonical[0])} MB are in use, and the model has {weights.text}: whether the file is mapped would decide"
+    sentence = f"{number(row.canonical[0])} MB are in use, and it holds {weights.text}: whether the file is mapped would decide"
     return finding("unclear", sentence, row.canonical[0], weights.mb, "MB")

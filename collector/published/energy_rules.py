@@ -6,7 +6,7 @@ from edgemeter.agent.machine.board_limits import plain_name
 from edgemeter.agent.machine.power_range import BOARDS, READING_RATIO, WALL_RATIO, PowerRange
 from edgemeter.collector.published.judgement import Evidence
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, least, most, number
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, smallest
 
 _WHOLE = ("energy",)
 _OUTPUT = ("energy-output-token", "energy-decode-token")
@@ -42,10 +42,10 @@ def _energy_below_power(judged: JudgedRow) -> Evidence | None:
     if row.scope != power.scope and row.scope is not None and power.scope is not None:
         return None
     stated_mj, power_w = row.canonical[0], power.canonical[0]
-    needed_mj, least_mj = power_w * time.stated_s * 1000, least(power) * time.least_s * 1000
+    needed_mj, least_mj = power_w * time.stated_s * 1000, smallest(power) * time.least_s * 1000
     sums = f"{number(power_w)} W x {time.words} = {number(needed_mj)} mJ, and {number(stated_mj)} mJ are stated"
     values = (stated_mj, needed_mj, "mJ")
-    if most(row) >= least_mj:
+    if largest(row) >= least_mj:
         return finding("plausible", f"{sums}: not below what power and time give", *values)
     if row.scope != power.scope or any(word in judged.text.casefold() for word in _NET):
         return finding("unclear", f"{sums}: the scope of both would decide, which is not stated", *values)
@@ -60,10 +60,10 @@ def _energy_below_power(judged: JudgedRow) -> Evidence | None:
 )
 def _power_outside_board(judged: JudgedRow) -> Evidence | None:
     row = judged.row
-    drawn = _drawn(judged)
-    if drawn is None:
+    power = _drawn(judged)
+    if power is None:
         return None
-    stated_w, least_w, most_w, words = drawn
+    stated_w, least_w, most_w, words = power
     limits = power_limits(judged)
     if limits is None:
         return finding("unclear", f"{words} cannot be held against what it may draw: no bound of this board is on record ({row.device})")
@@ -94,14 +94,14 @@ def _drawn(judged: JudgedRow) -> tuple[float, float, float, str] | None:
     """Return the power that a row states, or that energy / time is, W: as stated, at least and at most, in words."""
     row, value = judged.row, judged.row.canonical[0]
     if row.figure == "power":
-        return value, least(row), most(row), f"{number(value)} W"
+        return value, smallest(row), largest(row), f"{number(value)} W"
     time = _time(judged)
     if time is None or row.figure not in (*_WHOLE, *_OUTPUT, *_PREFILL):
         return None
     # A latency may be that of one of several on their way: only what is too much is sure.
-    most_w = most(row) / time.least_s / 1000 if time.is_whole else float("inf")
+    most_w = largest(row) / time.least_s / 1000 if time.is_whole else float("inf")
     stated_w = value / time.stated_s / 1000
-    return stated_w, least(row) / time.most_s / 1000, most_w, f"{number(value)} mJ / {time.words} = {number(stated_w)} W"
+    return stated_w, smallest(row) / time.most_s / 1000, most_w, f"{number(value)} mJ / {time.words} = {number(stated_w)} W"
 
 
 def _time(judged: JudgedRow) -> UnitTime | None:
@@ -124,17 +124,15 @@ def _of_rate(rate: PublishedRow, unit: str, answers: int) -> UnitTime:
     """Return the time between two tokens or inferences; a rate of one of several users is that of all times their number at most."""
     value = rate.canonical[0]
     several = f" / {answers}" if answers > 1 else ""
-    return UnitTime(1 / value / answers, 1 / most(rate) / answers, 1 / least(rate), f"1 / {number(value)} {unit}{several}", True)
+    return UnitTime(1 / value / answers, 1 / largest(rate) / answers, 1 / smallest(rate), f"1 / {number(value)} {unit}{several}", True)
 
 
 def _of_time(time: PublishedRow | None, answers: int, *, is_whole: bool) -> UnitTime | None:
     if time is None:
         return None
-    value = time.canonical[0]
-    several = f" / {answers}" if answers > 1 else ""
-    return UnitTime(
-        value / 1000 / answers, least(time) / 1000 / answers, most(time) / 1000, f"{number(value)} ms{several}", is_whole and answers == 1
-    )
+    value, several = time.canonical[0], f" / {answers}" if answers > 1 else ""
+    least_s, most_s = smallest(time) / 1000 / answers, largest(time) / 1000
+    return UnitTime(value / 1000 / answers, least_s, most_s, f"{number(value)} ms{several}", is_whole and answers == 1)
 
 
 def _is_extreme(power: PublishedRow) -> bool:
@@ -143,4 +141,4 @@ def _is_extreme(power: PublishedRow) -> bool:
 
 
 def _one_user(judged: JudgedRow) -> str:
-    return "" if judged.users else " of one at a time, and no batch is stated"
+    return "" if judged.users else " for one at a time, and no batch is stated"

@@ -23,7 +23,7 @@ _GGUF_BITS = {
 _GGUF = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(_GGUF_BITS, key=len, reverse=True))})", re.IGNORECASE)
 # A number of bits after a type (`int4`, `w4a16`), before the word, and as torchao (`8da4w`) and MLC (`q4f16_1`) write it.
 _BITS = re.compile(
-    r"(?<![a-z0-9])(?:u?int|nf|fp|float|f|bf|q|w)(\d{1,2})(?![0-9])|(\d{1,2}) ?-?bits?\b|\bq(\d)f\d\d|(?<=da)(\d)w\b"
+    r"(?<![a-z0-9])(?:u?int|nf|fp|b?float|f|bf|q|w)(\d{1,2})(?![0-9])|(?<![\d.])(\d{1,2}(?:\.\d+)?) ?-?(?:bits?|bpw)\b|\bq(\d)f\d\d|(?<=da)(\d)w\b"
     r"|(?<=a8)w(\d)|(?<=a16)w(\d)|(?<![.\d])(\d{1,2})/(?=\d)",
     re.IGNORECASE,
 )

@@ -23,6 +23,9 @@ _CPU, _ENGINE = r"\bcpu|xnnpack|\bcores?\b", r"gpu|npu|tpu|dla|cuda|vulkan|openc
 _USERS = re.compile(
     r"\b(?:batch(?:[ _-]?size)?|concurrency|bs) ?[=: ] ?(\d+)|\b(\d+) (?:users|streams|clients|parallel|concurrent)", re.IGNORECASE
 )
+_MANY = re.compile(
+    r"\boffline\b|\bserver\b.{0,3}scenario|scenario.{0,3}\bserver\b|\bbatched\b|in-flight|concurren|parallel|multi-?stream", re.IGNORECASE
+)
 _SIDE = re.compile(r"(?<![\d.])(\d{2,4}) ?[x\u00d7*] ?(\d{2,4})(?![\d.])")
 
 
@@ -37,13 +40,13 @@ def rounding(value: float) -> float:
     return min(0.5 * 10.0 ** int(exponent), MOST_ROUNDING * abs(value))
 
 
-def least(row: PublishedRow) -> float:
+def smallest(row: PublishedRow) -> float:
     """Return the least that a figure may be, by its rounding and its range, in our unit."""
     lowest = min(row.value, row.value if row.low is None else row.low)
     return row.in_our_unit(lowest - rounding(lowest))
 
 
-def most(row: PublishedRow) -> float:
+def largest(row: PublishedRow) -> float:
     """Return the most that a figure may be, by its rounding and its range, in our unit."""
     highest = max(row.value, row.value if row.high is None else row.high)
     return row.in_our_unit(highest + rounding(highest))
@@ -59,9 +62,13 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class ReadWeights:
-    """The weights that a token reads at least, MB; `is_even_so` where the precision is not stated and the smallest one is taken."""
+    """The weights that a token reads, MB: as stated or worked out, and at least by their rounding.
+
+    `is_even_so` where the precision is not stated and the smallest one is taken.
+    """
 
     mb: float
+    least_mb: float
     text: str
     is_even_so: bool = False
 
@@ -78,6 +85,11 @@ class JudgedRow:
         """All that the source states in words of how it was measured."""
         row = self.row
         return " | ".join(part for part in (row.conditions, row.runtime, row.software, row.backend, row.model) if part)
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether the source names a cache of prompts."""
+        return any(word in self.text.casefold() for word in ("cache", "prefix", "warm"))
 
     @cached_property
     def limits(self) -> NamedLimits:
@@ -106,10 +118,15 @@ class JudgedRow:
 
     @cached_property
     def users(self) -> int | None:
-        """The answers that are decoded at once, or the inputs of a batch; None: not stated."""
+        """How many answers are decoded at once, or inputs are in a batch; None: not stated."""
         numbers = [count for count in (self.row.batch, self.row.concurrency) if count]
         numbers += [int(first or second) for first, second in _USERS.findall(self.text)]
         return max(numbers, default=None)
+
+    @property
+    def is_of_many(self) -> bool:
+        """Whether several answers may have been decoded at once, but it is not stated how many."""
+        return self.users is None and (self.row.figure == "output-tokens" or _MANY.search(self.text) is not None)
 
     @property
     def speculates(self) -> bool | None:
@@ -126,7 +143,9 @@ class JudgedRow:
         Conditions may name the size of a camera's pictures, so that only one up to the `usual` side counts there.
         """
         plain = (self.row.input_size or "").strip()
-        sides = [int((int(first) * int(second)) ** 0.5) for first, second in _SIDE.findall(plain)] or [int(plain)] * plain.isdecimal()
+        sides = [int((int(first) * int(second)) ** 0.5) for first, second in _SIDE.findall(plain)] or (
+            [int(plain)] if plain.isdecimal() else []
+        )
         smaller = [int((int(first) * int(second)) ** 0.5) for first, second in _SIDE.findall(self.row.conditions)]
         return next(iter(sides), None) or min((side for side in smaller if side <= usual), default=None)
 
@@ -168,7 +187,7 @@ class JudgedRow:
             return f"no bound of this board is on record ({words} of {missing})"
         value, source, part = max(values, key=lambda entry: entry[0])
         devices = self.limits.devices or 1
-        note = ", the larger one of both, as the backend is not stated" if len(parts) > 1 else ""
+        note = "; the larger bound of both, as the backend is not stated" if len(parts) > 1 else ""
         several = f"{devices} x " if devices > 1 else ""
         clause = f"{words} of {several}{part.name} gives at most {number(value * devices / scale)} {unit} ({source}{note})"
         return Bound(value * devices, clause)
@@ -205,17 +224,17 @@ class JudgedRow:
         if is_mixture(row.model) and not is_part and row.read_parameters is None:
             return "how many weights of this mixture of experts a token passes is not stated"
         if row.weights_mb is not None and not is_part:
-            mb = row.weights_mb - rounding(row.weights_mb)
-            return ReadWeights(mb, f"{_size(mb)} of weights a token")
+            mb = row.weights_mb
+            return ReadWeights(mb, mb - rounding(mb), f"{_size(mb)} of weights a token")
         if row.read_parameters is not None:
-            read = row.read_parameters - rounding(row.read_parameters)
+            read = row.read_parameters
         if read is None:
             return "how many weights a token reads is not stated (the model's size, and whether all of them are read)"
-        mb = read * (bits or LEAST_BITS) / 8e6
-        what_for = (
-            f"{_size(mb)} of weights a token ({number(read / 1e9)} x 10^9 at {'even ' if bits is None else ''}{bits or LEAST_BITS:g} bits)"
+        at = f"{bits or LEAST_BITS:g} bits{'' if bits else ' or more'}"
+        mb, least_read = read * (bits or LEAST_BITS) / 8e6, read - (rounding(read) if row.read_parameters else 0.0)
+        return ReadWeights(
+            mb, mb * least_read / read, f"{_size(mb)} of weights a token ({number(read / 1e9)} x 10^9 at {at})", bits is None
         )
-        return ReadWeights(mb, what_for, bits is None)
 
 
 def _size(mb: float) -> str:

@@ -1,7 +1,7 @@
 """Rules on speed: what memory and compute units can do at most."""
 
 from edgemeter.collector.published.judgement import Evidence
-from edgemeter.collector.published.rule import JudgedRow, PublishedRules, ReadWeights, finding, least, most, number
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, ReadWeights, finding, largest, number, smallest
 
 # What caches may hold says nothing of the memory.
 LEAST_WEIGHTS_MB = 64.0
@@ -10,6 +10,7 @@ LEAST_WEIGHTS_MB = 64.0
 WINOGRAD_SMALL, WINOGRAD = 2.25, 5.0625
 # Of weights that are only stated in number, this much at least is no output head, which a prompt's tokens do not pass.
 LEAST_PROMPT_SHARE = 1 / 3
+LEAST_SIDE = 64  # The smallest input that a network for pictures gets, pixels.
 
 SPEED_RULES = PublishedRules()
 
@@ -31,35 +32,40 @@ def _decode_above_bandwidth(judged: JudgedRow) -> Evidence | None:
     stated_per_s, least_per_s, rate = _rate(judged)
     users = judged.users if row.figure in {"tokens", "output-tokens"} else 1
     step_tokens = judged.companion("step-tokens")
-    # The fewest steps that give so many tokens.
-    share = (users or 1) * (most(step_tokens) if step_tokens and judged.speculates is not False else 1.0)
+    per_step = step_tokens.canonical[0] if step_tokens and judged.speculates is not False else 1.0
     divided = f" / {users} answers at once" if users and users > 1 else ""
-    divided += f" / {number(share / (users or 1))} tokens a step" if share > (users or 1) else ""
-    needed, limit = stated_per_s * weights.mb / share / 1000, bound.value / 1000
-    sums = f"{rate} x {weights.text}{divided} = {number(needed)} GB/s, and {bound.clause}"
-    if least_per_s * weights.mb / share <= bound.value * (1 + 1e-9):
+    divided += f" / {number(per_step)} tokens a step" if per_step > 1 else ""
+    required, limit = stated_per_s * weights.mb / per_step / (users or 1) / 1000, bound.value / 1000
+    sums = f"{rate} x {weights.text}{divided} = {number(required)} GB/s, and {bound.clause}"
+    # The fewest steps that give so many tokens.
+    steps_per_s = least_per_s / (largest(step_tokens) if step_tokens and per_step > 1 else 1.0) / (users or 1)
+    if steps_per_s * weights.least_mb <= bound.value * (1 + 1e-9):
         if weights.is_even_so:
-            return finding("unclear", f"{sums}: the precision would decide, which is not stated", needed, limit, "GB/s")
-        return finding("plausible", f"{sums}: possible", needed, limit, "GB/s")
-    return _above_bandwidth(judged, sums, needed, limit, least_per_s / share, weights)
+            return finding("unclear", f"{sums}: the precision would decide, which is not stated", required, limit, "GB/s")
+        return finding("plausible", f"{sums}: possible{_rounded(required, limit)}", required, limit, "GB/s")
+    return _above_bandwidth(judged, sums, required, limit, steps_per_s, weights)
 
 
-def _above_bandwidth(judged: JudgedRow, sums: str, needed: float, limit: float, steps_per_s: float, weights: ReadWeights) -> Evidence:
+def _rounded(required: float, limit: float) -> str:
+    return " within the rounding of what is stated" if required > limit else ""
+
+
+def _above_bandwidth(judged: JudgedRow, sums: str, required: float, limit: float, steps_per_s: float, weights: ReadWeights) -> Evidence:
     """Return the evidence on a rate above the bandwidth: what could still explain it, and whether it is stated."""
     cache_mb = judged.cache_mb()
-    if steps_per_s * max(weights.mb - cache_mb, 0.0) <= limit * 1000:
-        return finding("unclear", f"{sums}: caches of {number(cache_mb)} MB could make up for it", needed, limit, "GB/s")
+    if steps_per_s * max(weights.least_mb - cache_mb, 0.0) <= limit * 1000:
+        return finding("unclear", f"{sums}: caches of {number(cache_mb)} MB could make up for it", required, limit, "GB/s")
     if judged.speculates and judged.companion("step-tokens") is None:
-        return finding("unclear", f"{sums}: with speculative decoding the tokens of a step would decide", needed, limit, "GB/s")
-    if judged.row.figure == "output-tokens" and judged.users is None:
-        return finding("unclear", f"{sums}: how many answers were decoded at once would decide, which is not stated", needed, limit, "GB/s")
-    is_one = judged.users == 1 or judged.row.figure in {"user-tokens", "tpot"}
+        return finding("unclear", f"{sums}: with speculative decoding the tokens of a step would decide", required, limit, "GB/s")
+    if judged.is_of_many:
+        return finding("unclear", f"{sums}: how many answers were decoded at once would decide", required, limit, "GB/s")
+    users = 1 if judged.row.figure in {"user-tokens", "tpot"} else judged.users
     unstated = [] if judged.speculates is not None else ["speculative decoding"]
-    unstated += [] if is_one or judged.users else ["a batch"]
+    unstated += [] if users else ["a batch"]
     neither = "neither is" if len(unstated) == 2 else "none is"
     ending = f" without {' or '.join(unstated)}, and {neither} stated" if unstated else ""
-    who = "for one user" if is_one or judged.users is None else "for so many"
-    return finding("impossible", f"{sums}: impossible {who}{ending}", needed, limit, "GB/s")
+    who = "for one user" if users in {None, 1} else f"for {users} answers at once"
+    return finding("impossible", f"{sums}: impossible {who}{ending}", required, limit, "GB/s")
 
 
 def _rate(judged: JudgedRow) -> tuple[float, float, str]:
@@ -67,8 +73,8 @@ def _rate(judged: JudgedRow) -> tuple[float, float, str]:
     row = judged.row
     value = row.canonical[0]
     if row.figure == "tpot":
-        return 1000 / value, 1000 / most(row), f"1 token / {number(value)} ms"
-    return value, least(row), f"{number(value)} tokens/s"
+        return 1000 / value, 1000 / largest(row), f"1 token / {number(value)} ms"
+    return value, smallest(row), f"{number(value)} tokens/s"
 
 
 @SPEED_RULES.rule(
@@ -78,9 +84,9 @@ def _rate(judged: JudgedRow) -> tuple[float, float, str]:
 def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     row, facts = judged.row, judged.model
     if row.figure == "prefill-tokens":
-        rate, least_rate, words = row.canonical[0], least(row), f"{number(row.canonical[0])} prompt tokens/s"
+        rate, least_rate, words = row.canonical[0], smallest(row), f"{number(row.canonical[0])} prompt tokens/s"
     elif row.figure == "ttft" and row.prompt_tokens:
-        rate, least_rate = row.prompt_tokens * 1000 / row.canonical[0], row.prompt_tokens * 1000 / most(row)
+        rate, least_rate = row.prompt_tokens * 1000 / row.canonical[0], row.prompt_tokens * 1000 / largest(row)
         words = f"{row.prompt_tokens} prompt tokens / {number(row.canonical[0])} ms"
     else:
         return None
@@ -91,14 +97,14 @@ def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     if parameters is None or isinstance(bound, str):
         reason = bound if isinstance(bound, str) else "how many weights a token of the prompt passes is not stated"
         return finding("unclear", f"{words} cannot be held against the peak of the compute units: {reason}")
-    needed = rate * 2 * parameters / 1e9
-    sums = f"{words} x 2 x {number(parameters / 1e9)} x 10^9 weights = {number(needed)} Gop/s, and {bound.clause}"
+    required = rate * 2 * parameters / 1e9
+    sums = f"{words} x 2 x {number(parameters / 1e9)} x 10^9 weights = {number(required)} Gop/s, and {bound.clause}"
     if least_rate * 2 * parameters / 1e9 <= bound.value:
-        return finding("plausible", f"{sums}: possible", needed, bound.value, "Gop/s")
-    if any(word in judged.text.casefold() for word in ("cache", "prefix", "warm")):
-        return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", needed, bound.value, "Gop/s")
+        return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
+    if judged.has_cache:
+        return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", required, bound.value, "Gop/s")
     return finding(
-        "impossible", f"{sums}: impossible unless the prompt came from a cache, and none is stated", needed, bound.value, "Gop/s"
+        "impossible", f"{sums}: impossible unless the prompt came from a cache, and none is stated", required, bound.value, "Gop/s"
     )
 
 
@@ -113,23 +119,23 @@ def _work_above_compute(judged: JudgedRow) -> Evidence | None:
         return None
     value = row.canonical[0]
     # A latency of a batch may be that of each of its inputs: one input in it is the least.
-    rate, least_rate = (1000 / value, 1000 / most(row)) if is_latency else (value, least(row))
+    rate, least_rate = (1000 / value, 1000 / largest(row)) if is_latency else (value, smallest(row))
     words = f"1 / {number(value)} ms" if is_latency else f"{number(value)} inferences/s"
     gop = _gop(judged)
     bound = judged.compute(judged.bits)
     if isinstance(gop, str) or isinstance(bound, str):
         reason = gop if isinstance(gop, str) else str(bound)
         return finding("unclear", f"{words} cannot be held against the peak of the compute units: {reason}")
-    needed = rate * gop
-    sums = f"{words} x {number(gop)} Gop = {number(needed)} Gop/s, and {bound.clause}"
+    required = rate * gop
+    sums = f"{words} x {number(gop)} Gop = {number(required)} Gop/s, and {bound.clause}"
     if least_rate * gop <= bound.value:
-        return finding("plausible", f"{sums}: possible", needed, bound.value, "Gop/s")
+        return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
     saved = WINOGRAD_SMALL if judged.bits is not None and judged.bits <= 8 else WINOGRAD
     if least_rate * gop <= bound.value * saved:
-        return finding("unclear", f"{sums}: possible only with fewer operations (Winograd's algorithm)", needed, bound.value, "Gop/s")
-    if row.gop is None and _side(judged) is None:
-        return finding("unclear", f"{sums}: the size of the input would decide, which is not stated", needed, bound.value, "Gop/s")
-    return finding("impossible", f"{sums}: impossible, even with {number(saved)} times fewer (Winograd)", needed, bound.value, "Gop/s")
+        return finding("unclear", f"{sums}: possible only with fewer operations (Winograd's algorithm)", required, bound.value, "Gop/s")
+    if row.gop is None and _side(judged) is None and least_rate * _gop_at(judged, LEAST_SIDE) <= bound.value * saved:
+        return finding("unclear", f"{sums}: the size of the input would decide, which is not stated", required, bound.value, "Gop/s")
+    return finding("impossible", f"{sums}: impossible, even with {number(saved)} times fewer (Winograd)", required, bound.value, "Gop/s")
 
 
 def _gop(judged: JudgedRow) -> float | str:
@@ -138,8 +144,13 @@ def _gop(judged: JudgedRow) -> float | str:
         return judged.row.gop
     if judged.model is None or not judged.model.gop:
         return "how many operations one inference has is not stated"
-    ((side, gop),) = judged.model.gop.items()
-    return gop * ((_side(judged) or side) / side) ** 2
+    return _gop_at(judged, _side(judged) or next(iter(judged.model.gop)))
+
+
+def _gop_at(judged: JudgedRow, side: int) -> float:
+    """Return the operations at another side of the input: a convolution has as many as its input has pixels, in proportion."""
+    known = judged.model.gop if judged.model else {}
+    return max((gop * (side / usual) ** 2 for usual, gop in known.items()), default=0.0)
 
 
 def _side(judged: JudgedRow) -> int | None:

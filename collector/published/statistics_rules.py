@@ -4,10 +4,10 @@ from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.engine.scenarios.latency_statistics import PERCENTILES, queries_needed
 from edgemeter.collector.published.judgement import Evidence
 from edgemeter.collector.published.row import FEWEST_IMAGES, PublishedRow, too_few_items
-from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, least, most, number
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, smallest
 
 # Metrics that may be above 1, or are errors: the share of words that are wrong counts inserted ones too.
-_UNBOUNDED = ("wer", "cer", "perplexity", "ppl", "rmse", "mae", "mse", "error", "loss", "bpc", "bits per")
+_UNBOUNDED = ("wer", "cer", "perplexity", "ppl", "rmse", "mae", "mse", "error", "loss", "bpc", "bits per", "bleu", "score")
 _LEVEL_OF_FIGURE = {"latency-p90": "p90", "latency-p99": "p99", "latency-mean": "mean"}
 _ORDER = ("min", "median", "p90", "p95", "p99", "p99.9", "max")
 
@@ -22,77 +22,73 @@ def _too_few_items(judged: JudgedRow) -> Evidence | None:
     row = judged.row
     if row.figure != "accuracy":
         return None
-    value = row.canonical[0]
-    if row.images is None:
-        return finding("unclear", f"how many items the accuracy of {value:.3g} is over is not stated, of which chance moves few the more")
-    low, high = wilson_interval(min(value, 1.0) * row.images, row.images)
-    bounds = f"{value:.3g} over {row.images:,} items has 95% bounds of {low:.2g} to {high:.2g} by chance alone"
+    value, items = row.canonical[0], row.images
+    if items is None:
+        return finding("unclear", f"how many items the accuracy of {value:.3g} is over is not stated: of few, chance decides")
+    bounds = f"{value:.3g} over {items:,} items"
+    if _is_share(row):
+        low, high = wilson_interval(min(value, 1.0) * items, items)
+        bounds = f"{bounds} has 95% bounds of {low:.2g} to {high:.2g} by chance alone"
     if too_few_items(row):
         sentence = f"{bounds}, and an accuracy needs at least {FEWEST_IMAGES} items: so few say nothing of the model"
-        return finding("impossible", sentence, row.images, FEWEST_IMAGES, "items")
-    return finding("plausible", f"{bounds}: enough items to say something of the model", row.images, FEWEST_IMAGES, "items")
+        return finding("impossible", sentence, items, FEWEST_IMAGES, "items")
+    return finding("plausible", f"{bounds}: enough items to say something of the model", items, FEWEST_IMAGES, "items")
 
 
-@STATISTICS_RULES.rule(
-    "an accuracy lies within what its metric can be", "a share of right answers is at most 1: more is a wrong unit or metric"
-)
+@STATISTICS_RULES.rule("an accuracy lies within what its metric can be", "a share of right answers is at most 1: more is another unit")
 def _outside_metric(judged: JudgedRow) -> Evidence | None:
     row = judged.row
-    metric = (row.accuracy_metric or "").casefold()
-    if row.figure != "accuracy" or row.canonical[0] <= 1 or any(word in metric for word in _UNBOUNDED):
+    if row.figure != "accuracy" or row.canonical[0] <= 1 or not _is_share(row):
         return None
     name = row.accuracy_metric or "an accuracy"
     sentence = f"{name} of {row.value:g} {row.unit} = {number(row.canonical[0])}, and a share of right answers is at most 1: impossible"
     return finding("impossible", sentence, row.canonical[0], 1.0)
 
 
+def _is_share(row: PublishedRow) -> bool:
+    return not any(word in (row.accuracy_metric or "").casefold() for word in _UNBOUNDED)
+
+
 @STATISTICS_RULES.rule(
-    "a percentile is of as many queries as it needs with confidence 0.99: "
-    + ", ".join(f"{name.replace('_', '.')} {queries_needed(level):,}" for name, level in PERCENTILES.items() if level > 0.5),
-    "of fewer queries none, or chance, lies beyond it; the same rule refuses percentiles of own runs",
+    "a percentile from p90 on is of as many queries as own runs need for it",
+    "of fewer queries none, or chance, lies beyond it: with confidence 0.99 a p90 needs 64, a p99 662",
 )
 def _unsupported_percentile(judged: JudgedRow) -> Evidence | None:
     level = _level(judged.row)
     share = PERCENTILES.get((level or "").replace(".", "_"))
-    if level is None or share is None or share <= 0.5:
+    if level is None or share is None:
         return None
-    needed, count = queries_needed(share), judged.row.count
+    required, count = queries_needed(share), judged.row.count
     if count is None:
-        return finding("unclear", f"a {level} needs {needed:,} queries, and how many it is of is not stated")
-    if count < needed:
-        beyond = f"{count:,} x {1 - share:.2g} = {number(count * (1 - share))} of them lie beyond it"
-        return finding(
-            "impossible", f"a {level} of {count:,} queries: {beyond}, and it needs {needed:,}: not supported", count, needed, "queries"
-        )
-    return finding("plausible", f"a {level} of {count:,} queries, and it needs {needed:,}: supported", count, needed, "queries")
+        return finding("unclear", f"a {level} needs {required:,} queries, and how many it is of is not stated")
+    if count >= required:
+        return None
+    beyond = f"{count:,} x {1 - share:.2g} = {number(count * (1 - share))} of them lie beyond it"
+    sentence = f"a {level} of {count:,} queries: {beyond}, and it needs {required:,}: not supported"
+    return finding("impossible", sentence, count, required, "queries")
 
 
 @STATISTICS_RULES.rule(
     "min <= p50 <= p90 <= p95 <= p99 <= max and min <= mean <= max, of one case", "percentiles of one set of queries cannot cross"
 )
 def _percentiles_cross(judged: JudgedRow) -> Evidence | None:
-    level = _level(judged.row)
-    if level is None:
-        return None
+    row, level = judged.row, _level(judged.row)
     for companion in judged.companions:
         other_level = _level(companion)
-        if other_level is None or _base(companion) != _base(judged.row) or not _is_below(level, other_level):
+        if level is None or other_level is None or _base(companion) != _base(row):
             continue
-        if least(judged.row) > most(companion):
-            value, limit = judged.row.canonical[0], companion.canonical[0]
-            unit = judged.row.kind.unit
-            sentence = (
-                f"the {level} is {number(value)} {unit} and the {other_level} of the same case {number(limit)} {unit}: they cannot cross"
-            )
-            return finding("impossible", sentence, value, limit, unit)
+        is_above = _is_below(level, other_level) and smallest(row) > largest(companion)
+        if is_above or (_is_below(other_level, level) and smallest(companion) > largest(row)):
+            value, limit, unit = row.canonical[0], companion.canonical[0], row.kind.unit
+            sums = f"the {level} is {number(value)} {unit}, and the {other_level} of the same case {number(limit)} {unit}"
+            return finding("impossible", f"{sums}: they cannot cross", value, limit, unit)
     return None
 
 
 def _level(row: PublishedRow) -> str | None:
     """Return which statistic a row is of; None: not stated. A rate has percentiles in either direction, so that only its ends count."""
     level = _LEVEL_OF_FIGURE.get(row.figure) or row.statistic
-    is_time = row.kind.unit == "ms"
-    return level if is_time or level in {"min", "mean", "median", "max"} else None
+    return level if row.kind.unit == "ms" or level in {"min", "mean", "median", "max"} else None
 
 
 def _base(row: PublishedRow) -> str:

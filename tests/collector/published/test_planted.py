@@ -1,0 +1,198 @@
+"""Planted impossibilities are found, each by its rule; honest figures, as their sources state them, are accused by none.
+
+The arithmetic is worked out on paper and stands here as literals.
+"""
+
+import pytest
+
+from edgemeter.collector.published.row import fault
+from edgemeter.collector.published.rules import evidence_of
+from tests.fixtures.published_rows import published_row
+
+PI = "Raspberry Pi 5 8GB"
+CPU = {"backend": "cpu"}
+
+
+def judged(*rows):
+    """Return the evidence on the first row, the others being of its case."""
+    for row in rows:
+        assert fault(row) is None
+    assert len({row.case for row in rows}) == 1
+    return evidence_of(rows[0], rows[1:])
+
+
+def row_of(figure, value, model, device, **fields):
+    """Return a case of one row."""
+    return (published_row(figure, value, model, device, **fields),)
+
+
+def several(model, device, *figures, **fields):
+    """Return a case of several rows: (figure, value), or (figure, value, fields of the row)."""
+    return tuple(
+        published_row(figure, value, model, device, **(fields | dict(*fields_of_row))) for figure, value, *fields_of_row in figures
+    )
+
+
+# Name: the case, the rule that finds it, the two sides by hand.
+PLANTED = {
+    # 3,212,749,824 weights x 4 bits = 1,606 MB; x 20 = 32.13 GB/s; 4,266 MT/s x 4 bytes = 17.06 GB/s.
+    "3B at 20 tokens/s on a HAT": (
+        row_of("tokens", 20.0, "Llama 3.2 3B", "Raspberry Pi AI HAT+ 2", precision="4-bit"), "decode-above-bandwidth", 32.13, 17.1,
+    ),
+    # Even the lower end of the range: 18 x 1.606 = 28.9.
+    "a range all above": (
+        row_of("tokens", 20.0, "Llama 3.2 3B", "Raspberry Pi 5 with AI HAT+ 2", precision="int4", low=18.0, high=22.0),
+        "decode-above-bandwidth", 32.13, 17.1,
+    ),
+    # 7,504,924,672 weights read x 4.5 bits = 4,221.5 MB; x 12 = 50.66 GB/s; LPDDR4X-4267 x 4 bytes = 17.07.
+    "8B on a Pi's cores": (
+        row_of("tokens", 12.0, "llama3.1:8b", PI, precision="Q4_K_M", **CPU), "decode-above-bandwidth", 50.66, 17.1,
+    ),
+    # 1 / 0.02 s = 50 steps/s x 2 x 3,075,098,624 bytes = 307.5 GB/s; 6,400 MT/s x 16 bytes = 102.4.
+    "time per token of a 3B in half precision": (
+        row_of("tpot", 20.0, "SmolLM3-3B", "Jetson Orin Nano Super 8GB", precision="fp16", backend="gpu"),
+        "decode-above-bandwidth", 307.5, 102.4,
+    ),
+    # Eight at once: 2,000 / 8 = 250 steps/s x 4 bits x 7,110,660,096 = 888.8 GB/s; 273.
+    "a batch of eight above it too": (
+        row_of("tokens", 2000.0, "Mistral 7B", "Jetson AGX Thor", precision="int4", batch=8, speculative="off"),
+        "decode-above-bandwidth", 888.8, 273.0,
+    ),
+    # 8,713 tokens/s x 2 x 6,979,588,096 = 121.6 Top/s; 4 cores x 3.24 GHz x 64 = 829 Gop/s.
+    "a prompt faster than the cores": (
+        row_of("prefill-tokens", 8713.0, "Llama 3.1 8B", PI, precision="Q4_0", **CPU), "prefill-above-compute", 121_626, 829.4,
+    ),
+    # 28.6 Gop x 2,000 = 57.2 Top/s; 26 Top/s x 2.25 = 58.5 would be Winograd's: 2,100 x 28.6 = 60.06.
+    "YOLOv8s at 2,100 a second on 26 TOPS": (
+        row_of("throughput", 2100.5, "YOLOv8s", "Hailo-8", precision="INT8", input_size="640x640", unit="FPS"),
+        "work-above-compute", 60_074, 26_000,
+    ),
+    # 6.02 W / 30.39 tokens/s = 198 mJ.
+    "a tenth of the energy": (
+        several("a 1B", "Raspberry Pi 5", ("energy-output-token", 0.0207), ("power", 6.02), ("tokens", 30.39), **CPU),
+        "energy-below-power", 20.7, 198.1,
+    ),
+    # 6,370 W for 6.37: 40 W x 1.4 at the wall = 56.
+    "milliwatts called watts": (row_of("power", 6370.0, "Qwen2.5-1.5B", "Raspberry Pi 5"), "power-outside-board", 6370, 56),
+    # 0.27 mJ x 11.4 a second = 3.1 mW at the input of a board that draws 1 W at least.
+    "microwatt-hours called milliwatt-hours": (
+        several("YOLO11n", "Raspberry Pi 5", ("energy", 0.27, {"scope": "board-input"}), ("throughput", 11.4)),
+        "power-outside-board", 0.0031, 1.0,
+    ),
+    "AP over four images": (row_of("accuracy", 61.0, "YOLO11n", PI, images=4), "too-few-items", 4, 100),
+    "p99 of fifty": (row_of("latency-p99", 120.0, "YOLO11n", PI, count=50), "unsupported-percentile", 50, 662),
+    "p99 below the median": (
+        several("YOLO11n", PI, ("latency", 90.0, {"statistic": "median"}), ("latency-p99", 85.2, {"count": 5000})),
+        "percentiles-cross", 90, 85.2,
+    ),
+    # 0.5 GB module with 3 GB in use.
+    "more memory than there is": (row_of("memory", 9800.0, "YOLOv8x", PI), "memory-beyond-ram", 9800, 8590),
+    "an accuracy of 139%": (row_of("accuracy", 139.5, "ResNet50", PI, images=5000), "outside-metric", 1.395, 1.0),
+    # 1,024 tokens / 133 a second = 7,699 ms.
+    "first token before the prompt": (
+        several("Gemma-4-E2B", "Raspberry Pi 5 16GB", ("ttft", 780.0), ("prefill-tokens", 133.0), prompt_tokens=1024, **CPU),
+        "first-token-before-prompt", 780, 7699,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_impossibility_is_found(name):
+    """By the rule that is meant, with both sides as worked out by hand, in one sentence."""
+    rows, rule, value, limit = PLANTED[name]
+    evidence = {entry.rule: entry for entry in judged(*rows)}
+    assert evidence[rule].state == "impossible", evidence
+    assert evidence[rule].value == pytest.approx(value, rel=0.01)
+    assert evidence[rule].limit == pytest.approx(limit, rel=0.01)
+    assert "\n" not in evidence[rule].sentence
+
+
+PI_26484 = {"runtime": "llama.cpp", "software": "d73c1d6", "threads": 4, "clock_hz": 2.4e9, "backend": "cpu", "output_tokens": 256}
+
+
+def _pi_26484(quantisation, tokens_per_s, power_w, joule):
+    figures = (("energy-output-token", joule), ("tokens", tokens_per_s), ("power", power_w, {"scope": "soc-rails"}))
+    return several("model of the thread", "Raspberry Pi 5", *figures, precision=quantisation, **PI_26484)
+
+
+HONEST = {
+    **{
+        f"llama.cpp#26484 {row[0]}": _pi_26484(*row)
+        for row in (
+            ("Q2_K", 30.39, 6.02, 0.2065), ("Q3_K_M", 28.39, 5.66, 0.2120), ("Q4_K_M", 25.77, 6.37, 0.2585),
+            ("Q5_K_M", 23.23, 6.68, 0.2994), ("Q8_0", 19.87, 5.55, 0.2924),
+        )
+    },
+    "Geerling, llama3.2:3b on a Pi 5": several(
+        "llama3.2:3b", PI, ("tokens", 4.61), ("power", 13.9, {"statistic": "max", "scope": "wall-ac"}), precision="Q4_K_M", **CPU
+    ),
+    "Geerling, llama2:13b": row_of("tokens", 1.36, "llama2:13b", "Pi 5 - 16GB", precision="Q4_0", **CPU),
+    "Geerling, a card on a CM5": row_of(
+        "tokens", 338.55, "tinyllama-1.1b-1t-openorca.Q4_K_M.gguf", "Raspberry Pi CM5 16GB", backend="Vulkan", runtime="llama.cpp"
+    ),
+    "LiteRT-LM, Gemma on a Pi 5": several(
+        "Gemma-4-E2B", "Raspberry Pi 5 16GB", ("tokens", 8.0), ("prefill-tokens", 133.0), ("ttft", 7800.0), ("memory", 1546.0),
+        precision="mixed 2/4/8 bit", prompt_tokens=1024, **CPU,
+    ),
+    "LiteRT-LM, its first token": several(
+        "Gemma-4-E2B", "Raspberry Pi 5 16GB", ("ttft", 7800.0), ("prefill-tokens", 133.0), ("tokens", 8.0), prompt_tokens=1024, **CPU
+    ),
+    "arXiv 2603.23640, Hailo-10H": several(
+        "Qwen2.5-1.5B", "Hailo-10H", ("tokens", 6.9), ("power", 2.0), precision="4 bit"
+    ),
+    "arXiv 2603.23640, RTX 4050": several(
+        "Qwen2.5-1.5B", "NVIDIA GeForce RTX 4050 Laptop", ("tokens", 131.7), ("power", 34.1), precision="4 bit"
+    ),
+    "NVIDIA, Orin Nano Super 3B": row_of("tokens", 43.07, "Llama 3.2 3B", "Jetson Orin Nano Super", precision="INT4", runtime="MLC"),
+    "NVIDIA, Orin Nano Super 8B": row_of("tokens", 19.14, "Llama 3.1 8B", "Jetson Orin Nano Super", precision="INT4", runtime="MLC"),
+    "NVIDIA, Orin Nano Super Gemma": row_of("tokens", 34.97, "Gemma 2 2B", "Jetson Orin Nano Super", precision="INT4", runtime="MLC"),
+    "TensorRT Edge-LLM on Thor": row_of("tokens", 170.4, "Qwen3-1.7B", "Jetson AGX Thor", precision="NVFP4", batch=1),
+    "TensorRT Edge-LLM on Thor, eight": row_of("tokens", 798.8, "Qwen3-1.7B", "Jetson AGX Thor", precision="NVFP4", batch=8),
+    # 370 tokens in 13.9 ms: 26,619 tokens/s.
+    "TensorRT Edge-LLM on Thor, prompt": row_of("ttft", 13.9, "Qwen3-1.7B", "Jetson AGX Thor", precision="NVFP4", prompt_tokens=370),
+    "rknn-llm, RK3588": several(
+        "Qwen2.5-1.5B", "RK3588", ("tokens", 16.69), ("ttft", 378.0), precision="w8a8", prompt_tokens=128, backend="npu"
+    ),
+    "Ultralytics, NCNN on a Pi 5": row_of("latency", 88.026, "YOLO11n", "Raspberry Pi 5", unit="ms/im", conditions="640 x 640", **CPU),
+    "Ultralytics, OpenVINO on a Pi 5": row_of("latency", 81.192, "YOLO11n", "Raspberry Pi 5", unit="ms/im", conditions="imgsz=640"),
+    "Ultralytics, TensorRT on AGX Orin": row_of("latency", 2.45, "YOLO11n", "Jetson AGX Orin", precision="INT8", input_size="640"),
+    "Hailo's zoo, eight at once": several(
+        "yolov8n", "Hailo-8", ("throughput", 1036.0, {"unit": "FPS"}), ("latency", 6.0), batch=8, precision="int8", gop=8.7
+    ),
+    "Hailo's zoo, CenterNet": row_of("throughput", 177.0, "centernet_resnet18", "HAILO8L", unit="FPS", batch=8, gop=31.2),
+    "RKNN's zoo": row_of("throughput", 73.5, "yolov8n", "RK3588 (single core)", unit="FPS", precision="INT8", input_size="640x640"),
+    "Coral, MobileNet": row_of("latency", 2.4, "MobileNet v1", "Coral Dev Board", precision="int8"),
+    "arXiv 2409.16808, SSD in mWh": several(
+        "SSD MobileNet v1", "Jetson Orin Nano", ("energy", 0.01, {"unit": "mWh", "scope": "board-input"}), ("latency", 16.0)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_row_is_not_accused(name):
+    """No figure of the case is called impossible."""
+    rows = HONEST[name]
+    for row in rows:
+        evidence = evidence_of(row, [companion for companion in rows if companion is not row])
+        assert [entry for entry in evidence if entry.state == "impossible"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "required"),
+    [
+        # 3,212,749,824 x 4.5 / 8 = 1,807 MB x 4.61.
+        ("Geerling, llama3.2:3b on a Pi 5", 8.331),
+        # 1,543,714,304 / 2 = 771.9 MB x 6.9, and x 131.7.
+        ("arXiv 2603.23640, Hailo-10H", 5.326),
+        ("arXiv 2603.23640, RTX 4050", 101.65),
+        # 1,606 MB x 43.07.
+        ("NVIDIA, Orin Nano Super 3B", 69.19),
+        # 1,720,574,976 / 2 = 860.3 MB x 798.8 / 8.
+        ("TensorRT Edge-LLM on Thor, eight", 85.90),
+    ],
+)
+def test_an_honest_rate_is_plausible_with_its_arithmetic(name, required):
+    """The bandwidth that it needs is worked out, and held."""
+    evidence = {entry.rule: entry for entry in judged(*HONEST[name])}["decode-above-bandwidth"]
+    assert evidence.state == "plausible"
+    assert evidence.value == pytest.approx(required, rel=0.001)
