@@ -40,7 +40,7 @@ class CommandGroup(DefaultGroup):
     """A group of the commands in `sections`; its help lists them by section, in that order."""
 
     def __init__(self, *args: Any, sections: Sections, moved: Mapping[str, tuple[str, str]] | None = None, **settings: Any) -> None:
-        """Group the commands in `sections`; `moved` are those that stand elsewhere now, with where they are and what to write instead."""
+        """Take the commands, and the `moved` ones that no help lists: where each is, and what to write instead."""
         super().__init__(*args, **settings)
         self._sections = sections
         self._moved = moved or {}
@@ -59,9 +59,8 @@ class CommandGroup(DefaultGroup):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the name, the command and its arguments; of a moved one say what to write instead."""
         if args[0] in self._moved and not ctx.resilient_parsing:
-            note(
-                f"edgemeter: `{ctx.command_path} {args[0]}` is now `{self._moved[args[0]][1]}`: the former name stops working in the next release"
-            )
+            former, now = f"{ctx.command_path} {args[0]}", self._moved[args[0]][1]
+            note(f"edgemeter: `{former}` is now `{now}`, and stops working in the next release")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -56,7 +56,7 @@ def facts_of(path: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     return {"version": "not stated", "date": today, **file_facts, **given_facts}
 
 
-@click.command(short_help="Judge published figures, or a claim, by physics, own runs and other rows.")
+@click.command(short_help="Judge published figures, or a claim.")
 @click.argument("file", required=False, type=PATH)
 @click.option("--claim", metavar="TEXT", help="A claim instead of a file: MODEL on DEVICE: FIGURE UNIT, CONDITION, ...")
 @reader_option
@@ -85,10 +85,8 @@ def judge(
         raise click.UsageError("give a FILE or --claim, not both")
     stored_rows = opened_shelf(shelf).published()
     facts = facts_of(file, options)
-    if file:
-        table = table_file.read_any(file, reader, facts)
-    else:
-        table = ReadTable(tuple(parse_claim(claim, facts) if claim else stored_rows))
+    rows = parse_claim(claim, facts) if claim else stored_rows
+    table = table_file.read_any(file, reader, facts) if file else ReadTable(tuple(rows))
     judged = judge_rows(table.rows, own_cases(stores), stored_rows)
     for words in table.left_out:
         click.echo(f"left out: {words}", err=True)
@@ -99,7 +97,7 @@ def judge(
     print_text(console, judged_table.summary(judged), "bold")
 
 
-@click.command()
+@click.command(short_help="List the formats that are read.")
 @format_option("Print each reader with what it reads")
 def readers(*, form: Format | None) -> None:
     """List the formats of published figures that are read, in the order in which they are tried.

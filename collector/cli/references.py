@@ -100,7 +100,7 @@ def import_(
         click.echo(f"{figures.count(parsed.dropped, 'result')} left out: the round marks them as erroneous", err=True)
 
 
-@references.command(short_help="Add published figures: of a file in any format that is read, or one by options.")
+@references.command(short_help="Add published figures of a file, or one by options.")
 @click.argument("file", required=False, type=PATH)
 @reader_option
 @fact_options

@@ -7,7 +7,6 @@ several own cases of a device that fit, or rows of another edition, the nearest 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Literal
 
 import msgspec
@@ -24,15 +23,17 @@ from edgemeter.collector.published.conditions import ConditionDifferences, diffe
 from edgemeter.collector.published.judgement import Agreement, PublishedComparison
 from edgemeter.collector.published.name_matching import device_name, model_name
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.reference.mlperf import APART
+from edgemeter.collector.published.rule import largest, smallest
 from edgemeter.collector.runs.cases import MEASURED, grouped, named
 
 # Published figures of one case agree within this: pages round, and state no interval.
 ROWS_AGREE = 0.10
+# MLCommons' messaging guidelines.
+_APART = "MLPerf\N{TRADE MARK SIGN} results may only be compared with compatible MLPerf\N{TRADE MARK SIGN} results"
 _ENTRIES = {entry.choice: entry for entry in FIGURES}
 _LATENCY_OF = {"mean": "latency-mean", "p90": "latency-p90", "p99": "latency-p99"}
-# Runtimes of accelerators that are added to a board, and what they are called in a device's name.
-_ADDED = {"hailo": "hailo", "edgetpu": "coral"}
+# Runtimes of accelerators that are added to a board: a figure of one is none of the board's processor.
+_ADDED = ("hailo", "edgetpu")
 
 
 def comparisons_of(
@@ -45,16 +46,6 @@ def comparisons_of(
 def is_mlperf(row: PublishedRow) -> bool:
     """Return whether a row is an official MLPerf result, which may be compared with such results only."""
     return "mlperf" in row.source.casefold()
-
-
-def rounded_bounds(row: PublishedRow) -> Bounds:
-    """Return the values that a published figure may stand for, in our unit: half a unit of its last digit, or its stated range if wider."""
-    exponent = Decimal(repr(row.value)).normalize().as_tuple().exponent
-    half = 0.5 * 10.0 ** min(int(exponent), 0)
-    low, high = row.value - half, row.value + half
-    low, high = min(low, row.low or low), max(high, row.high or high)
-    # Above 0, as every figure is.
-    return row.in_our_unit(max(low, row.value / 2)), row.in_our_unit(high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +61,7 @@ class _OwnFigure:
 
 def _with_own_runs(row: PublishedRow, summaries: Sequence[CaseSummary]) -> list[PublishedComparison]:
     name, device = model_name(row.model).name, device_name(row.device).name
-    cases = [case for case in summaries if name in _names_of(case) and device == device_name(case.around.environment["board"] or "").name]
+    cases = [case for case in summaries if name in _names_of(case) and device in _devices_of(case)]
     compared: list[tuple[CaseSummary, PublishedComparison]] = []
     refused: list[tuple[int, PublishedComparison]] = []
     for case in cases:
@@ -94,17 +85,22 @@ def _names_of(case: CaseSummary) -> set[str]:
     return {model_name(name).name for name in (case.key.model, served) if name}
 
 
+def _devices_of(case: CaseSummary) -> set[str]:
+    """Return the names of the device that did the work: the board, or an accelerator that is attached to it."""
+    if case.key.runtime in _ADDED:
+        return {device_name(text).name for text in case.newest.environment.attached}
+    return {device_name(case.around.environment["board"] or "").name}
+
+
 def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences) -> str:
     """Return why a row is not compared with an own case; empty where it is."""
-    key, added = case.key, _ADDED.get(case.key.runtime)
-    is_on_other = added is not None and row.runtime is None and added not in f"{row.device} {row.backend}".casefold()
+    key = case.key
     reasons = (
-        (is_mlperf(row), APART),
+        (is_mlperf(row), _APART),
         (key.provenance != MEASURED, f"its runs are {key.provenance or 'not known to be measured'}"),
         (bool(differs.decisive), ", ".join(differs.decisive)),
         (key.target_per_s is not None, f"its queries came at a rate, {key.target_per_s} per s"),
         (key.samples_per_query > key.batch, f"each query had {key.samples_per_query} samples"),
-        (is_on_other, f"it ran on an accelerator ({key.runtime}), which is not stated of the figure"),
     )
     return next((why for is_so, why in reasons if is_so), "")
 
@@ -186,7 +182,7 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
     value, unit = row.canonical
     spread, interval = figure.spread, figure.spread.interval
     ratio = value / spread.median
-    bounds = interval_of_ratio(value, rounded_bounds(row), spread.median, figure.bounds) if figure.bounds else None
+    bounds = interval_of_ratio(value, _range(row), spread.median, figure.bounds) if figure.bounds else None
     matters, is_accuracy = MATTERS_RATIO, figure.entry.choice == "accuracy"
     if is_accuracy:
         # What matters of accuracies are points.
@@ -202,9 +198,9 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
         f" ({statistic} over {over}{f'; 95% of the ratio {span(*bounds)}' if bounds else ''})"
     )
     notes = [reason] if reason else []
-    low, high = (math.log(bound / value) for bound in rounded_bounds(row))
+    low, high = (math.log(bound / value) for bound in _range(row))
     if decision.outcome == "not settled" and not reason and high - low > 2 * matters:
-        notes.append(f"it stands for {span(*rounded_bounds(row))} {unit}")
+        notes.append(f"it stands for {span(*_range(row))} {unit}")
     notes += [interval.suspicion] if interval and interval.suspicion else []
     doubts = (figure.note, f"own runs are suspect: {'; '.join(case.verdict_reasons)}" if case.suspect else "")
     extended = ConditionDifferences(differs.decisive, (*differs.named, *filter(None, doubts)))
@@ -236,7 +232,7 @@ def _with_rows(row: PublishedRow, other_rows: Sequence[PublishedRow]) -> list[Pu
 
 def _against_row(row: PublishedRow, other: PublishedRow, differs: ConditionDifferences) -> PublishedComparison:
     ratio = row.canonical[0] / other.canonical[0]
-    bounds = interval_of_ratio(row.canonical[0], rounded_bounds(row), other.canonical[0], rounded_bounds(other))
+    bounds = interval_of_ratio(row.canonical[0], _range(row), other.canonical[0], _range(other))
     outcome = _agreement(decide(ratio, bounds, ROWS_AGREE))
     times = row.kind.entry.times if row.kind.entry else f"times the {row.kind.title}"
     source = "the same source" if other.source == row.source else other.source
@@ -258,6 +254,11 @@ def _nearest(comparisons: Sequence[PublishedComparison], kind: str) -> Published
     if len(comparisons) == 1:
         return nearest
     return msgspec.structs.replace(nearest, sentence=f"{nearest.sentence}; the nearest of {len(comparisons)} {kind}")
+
+
+def _range(row: PublishedRow) -> Bounds:
+    """Return the values that a published figure may stand for, in our unit."""
+    return smallest(row), largest(row)
 
 
 def _as_published(row: PublishedRow) -> str:

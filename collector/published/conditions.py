@@ -103,7 +103,7 @@ _SCOPE = StatedCondition("scope", lambda row: row.scope, lambda case: case.energ
 
 @dataclass(frozen=True, slots=True)
 class ConditionDifferences:
-    """What makes the two sides two cases, and what is otherwise not the same, or stated of one side only."""
+    """The differences that make the two sides two cases, and what is otherwise not the same, or stated of one side only."""
 
     decisive: tuple[str, ...]
     named: tuple[str, ...]

@@ -54,12 +54,20 @@ def as_published(row: PublishedRow) -> str:
     return f"{row.value:g} {row.unit} {title}{f', {row.statistic}' if row.statistic else ''}{span}"
 
 
+def _model(row: PublishedRow) -> str:
+    return printable(" ".join(filter(None, (row.model, row.precision, row.input_size))))
+
+
+def _device(row: PublishedRow) -> str:
+    return printable(f"{row.device} ({row.power_mode})" if row.power_mode else row.device)
+
+
 def show(judged: Sequence[RowJudgement], console: Console) -> None:
     """Print the verdicts, then the comparisons; both as tables."""
     columns = [
         TableColumn("verdict", [judgement.state for judgement in judged], "left"),
-        TableColumn("model", [printable(judgement.row.model) for judgement in judged], "left", folds=True),
-        TableColumn("device", [printable(judgement.row.device) for judgement in judged], "left", folds=True),
+        TableColumn("model", [_model(judgement.row) for judgement in judged], "left", folds=True),
+        TableColumn("device", [_device(judgement.row) for judgement in judged], "left", folds=True),
         TableColumn("as published", [as_published(judgement.row) for judgement in judged], "left", folds=True),
         TableColumn("decided by", [printable(judgement.sentence) for judgement in judged], "left", folds=True),
         TableColumn("not stated", [", ".join(judgement.not_stated) for judgement in judged], "left", rank=1, folds=True),
@@ -70,8 +78,8 @@ def show(judged: Sequence[RowJudgement], console: Console) -> None:
         print_text(console, "Compared with own runs and with other published rows:", "bold")
         columns = [
             TableColumn("outcome", [entry.outcome for _, entry in compared], "left"),
-            TableColumn("model", [printable(row.model) for row, _ in compared], "left", folds=True),
-            TableColumn("as published", [as_published(row) for row, _ in compared], "left", folds=True),
+            TableColumn("model", [_model(row) for row, _ in compared], "left", folds=True),
+            TableColumn("as published", [f"{_device(row)}: {as_published(row)}" for row, _ in compared], "left", folds=True),
             TableColumn("against", [f"{entry.kind}: {printable(entry.name)}" for _, entry in compared], "left", rank=1, folds=True),
             TableColumn("comparison", [printable(entry.sentence) for _, entry in compared], "left", folds=True),
         ]
@@ -82,7 +90,7 @@ def show_claim(judged: Sequence[RowJudgement], console: Console) -> None:
     """Print each figure of a claim with all its evidence and comparisons, a line each."""
     for judgement in judged:
         row = judgement.row
-        print_text(console, f"{judgement.state}: {row.model} on {row.device}, {as_published(row)}", _STYLES[judgement.state])
+        print_text(console, f"{judgement.state}: {_model(row)} on {_device(row)}, {as_published(row)}", _STYLES[judgement.state])
         print_lines(console, [f"  {line}" for line in _claim_lines(judgement)])
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from edgemeter.agent.contract.case_identity import precision_class
+from edgemeter.agent.machine.board_limits import limits_named
 
 _FILE_END = re.compile(r"\.(gguf|onnx|tflite|litertlm|engine|plan|rknn|hef|pte|pt|ncnn|param|xml|mnn)$")
 # A precision within a name, between characters that are no letters or digits.
@@ -74,7 +75,10 @@ _MEMORY = re.compile(r"\b(\d+(?:\.\d+)?) ?(?:gb|gib|g ram)\b(?: ram\b)?")
 
 @lru_cache(4096)
 def device_name(text: str) -> DeviceName:
-    """Return the name of a device in one spelling."""
+    """Return the name of a device in one spelling; of an added accelerator whose bounds are on record its name, whatever the board."""
+    limits = limits_named(text)
+    if limits.added and limits.is_complete and limits.devices == 1:
+        return DeviceName(" + ".join(sorted(entry.name for entry in limits.added)))
     words = " ".join(re.split(r"[^a-z0-9.]+", text.casefold())).strip()
     words = re.sub(r"(?<!orange )(?<!banana )\b(?:raspberry ?pi|rpi|pi) ?(?=\d|zero\b|compute\b|ai\b|\Z)", "raspberry pi ", words)
     memory = _MEMORY.search(words)

@@ -53,6 +53,8 @@ LINES = {
     "models verify": "edgemeter-shapes_int8.tflite",
     "models cache list": "",
     "references list": "",
+    "references judge": "",
+    "references readers": "",
     "fleet boards": "",
     "fleet list": "--folder fleet",
     "fleet requests": "--folder fleet",

@@ -14,6 +14,7 @@ DEVICES = (
     ("Raspberry Pi 5", "Raspberry Pi 5 Model B Rev 1.0", "RPi5 8GB", "Pi 5 (16 GB)"),
     ("Jetson Orin Nano Super", "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit", "Orin Nano 8 GB"),
     ("Jetson AGX Orin 64GB", "NVIDIA Jetson AGX Orin Developer Kit"),
+    ("Raspberry Pi AI HAT+ 2", "Hailo-10H", "Raspberry Pi 5 with AI HAT+ 2"),
 )
 APART = ("Raspberry Pi 4", "Orange Pi 5", "Raspberry Pi 5 + Hailo-8L", "Raspberry Pi AI HAT+ 2", "Jetson Nano", "Jetson Orin NX")
 
