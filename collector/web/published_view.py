@@ -26,6 +26,11 @@ STATES: tuple[PublishedState, ...] = get_args(PublishedState)
 # Nobody reads more rows at once, nor more comparisons of one.
 SHOWN, COMPARED = 400, 3
 MLPERF = "MLPerf"
+MEANING = (
+    "impossible: contradicts physics, arithmetic or statistics; unclear: a bound would need a fact that is not stated;"
+    " plausible: a bound was checked and held."
+)
+BY = {"vendor": "stated by its vendor", "paper": "stated in a paper", "user": "stated by a user", "second-hand": "second-hand"}
 OfficialRow = tuple[ReferenceImport, MlperfRow]
 
 
@@ -44,7 +49,11 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     official = [entry for entry in judged if entry.row.is_mlperf]
     columns = _columns(rows.own_cases, context.links)
     parts = [
-        *([section("published", "Published figures", _counted(stated), *_shown(columns, "published", stated))] if stated else []),
+        *(
+            [section("published", "Published figures", _counted(stated, context.links), *_shown(columns, "published", stated))]
+            if stated
+            else []
+        ),
         *([_official_section(columns, official, official_rows)] if official or official_rows else []),
     ]
     title = figures.count(len(judged) + len(official_rows), "published figure")
@@ -95,11 +104,14 @@ def _inputs(every_facets: Sequence[Mapping[str, str]], request: ViewRequest) -> 
     return tuple(inputs)
 
 
-def _counted(judged: Sequence[RowJudgement]) -> Markup:
+def _counted(judged: Sequence[RowJudgement], links: Links) -> Markup:
     counts = Counter(entry.state for entry in judged)
-    badges = [join([_badge(state), f" {counts[state]:,} "]) for state in STATES if counts[state]]
-    meaning = "impossible contradicts physics, arithmetic or statistics; unclear lacks a fact that a bound needs; plausible kept a bound."
-    return join([element("p", {"class": "verdicts"}, *badges), note(meaning)])
+    badges = [
+        join([_badge(state), " ", link(links.to("published", verdict=state), f"{counts[state]:,}"), " "])
+        for state in STATES
+        if counts[state]
+    ]
+    return join([element("p", None, *badges), note(MEANING)])
 
 
 def _badge(state: str) -> Markup:
@@ -144,7 +156,7 @@ def _model(judged: RowJudgement) -> Markup:
 def _value(judged: RowJudgement) -> Markup:
     row = judged.row
     span = "" if row.low is None or row.high is None else f"{row.low:g} to {row.high:g}"
-    return with_small(f"{row.value:.12g} {row.unit}", ", ".join(filter(None, (row.kind.title, row.statistic, span))))
+    return with_small(f"{row.value:.12g} {row.unit}", ", ".join(filter(None, (row.kind.title.removesuffix(" p50"), row.statistic, span))))
 
 
 def _reasons(judged: RowJudgement) -> Markup:
@@ -153,9 +165,12 @@ def _reasons(judged: RowJudgement) -> Markup:
     return element(
         "div", {"class": "prose"}, judged.sentence,
         *_folded(figures.count(len(checks), "further check"), checks),
-        *_folded(f"not stated: {len(judged.not_stated)}", judged.not_stated),
-        *_folded("conditions", [judged.row.conditions]),
+        *_folded(f"conditions, and {len(judged.not_stated)} not stated", _conditions(judged)),
     )  # fmt: skip
+
+
+def _conditions(judged: RowJudgement) -> list[str]:
+    return [f"as stated: {judged.row.conditions}", *([f"not stated: {', '.join(judged.not_stated)}"] if judged.not_stated else [])]
 
 
 def _folded(summary: str, lines: Sequence[str]) -> list[Markup]:
@@ -166,7 +181,7 @@ def _source(judged: RowJudgement) -> Markup:
     row = judged.row
     # A page that is left alone loads nothing: this is followed by whoever clicks.
     name = element("a", {"href": row.address, "rel": "external noreferrer"}, row.source)
-    by = f"stated by {row.stated_by}" if row.stated_by else "not stated by whom"
+    by = BY[row.stated_by] if row.stated_by else "by whom is not stated"
     cited = _folded("footnote", [published_footnote(row).removesuffix(LEGEND)]) if row.is_mlperf else []
     return join([with_small(name, f"{row.version}, {row.date}, {by}"), *cited])
 
