@@ -16,6 +16,8 @@ from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import table_file
+from edgemeter.collector.published.judge import judge
+from edgemeter.collector.published.judgement import RowJudgement
 from edgemeter.collector.published.row import Date, PublishedRow, fault, is_day, not_sourced, too_few_items
 from edgemeter.collector.published.shipped_rows import shipped_rows
 from edgemeter.collector.reference import mlperf
@@ -218,7 +220,7 @@ def listing_of(
     return ReferenceListing(
         [row for case in measured if (row := _measured(case, request))],
         [row for imported in imports for result in imported.rows if (row := _imported(imported, result, request))],
-        [row for figure in published if (row := _published(figure, request))],
+        [row for judged in judge(published) if (row := _published(judged, request))],
     )
 
 
@@ -252,10 +254,17 @@ def _imported(imported: ReferenceImport, row: MlperfRow, request: ListingRequest
     }
 
 
-def _published(row: PublishedRow, request: ListingRequest) -> ReferenceRow | None:
+def _published(judged: RowJudgement, request: ListingRequest) -> ReferenceRow | None:
+    row = judged.row
     if not request.holds({"model": row.model, "device": row.device}, [row.id, row.key]) or request.suite or request.scenario:
         return None
     value, unit = row.canonical
-    fields: ReferenceRow = {"id": row.id, "key": row.key, **msgspec.to_builtins(row)}
+    fields: ReferenceRow = {
+        "id": row.id,
+        "key": row.key,
+        "verdict": judged.state,
+        "verdict_reason": judged.sentence,
+        **msgspec.to_builtins(row),
+    }
     cited: ReferenceRow = {"footnote": published_footnote(row)} if row.is_mlperf else {}
     return {**fields, "canonical_value": value, "canonical_unit": unit, "provenance": "published", **cited}

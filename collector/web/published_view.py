@@ -45,12 +45,12 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     judged = sorted((entry for entry in rows.judgements if _is_picked(_facets(entry), request)), key=_in_order)
     official_rows = [pair for pair in imported if _is_picked(_official_facets(pair), request)]
     # MLCommons asks that its results stand apart, with its footnote.
-    stated = [entry for entry in judged if not entry.row.is_mlperf]
+    elsewhere = [entry for entry in judged if not entry.row.is_mlperf]
     official = [entry for entry in judged if entry.row.is_mlperf]
     columns = _columns(rows.own_cases, context.links)
     parts = [
         *(
-            [section("published", "Published figures", _counted(stated, context.links), *_shown(columns, "published", stated))]
+            [section("published", "Published figures", _counted(elsewhere, context.links), *_shown(columns, "published", elsewhere))]
             if stated
             else []
         ),
@@ -58,7 +58,7 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     ]
     title = figures.count(len(judged) + len(official_rows), "published figure")
     tables = (
-        plain_table("published", columns, stated),
+        plain_table("published", columns, elsewhere),
         _evidence_table(judged),
         _comparison_table(judged),
         plain_table("published_mlperf", columns, official),
@@ -120,8 +120,11 @@ def _badge(state: str) -> Markup:
 
 def _shown(columns: Sequence[ViewColumn[RowJudgement]], name: str, judged: Sequence[RowJudgement]) -> list[Markup]:
     markup, _ = grid(name, columns, judged[:SHOWN], lambda entry: {f"data-{name}": value for name, value in _facets(entry).items()})
-    more = len(judged) - SHOWN
-    return [markup, *([note(f"{more:,} more: pick a model, a device, a verdict or a source; JSON holds all.")] if more > 0 else [])]
+    remainder = len(judged) - SHOWN
+    return [
+        markup,
+        *([note(f"{remainder:,} more: pick a model, a device, a verdict or a source; JSON holds all.")] if remainder > 0 else []),
+    ]
 
 
 def _columns(own_cases: Mapping[str, CaseKey], links: Links) -> list[ViewColumn[RowJudgement]]:

@@ -341,7 +341,7 @@ def test_the_file_writes_its_figures(tab, report, tmp_path):
 @pytest.mark.parametrize("verdict", ["unclear", "plausible"])
 def test_published_figures_are_narrowed_by_their_verdict(tab, report, verdict):
     """In the served page and in one file: the same rows, and nothing in the console."""
-    seen = []
+    texts = []
     for address in ("published", f"{report}#/published"):
         page = tab(address)
         if "#" in address:
@@ -350,10 +350,10 @@ def test_published_figures_are_narrowed_by_their_verdict(tab, report, verdict):
         page.until(f"location.href.includes('verdict={verdict}') && document.readyState === 'complete'")
         rows = "[...document.querySelectorAll('#published tbody tr')].filter(row => row.offsetParent !== null)"
         page.until(f"{rows}.every(row => row.dataset.verdict === '{verdict}')")
-        seen.append(page.run(f"{rows}.map(row => row.textContent)"))
+        texts.append(page.run(f"{rows}.map(row => row.textContent)"))
         assert page.complaints() == []
-    assert len(seen[0]) > 5
-    assert seen[0] == seen[1]
+    assert len(texts[0]) > 5
+    assert texts[0] == texts[1]
 
 
 def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_page(browser, tmp_path):

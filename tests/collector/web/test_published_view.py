@@ -57,7 +57,7 @@ def store_of(folder, *rows):
     return ReferenceStore(folder / "references")
 
 
-def shown(store, runs, **fields):
+def view_of(store, runs, **fields):
     """Return the view of a store beside these runs; `fields` are of its address."""
     with indexed(runs) as index, index.reading() as connection:
         references = JudgedReferences(store)
@@ -78,7 +78,7 @@ def rows_of(view, name="published"):
 
 def test_each_row_has_its_verdict_the_sentence_and_the_source(tmp_path):
     """On the page as in what is exported; the line on top says what these figures are."""
-    view = shown(store_of(tmp_path, IMPOSSIBLE), own_runs())
+    view = view_of(store_of(tmp_path, IMPOSSIBLE), own_runs())
     assert view.lead == "Stated by others, judged by physics; never ranked with what was measured."
     (row,) = [row for row in rows_of(view) if row["source"] == "A guide"]
     assert row["verdict"] == "impossible"
@@ -89,12 +89,12 @@ def test_each_row_has_its_verdict_the_sentence_and_the_source(tmp_path):
 
 def test_shipped_figures_are_there_without_a_store(tmp_path):
     """Whoever opens the page for the first time has something to compare with."""
-    assert len(rows_of(shown(ReferenceStore(tmp_path / "none"), own_runs()))) > 10
+    assert len(rows_of(view_of(ReferenceStore(tmp_path / "none"), own_runs()))) > 10
 
 
 def test_a_figure_of_an_own_case_has_its_ratio_and_the_way_to_the_case(tmp_path):
     """20 ms were published and 10 ms measured."""
-    view = shown(store_of(tmp_path, make_row()), own_runs())
+    view = view_of(store_of(tmp_path, make_row()), own_runs())
     (compared,) = [row for row in rows_of(view, "published_comparisons") if row["kind"] == "own run"]
     assert compared["ratio"] == pytest.approx(2.0)
     assert re.search(r'<b>2\.00x[^<]*</b> own run: <a href="/trend\?device=pi-1&amp;fleet=lab&amp;model=tiny-detector">', view.body)
@@ -104,16 +104,16 @@ def test_the_filters_leave_what_they_name(tmp_path):
     """Model, device, verdict and source; what is left of a filter that fits nothing is said."""
     store = store_of(tmp_path, IMPOSSIBLE, make_row())
     for fields in ({"verdict": "impossible"}, {"model": "Llama 3.2 3B", "source": "A guide"}):
-        assert [row["model"] for row in rows_of(shown(store, own_runs(), **fields))] == ["Llama 3.2 3B"]
-    assert {row["device"] for row in rows_of(shown(store, own_runs(), device=PI))} == {PI}
-    assert "No published figure matches" in shown(store, own_runs(), device="nothing").body
-    assert {field.name for field in shown(store, own_runs()).inputs} == {"model", "device", "verdict", "source"}
+        assert [row["model"] for row in rows_of(view_of(store, own_runs(), **fields))] == ["Llama 3.2 3B"]
+    assert {row["device"] for row in rows_of(view_of(store, own_runs(), device=PI))} == {PI}
+    assert "No published figure matches" in view_of(store, own_runs(), device="nothing").body
+    assert {field.name for field in view_of(store, own_runs()).inputs} == {"model", "device", "verdict", "source"}
 
 
 def test_results_of_mlperf_stand_apart_with_the_footnote(tmp_path):
     """MLCommons asks for it, and nothing of them is among the other figures."""
     row = make_row(source="MLPerf Inference v5.0 edge", model="resnet", figure="throughput", value=500.0, unit="per s")
-    view = shown(store_of(tmp_path, row), own_runs(), source=row.source)
+    view = view_of(store_of(tmp_path, row), own_runs(), source=row.source)
     assert rows_of(view) == []
     assert [entry["model"] for entry in rows_of(view, "published_mlperf")] == ["resnet"]
     assert view.body.count(LEGEND.split(".")[1]) == 1
@@ -122,7 +122,7 @@ def test_results_of_mlperf_stand_apart_with_the_footnote(tmp_path):
 def test_the_rows_are_judged_again_only_where_something_changed(tmp_path, monkeypatch):
     """A run, or a file of the store; a reader who comes back waits for nothing."""
     judged = []
-    monkeypatch.setattr("edgemeter.collector.reference.judged.judge", lambda rows, cases: judged.append(len(rows)) or [])
+    monkeypatch.setattr("edgemeter.collector.reference.judged.judge", lambda rows, _: judged.append(len(rows)) or [])
     store = store_of(tmp_path, make_row())
     references = JudgedReferences(store)
     for version in ("1", "1", "2"):
@@ -137,7 +137,7 @@ def test_a_damaged_store_is_named_and_stops_no_report(tmp_path):
     """The view says which file; the file of all views is written."""
     store = store_of(tmp_path, make_row())
     (store.path / "published.toml").write_text("[[row")
-    assert "published.toml" in shown(store, own_runs()).body
+    assert "published.toml" in view_of(store, own_runs()).body
 
 
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):
@@ -158,25 +158,25 @@ def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(t
     """Others call models otherwise, so that a file of one model would hold none of them."""
     monkeypatch.setenv("EDGEMETER_REFERENCES", str(store_of(tmp_path, make_row()).path))
     with indexed(own_runs()) as index:
-        whole = opened(one_file.whole_page(index, TrendEvents(), FileChoice()))
+        every_view = opened(one_file.whole_page(index, TrendEvents(), FileChoice()))
         narrowed = opened(one_file.whole_page(index, TrendEvents(), FileChoice(CaseFilter(model="tiny-detector"))))
-    assert '<template data-address="published">' in whole
-    assert 'href="#/published"' in whole
+    assert '<template data-address="published">' in every_view
+    assert 'href="#/published"' in every_view
     assert "#/published" not in narrowed
 
 
 def test_what_a_source_states_stays_text(tmp_path):
     """It becomes no element, and an address that is not of the web no link."""
-    view = shown(store_of(tmp_path, make_row(source=MARKUP, model=MARKUP, version=MARKUP)), own_runs())
+    view = view_of(store_of(tmp_path, make_row(source=MARKUP, model=MARKUP, version=MARKUP)), own_runs())
     assert "<img" not in view.body
-    assert "is not an http(s):// address" in shown(store_of(tmp_path, make_row(address="javascript:alert(1)")), own_runs()).body
+    assert "is not an http(s):// address" in view_of(store_of(tmp_path, make_row(address="javascript:alert(1)")), own_runs()).body
     assert held_exports(view, ViewRequest("published"))
 
 
 def test_more_rows_than_anybody_reads_are_counted(tmp_path, monkeypatch):
     """The rest is in the export."""
     monkeypatch.setattr(published_view, "SHOWN", 3)
-    view = shown(store_of(tmp_path, *(make_row(version=str(number)) for number in range(5))), own_runs(), source="A guide")
+    view = view_of(store_of(tmp_path, *(make_row(version=str(number)) for number in range(5))), own_runs(), source="A guide")
     assert view.body.count('<tr data-model="') == 3
     assert "2 more: pick" in view.body
     assert len(rows_of(view)) == 5
