@@ -48,14 +48,12 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     elsewhere = [entry for entry in judged if not entry.row.is_mlperf]
     official = [entry for entry in judged if entry.row.is_mlperf]
     columns = _columns(rows.own_cases, context.links)
-    parts = [
-        *(
-            [section("published", "Published figures", _counted(elsewhere, context.links), *_shown(columns, "published", elsewhere))]
-            if stated
-            else []
-        ),
-        *([_official_section(columns, official, official_rows)] if official or official_rows else []),
-    ]
+    parts = []
+    if elsewhere:
+        shown_rows = _shown(columns, "published", elsewhere)
+        parts.append(section("published", "Published figures", _counted(elsewhere, context.links), *shown_rows))
+    if official or official_rows:
+        parts.append(_official_section(columns, official, official_rows))
     title = figures.count(len(judged) + len(official_rows), "published figure")
     tables = (
         plain_table("published", columns, elsewhere),
