@@ -1,18 +1,23 @@
 """A figure that others published ranks with nothing that was measured, in no view, export or sentence, and enters no median."""
 
+import json
 import re
 import time
 
 import msgspec
 import pytest
 
+from edgemeter.agent.bundle.signature import keygen, signer
 from edgemeter.agent.contract.figures import FIGURES
+from edgemeter.collector.board.entries import read_entries
 from edgemeter.collector.compare import views
+from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.runs.run_figures import INDEXED, figures_of
 from edgemeter.collector.runs.store import StoreContents
+from tests.fixtures.bundle_factory import make_sound_record, write_bundle
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_run
-from tests.fixtures.every_output import LINES, PUBLISHED, SHOW_NO_FIGURE, commands_of_a_ledger, outputs_of
+from tests.fixtures.every_output import LINES, OF_PUBLISHED, PUBLISHED, SHOW_NO_FIGURE, commands_of_a_ledger, outputs_of
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_generation_energy
 from tests.fixtures.rows import table_row
@@ -63,13 +68,13 @@ def world(tmp_path_factory):
             ledger = fill(home / "ledger.sqlite", runs)
             outputs.append({key: text.replace(str(home), "HOME") for key, text in outputs_of(ledger, home).items()})
             if name == "with":
-                outputs.append({"list": edgemeter("models", "references", "list", "--kind", "published", "--json").stdout})
+                outputs.append({"list": edgemeter("references", "list", "--kind", "published", "--json").stdout})
     return outputs
 
 
 def test_every_command_that_reads_a_ledger_is_walked_through():
     """A new one gets a line among the outputs, or stands among those that show no figure."""
-    assert set(LINES) | SHOW_NO_FIGURE == set(commands_of_a_ledger())
+    assert set(LINES) | SHOW_NO_FIGURE | OF_PUBLISHED == set(commands_of_a_ledger())
 
 
 @pytest.mark.long
@@ -137,3 +142,36 @@ def test_neither_trend_nor_chart_has_a_figure_that_was_published():
         with table_row(group):
             indexed = figures_of(planted_run(group))
             assert {entry.name for entry in INDEXED if entry.provenance_group == group and indexed.value(entry.key) is not None} == set()
+
+
+def test_a_list_of_runs_says_which_figures_were_published(tmp_path):
+    """In the table, in JSON and CSV, and above a single run: whoever sorts the list knows what stands beside what was measured."""
+    planted = msgspec.structs.replace(planted_run("latency", "throughput"), id="planted-1")
+    ledger = fill(tmp_path / "ledger.sqlite", [full_run(id="sound-1"), planted])
+    rows = {row["id"]: row for row in json.loads(edgemeter("runs", "list", "--ledger", ledger, "--json").stdout)["runs"]}
+    assert [rows[name]["provenance"] for name in ("sound-1", "planted-1")] == ["measured", "latency published, throughput published"]
+    assert "latency published" in edgemeter("runs", "list", "--ledger", ledger, "--format", "csv").stdout
+    table = edgemeter("runs", "list", "--ledger", ledger, "--format", "markdown").stdout
+    assert re.search(r"planted.*valid, latency published", table)
+    assert re.search(r"^run planted-1, published ", edgemeter("runs", "show", "planted-1", "--ledger", ledger).stdout)
+
+
+def test_a_site_of_results_verifies_no_published_figure(tmp_path):
+    """A bundle may be signed and recompute, and still say that its figures were read elsewhere."""
+    keygen(tmp_path / "lab.key")
+    sound, planted = make_sound_record(), make_sound_record(8)
+    planted = msgspec.structs.replace(planted, provenance=dict.fromkeys(planted.provenance, "published"))
+    files = [write_bundle(tmp_path, run, signer(tmp_path / "lab.key")) for run in (sound, planted)]
+    entries = {entry.stated.id: (entry.state, entry.reason) for entry in read_entries(files, {})}
+    reason = "latency: published, not measured: it does not rank beside measurements"
+    assert entries == {sound.id: ("verified", ""), planted.id: ("unproven", reason)}
+
+
+def test_a_series_of_influxdb_holds_no_published_figure_beside_measured_ones():
+    """Panels average a field over the runs of a series: what the record says was published is in a series of its own, which says so."""
+    measured = tags_of(full_run())[0]
+    for group in GROUPS:
+        with table_row(group):
+            tags = tags_of(planted_run(group))[0]
+            assert {name: tags[name] for name in tags if tags[name] != measured[name]} != {}
+            assert any("published" in (tags[name] or "") for name in ("variant", "energy_source"))
