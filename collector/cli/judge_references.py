@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.options import PATH, added, format_option, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -20,7 +19,7 @@ from edgemeter.collector.published import ReadTable, create, reader_names, table
 from edgemeter.collector.published.claim import parse_claim
 from edgemeter.collector.published.judge import judge as judge_rows
 from edgemeter.collector.reference import judged_table
-from edgemeter.collector.reference.imported import ReferenceStore
+from edgemeter.collector.reference.imported import ReferenceStore, default_store
 
 # Facts of one figure, or of all figures of a file.
 fact_options = added(
@@ -115,7 +114,7 @@ def readers(*, form: Format | None) -> None:
 
 def opened_shelf(path: Path | None) -> ReferenceStore:
     """Return the imported and published figures that are kept."""
-    return ReferenceStore(path or home() / "references")
+    return ReferenceStore(path) if path else default_store()
 
 
 def own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:

@@ -271,7 +271,10 @@ def spread_of_figure(case: CaseSummary, entry: Figure) -> Spread | None:
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:
-    return [(run, float(value)) for run in runs if (value := entry.value(run)) is not None]
+    """Return the value of each run that has one; of what is worked out from several groups, all of them were measured."""
+    further = entry.further_provenance_groups
+    measured = [run for run in runs if not any(not_measured(run, name) for name in further)] if further else runs
+    return [(run, float(value)) for run in measured if (value := entry.value(run)) is not None]
 
 
 def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:

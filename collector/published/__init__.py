@@ -27,7 +27,6 @@ READERS: Mapping[str, str] = {
     "trtexec": f"{_READERS}.trtexec:Trtexec",
     "table": f"{_READERS}.mapped_table:MappedTable",
 }
-}
 ENTRY_POINTS = "edgemeter.published"
 
 

@@ -1,5 +1,6 @@
 """Imported and published figures, kept apart from the ledger, and the listing of all references in three blocks that never mix."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +9,19 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import table_file
+from edgemeter.collector.published.judge import judge
+from edgemeter.collector.published.judgement import RowJudgement
 from edgemeter.collector.published.row import Date, PublishedRow, fault, is_day, not_sourced, too_few_items
+from edgemeter.collector.published.shipped_rows import shipped_rows
 from edgemeter.collector.reference import mlperf
-from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote
-
-SAMPLE = Path(__file__).with_name("sample_published.toml")
+from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote, published_footnote
 
 
 class ReferenceImport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,18 +61,24 @@ def differences(before: ReferenceImport, now: ReferenceImport) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceStore:
-    """The folder `path`; absent, it is empty but for the sample."""
+    """The folder `path`; absent, it holds the published rows that ship."""
 
     path: Path
+
+    def version(self) -> str:
+        """Return a text that changes with any file; raises ConfigError if the folder cannot be read."""
+        with os_error_as(ConfigError, f"cannot read {str(self.path)!r}"):
+            files = sorted(self.path.iterdir()) if self.path.exists() else []
+            return " ".join(f"{file.name} {(state := file.stat()).st_mtime_ns} {state.st_size}" for file in files)
 
     def imports(self) -> list[ReferenceImport]:
         """Return the imported rounds; raises ConfigError if a file cannot be read."""
         return [_read_import(path) for path in sorted(self.path.glob("mlperf-*.json"))]
 
     def published(self) -> list[PublishedRow]:
-        """Return the published rows, the sample first; raises ConfigError if a file cannot be read."""
+        """Return the published rows, those that ship first; raises ConfigError if a file cannot be read."""
         path = self.path / "published.toml"
-        return [*table_file.read(SAMPLE), *(table_file.read(path) if path.exists() else [])]
+        return [*shipped_rows(), *(table_file.read(path) if path.exists() else [])]
 
     def keep_import(
         self, path: Path, parsed: mlperf.ParsedRound, source: str | None, retrieved: str, *, is_verified: bool, replaces: bool = False
@@ -142,6 +151,11 @@ class ReferenceStore:
         return new
 
 
+def default_store() -> ReferenceStore:
+    """Return the store of this machine: $EDGEMETER_REFERENCES, else `references` in $EDGEMETER_HOME."""
+    return ReferenceStore(Path(os.environ.get("EDGEMETER_REFERENCES") or home() / "references"))
+
+
 def _read_import(path: Path) -> ReferenceImport:
     try:
         return msgspec.json.decode(path.read_bytes(), type=ReferenceImport)
@@ -206,7 +220,7 @@ def listing_of(
     return ReferenceListing(
         [row for case in measured if (row := _measured(case, request))],
         [row for imported in imports for result in imported.rows if (row := _imported(imported, result, request))],
-        [row for figure in published if (row := _published(figure, request))],
+        [row for judged in judge(published) if (row := _published(judged, request))],
     )
 
 
@@ -240,9 +254,17 @@ def _imported(imported: ReferenceImport, row: MlperfRow, request: ListingRequest
     }
 
 
-def _published(row: PublishedRow, request: ListingRequest) -> ReferenceRow | None:
+def _published(judged: RowJudgement, request: ListingRequest) -> ReferenceRow | None:
+    row = judged.row
     if not request.holds({"model": row.model, "device": row.device}, [row.id, row.key]) or request.suite or request.scenario:
         return None
     value, unit = row.canonical
-    fields: ReferenceRow = {"id": row.id, "key": row.key, **msgspec.to_builtins(row)}
-    return {**fields, "canonical_value": value, "canonical_unit": unit, "provenance": "published"}
+    fields: ReferenceRow = {
+        "id": row.id,
+        "key": row.key,
+        "verdict": judged.state,
+        "verdict_reason": judged.sentence,
+        **msgspec.to_builtins(row),
+    }
+    cited: ReferenceRow = {"footnote": published_footnote(row)} if row.is_mlperf else {}
+    return {**fields, "canonical_value": value, "canonical_unit": unit, "provenance": "published", **cited}
