@@ -14,7 +14,8 @@ from edgemeter.agent.machine.board_limits import limits_named
 _FILE_END = re.compile(r"\.(gguf|onnx|tflite|litertlm|engine|plan|rknn|hef|pte|pt|ncnn|param|xml|mnn)$")
 # A precision within a name, between characters that are no letters or digits.
 PRECISION = re.compile(
-    r"(?<![a-z0-9])(?:i?q\d(?:_[0-9ksmlx]+)*|mxfp4|nvfp4|[bt]?f(?:p|loat)?(?:8|16|32|64)|u?int(?:4|8|16)|w\d+a\d+|\d ?-?bits?)(?![a-z0-9])"
+    r"(?<![a-z0-9])(?:i?q\d(?:_[0-9ksmlx]+)*(?: - (?:small|medium|large))?|mxfp4|nvfp4|[bt]?f(?:p|loat)?(?:8|16|32|64)|u?int(?:4|8|16)"
+    r"|w\d+a\d+|\d ?-?bits?)(?![a-z0-9])"
 )
 INPUT_SIZE = re.compile(r"(?<![a-z0-9.])(?:\d{2,4}x\d{2,4}(?:x\d)?|224|256|300|320|384|416|512|640|1280)(?![a-z0-9.])")
 # They say who published a file, for whom it was compiled, or nothing; a width of 1.0 is the usual one.
