@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, os_error_as
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.collector.published import ReadTable, create, reader_names
 from edgemeter.collector.published.row import PublishedRow, fault, not_sourced
 
@@ -43,6 +43,7 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
 
     Raises:
         ConfigError: the file cannot be read, is damaged, or no reader recognises it.
+        UnavailableError: none does, and another package's reader cannot be imported.
     """
     with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
         content = path.read_bytes()
@@ -50,13 +51,24 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not UTF-8 text (byte {error.start}): give the file as it was published") from error
-    names = [reader] if reader else reader_names()
+    names, broken = [reader] if reader else reader_names(), None
     for name in names:
-        candidate = create(name)
+        try:
+            candidate = create(name)
+        except UnavailableError as error:
+            if reader:
+                raise
+            broken = error
+            continue
         if reader or candidate.recognises(path.name, text):
-            return candidate.read(text, defaults)
+            try:
+                return candidate.read(text, defaults)
+            except ConfigError as error:
+                raise ConfigError(f"{str(path)!r}, as {name}: {error}") from error
     if path.suffix.lower() in (".toml", ".csv"):
         return ReadTable(tuple(_checked(path, content, defaults)))
+    if broken:
+        raise broken
     raise ConfigError(f"no reader recognises {str(path)!r}: name one with --reader ({', '.join(names)})")
 
 

@@ -161,7 +161,7 @@ def _add_line(collector: RowCollector, where: str, cells: Mapping[str, str], sof
     if not test or not rate:
         collector.leave_out(where, f"no figure: test {cells['test']!r}, t/s {cells['t/s']!r}")
         return
-    others = {name: cell for name, cell in cells.items() if name not in _KNOWN_COLUMNS}
+    columns = {name: cell for name, cell in cells.items() if name not in _KNOWN_COLUMNS}
     backend = cells.get("backend")
     collector.add(
         where,
@@ -174,7 +174,7 @@ def _add_line(collector: RowCollector, where: str, cells: Mapping[str, str], sof
         backend="cpu" if backend == "CPU" else backend,
         parameters=_number(cells.get("params", "")),
         threads=int(cells["threads"]) if cells.get("threads", "").isdigit() else None,
-        conditions=_in_words({"": "llama-bench", **others}),
+        conditions=_in_words({"": "llama-bench", **columns}),
     )
 
 

@@ -79,6 +79,6 @@ def test_the_imported_mean_is_the_number_that_the_program_printed(tmp_path):
     printed = subprocess.run([str(PROGRAM), "--model", str(MODEL), *settings], capture_output=True, text=True, check=True).stdout
     table = table_file.read_any(result, None, DEFAULTS)
     means = [(row.value, row.count) for row in table.rows if row.figure == "latency-mean"]
-    (shown,) = re.findall(r"Inference \(avg\): +([\d.]+) ms \((\d+) runs\)", printed)
-    assert means == [(float(shown[0]), int(shown[1]))]
+    ((mean, runs),) = re.findall(r"Inference \(avg\): +([\d.]+) ms \((\d+) runs\)", printed)
+    assert means == [(float(mean), int(runs))]
     assert table.rows[0].model == MODEL.stem
