@@ -19,6 +19,7 @@ from edgemeter.collector.published import ReadTable, create, reader_names, table
 from edgemeter.collector.published.claim import parse_claim
 from edgemeter.collector.published.judge import judge as judge_rows
 from edgemeter.collector.published.readers.mapped_table import column
+from edgemeter.collector.published.row import NOT_STATED
 from edgemeter.collector.reference import judged_table
 from edgemeter.collector.reference.imported import ReferenceStore, default_store
 
@@ -61,7 +62,7 @@ def facts_of(path: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
     given_facts = {name: value for name, value in options.items() if value is not None}
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     file_facts = {} if path is None else {"source": path.name, "address": path.resolve().as_uri()}
-    return {"date": today, **file_facts, **given_facts}
+    return {"version": NOT_STATED, "date": today, **file_facts, **given_facts}
 
 
 @click.command(short_help="Judge published figures, or a claim.")

@@ -1,6 +1,5 @@
 """`edgemeter references`: the references that devices are compared with, with provenance."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -137,7 +136,7 @@ def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shel
     click.echo(f"{len(new)} new, {len(rows) - len(new)} already present", err=True)
 
 
-def _rows_of(table: ReadTable) -> Sequence[PublishedRow]:
+def _rows_of(table: ReadTable) -> list[PublishedRow]:
     # An accuracy over a few images is judged, and not kept.
     reasons = [(row, too_few_items(row)) for row in table.rows]
     refusals = [f"{row.model} on {row.device}: {why}" for row, why in reasons if why]

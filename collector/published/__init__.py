@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.collector.published.row import NOT_STATED, PublishedRow, fault
+from edgemeter.collector.published.row import PublishedRow, fault
 
 # Asked in this order; then those of other packages, in the order of their names.
 _READERS = "edgemeter.collector.published.readers"
@@ -53,7 +53,7 @@ class RowCollector:
 
     def add(self, where: str, **facts: Any) -> None:
         """Take a figure; `where` names its place in the file (`line 7`, `row 3, FPS`). A fact that is None is not stated."""
-        row_facts = {"version": NOT_STATED, **self.defaults, **{name: value for name, value in facts.items() if value is not None}}
+        row_facts = {**self.defaults, **{name: value for name, value in facts.items() if value is not None}}
         if conditions := list(filter(None, (self.defaults.get("conditions"), facts.get("conditions")))):
             row_facts["conditions"] = "; ".join(conditions)
         try:

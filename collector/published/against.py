@@ -135,8 +135,8 @@ def _own_accuracy(row: PublishedRow, case: CaseSummary) -> _OwnFigure | str:
     if not is_one_metric or (row.dataset or "").casefold() != data.casefold() or row.images != accuracy.images:
         published = f"{metric or 'no metric stated'} over {row.images or 'unstated'} images of {row.dataset or 'unstated data'}"
         return f"accuracies of other data or metrics: {published}, own {accuracy.metric} over {accuracy.images} images of {data}"
-    has_bounds = accuracy.low is not None and accuracy.high is not None and accuracy.low > 0
-    bounds = (accuracy.low, accuracy.high) if has_bounds else None
+    low, high = accuracy.low, accuracy.high
+    bounds = None if low is None or high is None or low <= 0 else (low, high)
     return _OwnFigure(row.kind.entry, accuracy.value, bounds, accuracy.interval_reason or "no bounds recorded", "")
 
 

@@ -116,7 +116,7 @@ def parse_claim(text: str, defaults: Mapping[str, Any] | None = None) -> list[Pu
             figures.append(_figure(part, text))
     if not figures:
         raise _refusal("it has conditions and no figure", text)
-    collector = RowCollector({"address": NOT_STATED, **(defaults or {})})
+    collector = RowCollector({"version": NOT_STATED, "address": NOT_STATED, **(defaults or {})})
     for fields in figures:
         collector.add("the claim", **(facts | fields))
     if collector.left_out:

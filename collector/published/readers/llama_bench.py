@@ -14,6 +14,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import ReadTable, RowCollector
+from edgemeter.collector.published.readers.markup_tables import version_fact
 
 _TEST = re.compile(r"(pp|tg) ?(\d+)(?: @ d(\d+))?")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:\s*±\s*(\d+(?:\.\d+)?))?")
@@ -192,7 +193,7 @@ def _kind_of(test: str, tokens: int, depth: int) -> dict[str, Any]:
 
 
 def _of_build(software: str | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {"software": software, "version": defaults.get("version") or software}
+    return {"software": software, "version": version_fact(defaults, software)}
 
 
 def _of_type(model_type: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import ReadTable, RowCollector
+from edgemeter.collector.published.readers.markup_tables import version_fact
 from edgemeter.collector.published.row import KINDS, Statistic
 
 _NUMBER = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
@@ -89,7 +90,7 @@ def _facts(run: Mapping[str, str], shapes: list[str], defaults: Mapping[str, Any
     return {
         "model": PureWindowsPath(model).stem or None,
         "date": run.get("date"),
-        "version": defaults.get("version") or software,
+        "version": version_fact(defaults, software),
         "runtime": "tensorrt",
         "software": software,
         "backend": "dla" if run.get("DLACore") else "gpu",
