@@ -56,7 +56,7 @@ class _OwnFigure:
 
 def _with_own_runs(row: PublishedRow, summaries: Sequence[CaseSummary]) -> list[PublishedComparison]:
     name, device = model_name(row.model).name, device_name(row.device).name
-    cases = [case for case in summaries if name in _names_of(case) and device in _devices_of(case)]
+    cases = [case for case in summaries if name in model_names(case) and device in _devices_of(case)] if name and device else []
     compared: list[tuple[CaseSummary, PublishedComparison]] = []
     refused: list[tuple[int, PublishedComparison]] = []
     for case in cases:
@@ -74,7 +74,7 @@ def _with_own_runs(row: PublishedRow, summaries: Sequence[CaseSummary]) -> list[
     return [_nearest(comparisons, "own cases that fit as far as stated") for comparisons in of_devices]
 
 
-def _names_of(case: CaseSummary) -> set[str]:
+def model_names(case: CaseSummary) -> set[str]:
     """Return the names of a case's model: of its file, and as a server states it."""
     served = (case.key.served_model or "").partition(", ")[0]
     return {model_name(name).name for name in (case.key.model, served) if name}
@@ -197,9 +197,11 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
     if decision.outcome == "not settled" and not reason and high - low > 2 * matters:
         notes.append(f"it stands for {span(*_range(row))} {unit}")
     notes += [interval.suspicion] if interval and interval.suspicion else []
+    # What is suspect accuses nobody.
+    agreement = "not settled" if case.suspect and _agreement(decision) == "contradicts" else _agreement(decision)
     doubts = (figure.note, f"own runs are suspect: {'; '.join(case.verdict_reasons)}" if case.suspect else "")
     extended = ConditionDifferences(differs.decisive, (*differs.named, *filter(None, doubts)))
-    return _comparison("own run", named(case.key), _agreement(decision), "; ".join([sentence, *notes]), extended, ratio, bounds)
+    return _comparison("own run", named(case.key), agreement, "; ".join([sentence, *notes]), extended, ratio, bounds)
 
 
 def _agreement(decision: Decision) -> Agreement:
@@ -214,7 +216,7 @@ def _with_rows(row: PublishedRow, other_rows: Sequence[PublishedRow]) -> list[Pu
     name, device = model_name(row.model).name, device_name(row.device).name
     compared: list[tuple[str, PublishedComparison]] = []
     for other in other_rows:
-        is_candidate = other.figure == row.figure and other.key != row.key and not other.is_mlperf
+        is_candidate = name and device and other.figure == row.figure and other.key != row.key and not other.is_mlperf
         if not is_candidate or model_name(other.model).name != name or device_name(other.device).name != device:
             continue
         if None not in (row.statistic, other.statistic) and row.statistic != other.statistic:
@@ -252,8 +254,9 @@ def _nearest(comparisons: Sequence[PublishedComparison], kind: str) -> Published
 
 
 def _range(row: PublishedRow) -> Bounds:
-    """Return the values that a published figure may stand for, in our unit."""
-    return smallest(row), largest(row)
+    """Return the values that a published figure may stand for, in our unit; above 0, as every figure is."""
+    low, high = smallest(row), largest(row)
+    return low if low > 0 else high * 1e-6, high
 
 
 def _as_published(row: PublishedRow) -> str:

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.summary import summaries_of
 from edgemeter.collector.published.against import comparisons_of
 from edgemeter.collector.runs.cases import group_cases
@@ -210,6 +211,26 @@ def test_a_figure_of_an_accelerator_is_none_of_its_board():
     assert comparisons_of(make_published(value=500.0), cases) == ()
     assert against(make_published(value=10.03, device="HAILO8L"), cases).outcome == "agrees"
     assert against(make_published(value=10.03, device="Raspberry Pi 5 + Hailo-8L"), cases).outcome == "agrees"
+
+
+def test_suspect_runs_accuse_nobody():
+    """They are compared, and why they are suspect is named."""
+    verdict = Verdict(state="suspect", reasons=("throttled: the clock fell",))
+    comparison = against(make_published(value=53.0, **WHOLE), summaries(verdict=verdict))
+    assert comparison.outcome == "not settled"
+    assert "own runs are suspect: throttled" in comparison.sentence
+
+
+@pytest.mark.parametrize("facts", [{"device": "Developer Kit"}, {"model": "Q4"}])
+def test_a_name_that_names_nothing_matches_nothing(facts):
+    """Not even a board that reports none."""
+    cases = summaries(environment=make_environment(board=None))
+    assert comparisons_of(make_published(**facts), cases, [make_published(version="2", **facts)]) == ()
+
+
+def test_a_range_may_begin_at_zero():
+    """An interval is of logarithms; the figure is above 0 all the same."""
+    assert against(make_published(value=10.0, low=0.0, high=20.0), summaries()).outcome == "not settled"
 
 
 def test_a_page_that_changed_contradicts_itself():
