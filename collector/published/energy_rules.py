@@ -89,10 +89,11 @@ def _power_outside_board(judged: JudgedRow) -> Evidence | None:
 
 def power_limits(judged: JudgedRow) -> PowerRange | None:
     """Return what the board may draw; None where it is not on record, or has a part with a supply of its own."""
-    if judged.limits.devices is None or not judged.limits.is_complete or (judged.limits.added and judged.limits.board is None):
+    limits = judged.limits
+    if limits.devices is None or not limits.is_complete or any(limits.board is None or part.kind == "card" for part in limits.added):
         return None
     name = plain_name(judged.row.device)
-    return next((limits for word, limits in BOARDS if word.replace("-", " ") in name), None)
+    return next((board_range for word, board_range in BOARDS if word.replace("-", " ") in name), None)
 
 
 def _drawn(judged: JudgedRow) -> tuple[float, float, float, str, bool] | None:

@@ -149,8 +149,8 @@ def _gop(judged: JudgedRow) -> float | str:
 
 def _gop_at(judged: JudgedRow, side: int) -> float:
     """Return the operations at another side of the input: a convolution has as many as its input has pixels, in proportion."""
-    known = judged.model.gop if judged.model else {}
-    return max((gop * (side / usual) ** 2 for usual, gop in known.items()), default=0.0)
+    by_side = judged.model.gop if judged.model else {}
+    return max((gop * (side / usual) ** 2 for usual, gop in by_side.items()), default=0.0)
 
 
 def _side(judged: JudgedRow) -> int | None:

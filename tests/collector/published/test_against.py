@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare.summary import summaries_of
 from edgemeter.collector.published.against import comparisons_of
 from edgemeter.collector.runs.cases import group_cases
@@ -125,6 +126,13 @@ def test_lengths_that_differ_are_not_compared():
     assert against(row, cases).outcome == "agrees"
     assert "precision q4 against q4_k_m" in against(row, cases).differs
     assert "prompt tokens 128 against 512" in against(replace(row, prompt_tokens=128), cases).sentence
+
+
+def test_a_server_states_which_model_it_is():
+    """Its file names an address."""
+    generation = make_generation(is_local=False, model=LanguageModel(name="llama3.2:3b", quantisation=Quantisation(file_type="Q4_K_M")))
+    cases = summaries(model="board", task="text-generation", precision="q4_k_m", runtime="server", generation=generation, ap=None)
+    assert against(make_published(model="Llama 3.2 3B", figure="tokens", value=100.4, unit="t/s"), cases).outcome == "agrees"
 
 
 def test_the_published_statistic_decides_the_own_figure():

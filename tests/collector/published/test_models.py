@@ -97,7 +97,8 @@ def test_a_name_that_is_not_one_model_has_no_facts(name):
         ("Q4_K_M", 4.5), ("Q2_K", 2.625), ("IQ4_XS", 4.25), ("INT8", 8), ("w8a8", 8), ("W4A16", 4), ("a8w4", 4), ("8da4w", 4), ("FP16", 16),
         ("bfloat16", 16), ("BF16", 16), ("q4f16_1", 4),
         ("NVFP4", 4), ("INT4 AWQ", 4), ("GPTQ", None), ("4-bit", 4), ("mixed 2/4/8 bit", 2),
-        ("int4 weights, int8 activations", 4), ("KV q8_0, weights Q4_K_M", 4.5), ("float32", 32), ("1.58 bit", 1.58), ("4.25 bpw", 4.25), ("full", None),
+        ("int4 weights, int8 activations", 4), ("KV q8_0, weights Q4_K_M", 4.5),
+        ("float32", 32), ("1.58 bit", 1.58), ("4.25 bpw", 4.25), ("full", None),
     ],
 )  # fmt: skip
 def test_the_bits_are_the_fewest_that_are_named(precision, bits):

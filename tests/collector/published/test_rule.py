@@ -53,7 +53,7 @@ def test_speculation_is_taken_from_its_field_or_the_words(fields, speculates):
     ("backend", "is_on_cpu"),
     [(None, None), ("cpu", True), ("CPU (4 threads)", True), ("XNNPACK", True), ("gpu", False), ("Vulkan", False), ("CPU+NPU", None)],
 )
-def test_the_backend_says_whether_the_cores_work(backend, is_on_cpu):
+def test_the_backend_names_the_cores(backend, is_on_cpu):
     """Where both do, neither bound alone holds."""
     assert facts(backend=backend).is_on_cpu is is_on_cpu
 
