@@ -153,7 +153,8 @@ class Figure:
     @cached_property
     def further_provenance_groups(self) -> frozenset[str]:
         """The names of the other groups that it is worked out from: where one was not measured, neither was the figure."""
-        groups = {group for path in self.reads if (group := path.partition(".")[0]) in get_args(Group)}
+        roots = {path.partition(".")[0] for path in self.reads}
+        groups: list[Group] = [group for group in get_args(Group) if group in roots]
         return frozenset(_PROVENANCE_GROUP.get(group, group) for group in groups) - {self.provenance_group, "conditions"}
 
     @property
