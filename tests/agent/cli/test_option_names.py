@@ -33,6 +33,7 @@ MEANINGS = {
     "--catalogue": "the user's own catalogue of models",
     "--cluster-by": "what makes items dependent",
     "--concurrency": "users of a server",
+    "--column": "column of a table of the user's own",
     "--conditions": "conditions of published figures",
     "--config": "configuration file of the agent",
     "--context-tokens": "tokens of a chunk of --text",
