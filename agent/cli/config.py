@@ -89,7 +89,7 @@ def path(config: Path | None, *, form: Format | None) -> None:
 @click.command()
 @click.argument("kind", default="agent")
 def sample(kind: str) -> None:
-    """Print a complete sample of the file KIND: agent (the default), suite, mlperf-tiny, alerts, fleet or campaign.
+    """Print a complete sample of the file KIND: agent (the default), suite, mlperf-tiny, detector-study, alerts, fleet or campaign.
 
     `##` explains, `#` is a commented default.
 

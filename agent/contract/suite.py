@@ -59,6 +59,7 @@ SEARCH_QUERIES = 64
 
 SAMPLE = Path(__file__).with_name("sample_suite.toml")
 MLPERF_TINY = Path(__file__).with_name("mlperf_tiny_suite.toml")
+DETECTOR_STUDY = Path(__file__).with_name("detector_study_suite.toml")
 
 # MLPerf Inference, MultiStream.
 SAMPLES_PER_QUERY = 8

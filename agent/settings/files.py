@@ -48,6 +48,10 @@ FILES: Mapping[str, FileKind] = {
         "suite of MLPerf Tiny's four tasks", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:MLPERF_TINY",
         "edgemeter.agent.settings.files:faults_of_suite",
     ),
+    "detector-study": FileKind(
+        "suite of a study of eight detectors", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:DETECTOR_STUDY",
+        "edgemeter.agent.settings.files:faults_of_suite",
+    ),
     "alerts": FileKind(
         "rules and channels of alerts", "edgemeter.collector.alerts.rules:AlertRules", "edgemeter.collector.alerts.rules:SAMPLE",
         "edgemeter.collector.alerts.rules:faults",
@@ -62,7 +66,7 @@ FILES: Mapping[str, FileKind] = {
     ),
 }  # fmt: skip
 
-OF_CASES = ("suite", "mlperf-tiny", "campaign")  # Kinds that hold keys of cases.
+OF_CASES = ("suite", "mlperf-tiny", "detector-study", "campaign")  # Kinds that hold keys of cases.
 
 
 def sample(kind: str) -> str:

@@ -128,6 +128,11 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return KINDS[self.figure]
 
     @property
+    def is_mlperf(self) -> bool:
+        """Whether it is a result of MLPerf, which may only be compared with compatible ones and stands apart."""
+        return self.source.startswith("MLPerf")
+
+    @property
     def canonical(self) -> tuple[float, str]:
         """The value in our unit, and the unit."""
         return self.in_our_unit(self.value), self.kind.unit

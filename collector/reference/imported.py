@@ -15,10 +15,9 @@ from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import table_file
 from edgemeter.collector.published.row import Date, PublishedRow, fault, is_day, too_few_items
+from edgemeter.collector.published.shipped_rows import shipped_rows
 from edgemeter.collector.reference import mlperf
-from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote
-
-SAMPLE = Path(__file__).with_name("sample_published.toml")
+from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote, published_footnote
 
 
 class ReferenceImport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +57,7 @@ def differences(before: ReferenceImport, now: ReferenceImport) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceStore:
-    """The folder `path`; absent, it is empty but for the sample."""
+    """The folder `path`; absent, it holds the published rows that ship."""
 
     path: Path
 
@@ -67,9 +66,9 @@ class ReferenceStore:
         return [_read_import(path) for path in sorted(self.path.glob("mlperf-*.json"))]
 
     def published(self) -> list[PublishedRow]:
-        """Return the published rows, the sample first; raises ConfigError if a file cannot be read."""
+        """Return the published rows, those that ship first; raises ConfigError if a file cannot be read."""
         path = self.path / "published.toml"
-        return [*table_file.read(SAMPLE), *(table_file.read(path) if path.exists() else [])]
+        return [*shipped_rows(), *(table_file.read(path) if path.exists() else [])]
 
     def keep_import(
         self, path: Path, parsed: mlperf.ParsedRound, source: str | None, retrieved: str, *, is_verified: bool, replaces: bool = False
@@ -245,4 +244,5 @@ def _published(row: PublishedRow, request: ListingRequest) -> ReferenceRow | Non
         return None
     value, unit = row.canonical
     fields: ReferenceRow = {"id": row.id, "key": row.key, **msgspec.to_builtins(row)}
-    return {**fields, "canonical_value": value, "canonical_unit": unit, "provenance": "published"}
+    cited: ReferenceRow = {"footnote": published_footnote(row)} if row.is_mlperf else {}
+    return {**fields, "canonical_value": value, "canonical_unit": unit, "provenance": "published", **cited}

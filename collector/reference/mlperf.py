@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.published.row import PublishedRow
 
 _SPACE = " \t\n\r"
 
@@ -303,3 +304,10 @@ def footnote(row: MlperfRow, source: str, retrieved: str, *, is_verified: bool) 
     # A stream's millijoules are official.
     is_derived = row.energy_mj is not None and row.power_unit != "millijoules"
     return " ".join([*parts, *([DERIVED] if is_derived else []), LEGEND])
+
+
+def published_footnote(row: PublishedRow) -> str:
+    """Return the footnote of a single result of MLPerf among the published figures."""
+    name = row.source.replace("MLPerf", "MLPerf\N{TRADE MARK SIGN}")
+    retrieved = "Copied second-hand of" if row.stated_by == "second-hand" else "Retrieved from"
+    return f"{name}, {row.model}, {row.conditions}. {retrieved} {row.address} {row.date}, {row.version}. {LEGEND}"

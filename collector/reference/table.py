@@ -32,15 +32,23 @@ def show(references: ReferenceListing, console: Console, row_limit: int, kind: s
     if kind in (None, "measured"):
         title = "Measured by the same agent in the role reference: ranked together with devices"
         _block(console, title, references.measured, MEASURED, row_limit)
-    if references.imported:
-        notes = Notes()
-        cited = [{**row, "id": f"{row['id']} [{notes.cite(str(row['footnote']))}]"} for row in references.imported[:row_limit]]
-        title = "MLPerf\N{TRADE MARK SIGN} Inference, official results, not ranked"
-        _block(console, title, cited, IMPORTED, row_limit, len(references.imported))
-        print_text(console, APART, "dim")
-        print_notes(console, notes.texts)
-    if references.published:
-        _block(console, "Published elsewhere, not ranked, excluded from statistics", references.published, PUBLISHED, row_limit)
+    _mlperf_block(console, "MLPerf\N{TRADE MARK SIGN} Inference, official results, not ranked", references.imported, IMPORTED, row_limit)
+    elsewhere = [row for row in references.published if "footnote" not in row]
+    if elsewhere:
+        _block(console, "Published elsewhere, not ranked, excluded from statistics", elsewhere, PUBLISHED, row_limit)
+    single = [row for row in references.published if "footnote" in row]
+    _mlperf_block(console, "MLPerf\N{TRADE MARK SIGN}, single published results, not ranked", single, PUBLISHED, row_limit)
+
+
+def _mlperf_block(console: Console, title: str, rows: Sequence[ReferenceRow], columns: Sequence[str], row_limit: int) -> None:
+    """Print results of MLPerf with what MLCommons requires: apart, each with its footnote."""
+    if not rows:
+        return
+    notes = Notes()
+    cited = [{**row, "id": f"{row['id']} [{notes.cite(str(row['footnote']))}]"} for row in rows[:row_limit]]
+    _block(console, title, cited, columns, row_limit, len(rows))
+    print_text(console, APART, "dim")
+    print_notes(console, notes.texts)
 
 
 def _block(

@@ -7,6 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import case_settings
 from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.models.catalogue.catalogue import all_entries
 from tests.fixtures.rows import table_row
 
 SAMPLE = contract_suite.SAMPLE
@@ -185,3 +186,12 @@ def test_cases_of_one_name_are_distinguished_by_their_factories(tmp_path):
     models = ("net.py:eager", "edgemeter.agent.factories.jax_jit:make")
     text = 'name = "m"\n[defaults]\nname = "net"\n' + "".join(f'[[case]]\nmodel = "{model}"\n' for model in models)
     assert [case.label for case in _suite(tmp_path, text).cases] == ["net net python", "net jax_jit python"]
+
+
+def test_the_suite_of_the_study_is_its_protocol():
+    """Eight detectors behind HTTP, one photograph a query, three repeats, a base of five minutes; the catalogue has each."""
+    suite = contract_suite.read(contract_suite.DETECTOR_STUDY)
+    assert {(c.runtime, c.scenario, c.repeats, c.idle_seconds) for c in suite.cases} == {("served", "single_stream", 3, 300.0)}
+    names = [Path(c.model).name.removesuffix(".server") for c in suite.cases]
+    assert len(names) == 8
+    assert set(names) <= set(all_entries())

@@ -7,9 +7,10 @@ from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.references import references
+from edgemeter.collector.published.shipped_rows import shipped_rows
 from edgemeter.collector.reference import table
 from edgemeter.collector.reference.imported import ListingRequest, ReferenceStore, listing_of
-from edgemeter.collector.reference.mlperf import LEGEND
+from edgemeter.collector.reference.mlperf import APART, LEGEND
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.mlperf_factory import make_row, v60, write
 from tests.fixtures.rows import table_row
@@ -44,7 +45,7 @@ def test_an_official_file_is_imported_and_listed_apart_with_its_footnotes(folder
 
 
 def test_the_three_kinds_are_blocks_of_their_own_and_only_the_measured_rank(folder):
-    """The sample row is there from the beginning; a device's own runs are no reference."""
+    """The rows that ship are there from the beginning; a device's own runs are no reference."""
     store = folder / "runs.json"
     store.write_bytes(document(make_run(), make_reference(), make_reference()))
     run("import", folder / "summary_results.json")
@@ -52,11 +53,26 @@ def test_the_three_kinds_are_blocks_of_their_own_and_only_the_measured_rank(fold
     assert {name: (block["ranks"], len(block["rows"])) for name, block in blocks.items()} == {
         "measured": (True, 1),
         "imported": (False, 2),
-        "published": (False, 1),
+        "published": (False, len(shipped_rows())),
     }
     assert blocks["measured"]["rows"][0]["device"] == "server-1"
     assert blocks["measured"]["rows"][0]["energy_provenance"] == "measured"
     assert all(row["footnote"].endswith(LEGEND) for row in blocks["imported"]["rows"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_published_results_of_mlperf_are_a_block_of_their_own_with_footnotes():
+    """Beside other published figures they would be compared with them, which MLCommons forbids."""
+    listed = run("list", "--kind", "published").stdout
+    elsewhere, title, apart = listed.partition("MLPerf™, single published results, not ranked")
+    assert "Published elsewhere, not ranked" in elsewhere
+    assert title
+    assert "MLPerf" not in elsewhere
+    assert APART in apart
+    assert LEGEND in apart
+    rows = json.loads(run("list", "--json").stdout)["published"]["rows"]
+    assert {row["source"].startswith("MLPerf") for row in rows if "footnote" in row} == {True}
+    assert sum("footnote" in row for row in rows) == sum(row.is_mlperf for row in shipped_rows())
 
 
 def test_a_list_is_narrowed_by_parts_of_names(folder):
