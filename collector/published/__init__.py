@@ -14,7 +14,15 @@ from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.collector.published.row import PublishedRow, fault
 
 # Asked in this order; then those of other packages, in the order of their names.
-READERS: Mapping[str, str] = {}
+_READERS = "edgemeter.collector.published.readers"
+READERS: Mapping[str, str] = {
+    "mlperf_inference": f"{_READERS}.mlperf_inference:MlperfInference",
+    "hailo_zoo": f"{_READERS}.hailo_zoo:HailoZoo",
+    "rknn_zoo": f"{_READERS}.rknn_zoo:RknnZoo",
+    "rknn_llm": f"{_READERS}.rknn_llm:RknnLlm",
+    "ultralytics": f"{_READERS}.ultralytics:UltralyticsGuide",
+    "table": f"{_READERS}.mapped_table:MappedTable",
+}
 ENTRY_POINTS = "edgemeter.published"
 
 
