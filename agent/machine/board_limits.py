@@ -42,10 +42,10 @@ class CpuLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bounds of a board, or of an accelerator or card that is added to one; None and empty: not on record."""
+    """The bounds of a board, an accelerator on it, or a card, which has a supply of its own; None and empty: not on record."""
 
     name: str
-    kind: Literal["board", "accelerator"]
+    kind: Literal["board", "accelerator", "card"]
     words: tuple[str, ...]
     memory_gbyte_per_s: float | None = None
     memory_source: str = ""
@@ -116,13 +116,14 @@ def limits_named(device: str) -> NamedLimits:
     named = [_by_word()[match] for match in _words().findall(text)]
     boards = list({entry.name: entry for entry in named if entry.kind == "board"}.values())
     added = tuple({entry.name: entry for entry in named if entry.kind != "board"}.values())
-    several = _SEVERAL.search(text)
+    several, remainder = _SEVERAL.search(text), _words().sub(" ", text)
+    has_foreign = bool(boards) and re.search(r"\b(?:amd|intel)\b|\bnvidia [a-z]?\d{3,4}\b", remainder) is not None
     count = several and next((part for part in several.groups() if part), None)
     return NamedLimits(
         board=boards[0] if len(boards) == 1 else None,
         added=added,
         devices=1 if several is None else None if count is None else _NUMBERS.get(count) or int(count),
-        is_complete=len(boards) <= 1 and not _UNLISTED.search(_words().sub(" ", text)),
+        is_complete=len(boards) <= 1 and not has_foreign and not _UNLISTED.search(remainder),
     )
 
 

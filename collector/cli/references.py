@@ -1,6 +1,5 @@
 """`edgemeter references`: the references that devices are compared with, with provenance."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,17 +15,17 @@ from edgemeter.agent.base.options import PATH, format_option, json_option, renam
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
 from edgemeter.collector.cli.judge_references import (
     fact_options,
-    facts_of,
     judge,
     opened_shelf,
     own_cases,
-    reader_option,
+    read_table,
+    reader_options,
     readers,
     shelf_option,
 )
 from edgemeter.collector.cli.stores import stores_option
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.published import table_file
+from edgemeter.collector.published import ReadTable
 from edgemeter.collector.published.row import KINDS, PublishedRow, is_day, too_few_items
 from edgemeter.collector.reference import mlperf, table
 from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, listing_of
@@ -38,7 +37,7 @@ ROWS_SHOWN = 20
 
 @click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def references() -> None:
-    """Judge what others publish; list references: measured by the same agent, imported from official results, or published elsewhere.
+    """Judge what others publish; list measured, imported and published references.
 
     Example: edgemeter references list
     """
@@ -102,7 +101,7 @@ def import_(
 
 @references.command(short_help="Add published figures of a file, or one by options.")
 @click.argument("file", required=False, type=PATH)
-@reader_option
+@reader_options
 @fact_options
 @renamed_option(
     "--figure",
@@ -114,8 +113,8 @@ def import_(
 @click.option("--unit", help="Unit: ms, s, us; per s, fps; tokens/s; mJ, J; W; ratio, %; MB.")
 @renamed_option("--image-count", "images", former=["--images"], type=int, help="Number of images of an accuracy.")
 @shelf_option
-def add(*, file: Path | None, reader: str | None, shelf: Path | None, **options: str | float | None) -> None:
-    """Add published figures. They are displayed, judged, and excluded from statistics.
+def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shelf: Path | None, **options: str | float | None) -> None:
+    """Add published figures: displayed, judged, in no statistic.
 
     Of a file the options are facts that hold where it states none.
 
@@ -128,7 +127,7 @@ def add(*, file: Path | None, reader: str | None, shelf: Path | None, **options:
     if file is not None and of_one:
         raise click.UsageError(f"{of_one[0]} is of one figure: leave it or the file out")
     try:
-        rows = _rows_of(file, reader, figure_options) if file else [msgspec.convert(figure_options, PublishedRow)]
+        rows = _rows_of(read_table(file, reader, columns, figure_options)) if file else [msgspec.convert(figure_options, PublishedRow)]
     except msgspec.ValidationError as error:
         raise ConfigError(f"the figure is incomplete: {error}") from error
     new = opened_shelf(shelf).add(rows)
@@ -137,8 +136,7 @@ def add(*, file: Path | None, reader: str | None, shelf: Path | None, **options:
     click.echo(f"{len(new)} new, {len(rows) - len(new)} already present", err=True)
 
 
-def _rows_of(file: Path, reader: str | None, facts: dict[str, str | float]) -> Sequence[PublishedRow]:
-    table = table_file.read_any(file, reader, facts_of(file, facts))
+def _rows_of(table: ReadTable) -> list[PublishedRow]:
     # An accuracy over a few images is judged, and not kept.
     reasons = [(row, too_few_items(row)) for row in table.rows]
     refusals = [f"{row.model} on {row.device}: {why}" for row, why in reasons if why]
@@ -167,7 +165,7 @@ def list_(
     stores: tuple[str, ...],
     form: Format | None,
 ) -> None:
-    """List measured references, which are ranked with devices, and imported and published figures, which are not.
+    """List measured references, which rank with devices, and imported and published ones, which do not.
 
     Example: edgemeter references list --model resnet --suite datacenter
     """

@@ -43,11 +43,6 @@ def comparisons_of(
     return (*_with_own_runs(row, summaries), *_with_rows(row, other_rows))
 
 
-def is_mlperf(row: PublishedRow) -> bool:
-    """Return whether a row is an official MLPerf result, which may be compared with such results only."""
-    return "mlperf" in row.source.casefold()
-
-
 @dataclass(frozen=True, slots=True)
 class _OwnFigure:
     """The figure of an own case that a published one is held against; `note` says how the two are unlike."""
@@ -61,7 +56,7 @@ class _OwnFigure:
 
 def _with_own_runs(row: PublishedRow, summaries: Sequence[CaseSummary]) -> list[PublishedComparison]:
     name, device = model_name(row.model).name, device_name(row.device).name
-    cases = [case for case in summaries if name in _names_of(case) and device in _devices_of(case)]
+    cases = [case for case in summaries if name in model_names(case) and device in _devices_of(case)] if name and device else []
     compared: list[tuple[CaseSummary, PublishedComparison]] = []
     refused: list[tuple[int, PublishedComparison]] = []
     for case in cases:
@@ -79,7 +74,7 @@ def _with_own_runs(row: PublishedRow, summaries: Sequence[CaseSummary]) -> list[
     return [_nearest(comparisons, "own cases that fit as far as stated") for comparisons in of_devices]
 
 
-def _names_of(case: CaseSummary) -> set[str]:
+def model_names(case: CaseSummary) -> set[str]:
     """Return the names of a case's model: of its file, and as a server states it."""
     served = (case.key.served_model or "").partition(", ")[0]
     return {model_name(name).name for name in (case.key.model, served) if name}
@@ -96,7 +91,7 @@ def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences
     """Return why a row is not compared with an own case; empty where it is."""
     key = case.key
     reasons = (
-        (is_mlperf(row), _APART),
+        (row.is_mlperf, _APART),
         (key.provenance != MEASURED, f"its runs are {key.provenance or 'not known to be measured'}"),
         (bool(differs.decisive), ", ".join(differs.decisive)),
         (key.target_per_s is not None, f"its queries came at a rate, {key.target_per_s} per s"),
@@ -140,8 +135,8 @@ def _own_accuracy(row: PublishedRow, case: CaseSummary) -> _OwnFigure | str:
     if not is_one_metric or (row.dataset or "").casefold() != data.casefold() or row.images != accuracy.images:
         published = f"{metric or 'no metric stated'} over {row.images or 'unstated'} images of {row.dataset or 'unstated data'}"
         return f"accuracies of other data or metrics: {published}, own {accuracy.metric} over {accuracy.images} images of {data}"
-    has_bounds = accuracy.low is not None and accuracy.high is not None and accuracy.low > 0
-    bounds = (accuracy.low, accuracy.high) if has_bounds else None
+    low, high = accuracy.low, accuracy.high
+    bounds = None if low is None or high is None or low <= 0 else (low, high)
     return _OwnFigure(row.kind.entry, accuracy.value, bounds, accuracy.interval_reason or "no bounds recorded", "")
 
 
@@ -202,9 +197,11 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
     if decision.outcome == "not settled" and not reason and high - low > 2 * matters:
         notes.append(f"it stands for {span(*_range(row))} {unit}")
     notes += [interval.suspicion] if interval and interval.suspicion else []
+    # What is suspect accuses nobody.
+    agreement = "not settled" if case.suspect and _agreement(decision) == "contradicts" else _agreement(decision)
     doubts = (figure.note, f"own runs are suspect: {'; '.join(case.verdict_reasons)}" if case.suspect else "")
     extended = ConditionDifferences(differs.decisive, (*differs.named, *filter(None, doubts)))
-    return _comparison("own run", named(case.key), _agreement(decision), "; ".join([sentence, *notes]), extended, ratio, bounds)
+    return _comparison("own run", named(case.key), agreement, "; ".join([sentence, *notes]), extended, ratio, bounds)
 
 
 def _agreement(decision: Decision) -> Agreement:
@@ -214,12 +211,12 @@ def _agreement(decision: Decision) -> Agreement:
 
 
 def _with_rows(row: PublishedRow, other_rows: Sequence[PublishedRow]) -> list[PublishedComparison]:
-    if is_mlperf(row):
+    if row.is_mlperf:
         return []
     name, device = model_name(row.model).name, device_name(row.device).name
     compared: list[tuple[str, PublishedComparison]] = []
     for other in other_rows:
-        is_candidate = other.figure == row.figure and other.key != row.key and not is_mlperf(other)
+        is_candidate = name and device and other.figure == row.figure and other.key != row.key and not other.is_mlperf
         if not is_candidate or model_name(other.model).name != name or device_name(other.device).name != device:
             continue
         if None not in (row.statistic, other.statistic) and row.statistic != other.statistic:
@@ -257,8 +254,9 @@ def _nearest(comparisons: Sequence[PublishedComparison], kind: str) -> Published
 
 
 def _range(row: PublishedRow) -> Bounds:
-    """Return the values that a published figure may stand for, in our unit."""
-    return smallest(row), largest(row)
+    """Return the values that a published figure may stand for, in our unit; above 0, as every figure is."""
+    low, high = smallest(row), largest(row)
+    return low if low > 0 else high * 1e-6, high
 
 
 def _as_published(row: PublishedRow) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import RowCollector
 from edgemeter.collector.published.name_matching import INPUT_SIZE, PRECISION
-from edgemeter.collector.published.row import KINDS, UNITS, PublishedRow
+from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, PublishedRow
 
 SHAPE = "MODEL [PRECISION] [INPUT SIZE] on DEVICE [(POWER MODE)]: FIGURE UNIT [STATISTIC][, CONDITION ...]"
 EXAMPLES = (
@@ -19,7 +19,6 @@ EXAMPLES = (
     "YOLOv8n INT8 640 on Jetson Orin Nano (25W): 3.49 ms p50 over 500 queries, 12 W",
     "Qwen2.5-1.5B w8a8 on RK3588: 378 ms TTFT, 16.69 t/s, prompt 128, output 64, speculative off",
 )
-NOT_STATED = "not stated"
 _CLAIM = re.compile(r"(?P<model>\S.*?)\s+on\s+(?P<device>\S.*?)\s*:\s+(?P<figures>\S.*)", re.IGNORECASE | re.DOTALL)
 _ADDRESS = re.compile(r"[(<]?(https?://[^\s)>]+)[)>]?")
 _POWER_MODE = re.compile(r"\((?P<mode>\d+ ?W|MAXN\w*|[^()]* mode)\)", re.IGNORECASE)

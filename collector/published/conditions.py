@@ -111,7 +111,8 @@ class ConditionDifferences:
 
 def differences(row: PublishedRow, other: PublishedRow | CaseSummary) -> ConditionDifferences:
     """Return how the conditions of a row differ from those of an own case, or of another row."""
-    decisive, named = [], []
+    decisive: list[str] = []
+    named: list[str] = []
     is_case = isinstance(other, CaseSummary)
     is_energy = row.kind.entry is not None and row.kind.entry.group == "energy"
     for condition in (*CONDITIONS, *([_SCOPE] if is_energy else [])):

@@ -1,5 +1,6 @@
 """Rules on energy and power: what power and time give, and what a board can draw."""
 
+import re
 from typing import NamedTuple
 
 from edgemeter.agent.machine.board_limits import plain_name
@@ -13,7 +14,9 @@ _OUTPUT = ("energy-output-token", "energy-decode-token")
 _PREFILL = ("energy-prefill-token",)
 # A power of these words is no mean, or lacks what the machine draws at rest.
 _EXTREME = ("peak", "maximum", "max power", "max. power")
-_NET = ("net ", "above idle", "over idle", "idle subtracted", "minus idle", "dynamic", "baseline subtracted")
+_NET = re.compile(r"\bnet\b|\bidle\b|dynamic|baseline|incremental|marginal|differential|active energy", re.IGNORECASE)
+# An energy may hold more than a latency that stands beside it, such as a request over HTTP; not more than so many times as much.
+OVERHEAD_TIMES = 20.0
 
 ENERGY_RULES = PublishedRules()
 
@@ -47,7 +50,7 @@ def _energy_below_power(judged: JudgedRow) -> Evidence | None:
     values = (stated_mj, needed_mj, "mJ")
     if largest(row) >= least_mj:
         return finding("plausible", f"{sums}: not below what power and time give", *values)
-    if row.scope != power.scope or any(word in judged.text.casefold() for word in _NET):
+    if row.scope != power.scope or _NET.search(judged.text):
         return finding("unclear", f"{sums}: the scope of both would decide, which is not stated", *values)
     if not time.is_whole and judged.is_on_cpu is not True:
         return finding("unclear", f"{sums}: how many inferences were on their way at once would decide, which is not stated", *values)
@@ -63,7 +66,7 @@ def _power_outside_board(judged: JudgedRow) -> Evidence | None:
     power = _drawn(judged)
     if power is None:
         return None
-    stated_w, least_w, most_w, words = power
+    stated_w, least_w, most_w, words, is_whole = power
     limits = power_limits(judged)
     if limits is None:
         return finding("unclear", f"{words} cannot be held against what it may draw: no bound of this board is on record ({row.device})")
@@ -73,9 +76,11 @@ def _power_outside_board(judged: JudgedRow) -> Evidence | None:
     lowest_w = limits.lowest_in(row.scope) * devices if row.scope and row.figure != "energy-net" else 0.0
     several = f"{devices} x " if devices > 1 else ""
     at_most = f"{words}, and {several}{limits.machine} draws at most {number(highest_w)} W (its supply, with all that may hang on it)"
+    if least_w > highest_w and not is_whole and least_w <= OVERHEAD_TIMES * highest_w:
+        return finding("unclear", f"{at_most}: what else than the inference the energy holds would decide", stated_w, highest_w, "W")
     if least_w > highest_w:
         return finding("impossible", f"{at_most}: impossible", stated_w, highest_w, "W")
-    is_gross = not any(word in judged.text.casefold() for word in _NET)
+    is_gross = _NET.search(judged.text) is None
     if most_w < lowest_w and is_gross:
         at_least = f"{words}, and {several}{limits.machine} draws at least {number(lowest_w)} W while it runs (half of its idle power)"
         return finding("impossible", f"{at_least}: impossible for {row.scope}{_one_user(judged)}", stated_w, lowest_w, "W")
@@ -84,24 +89,25 @@ def _power_outside_board(judged: JudgedRow) -> Evidence | None:
 
 def power_limits(judged: JudgedRow) -> PowerRange | None:
     """Return what the board may draw; None where it is not on record, or has a part with a supply of its own."""
-    if judged.limits.devices is None or not judged.limits.is_complete or (judged.limits.added and judged.limits.board is None):
+    limits = judged.limits
+    if limits.devices is None or not limits.is_complete or any(limits.board is None or part.kind == "card" for part in limits.added):
         return None
     name = plain_name(judged.row.device)
-    return next((limits for word, limits in BOARDS if word.replace("-", " ") in name), None)
+    return next((board_range for word, board_range in BOARDS if word.replace("-", " ") in name), None)
 
 
-def _drawn(judged: JudgedRow) -> tuple[float, float, float, str] | None:
-    """Return the power that a row states, or that energy / time is, W: as stated, at least and at most, in words."""
+def _drawn(judged: JudgedRow) -> tuple[float, float, float, str, bool] | None:
+    """Return the power that a row states, or that energy / time is, W: as stated, at least and at most, in words; whether it is whole."""
     row, value = judged.row, judged.row.canonical[0]
     if row.figure == "power":
-        return value, smallest(row), largest(row), f"{number(value)} W"
+        return value, smallest(row), largest(row), f"{number(value)} W", True
     time = _time(judged)
     if time is None or row.figure not in (*_WHOLE, *_OUTPUT, *_PREFILL):
         return None
     # A latency may be that of one of several on their way: only what is too much is sure.
     most_w = largest(row) / time.least_s / 1000 if time.is_whole else float("inf")
     stated_w = value / time.stated_s / 1000
-    return stated_w, smallest(row) / time.most_s / 1000, most_w, f"{number(value)} mJ / {time.words} = {number(stated_w)} W"
+    return stated_w, smallest(row) / time.most_s / 1000, most_w, f"{number(value)} mJ / {time.words} = {number(stated_w)} W", time.is_whole
 
 
 def _time(judged: JudgedRow) -> UnitTime | None:

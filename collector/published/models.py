@@ -23,8 +23,8 @@ _GGUF_BITS = {
 _GGUF = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(_GGUF_BITS, key=len, reverse=True))})", re.IGNORECASE)
 # A number of bits after a type (`int4`, `w4a16`), before the word, and as torchao (`8da4w`) and MLC (`q4f16_1`) write it.
 _BITS = re.compile(
-    r"(?<![a-z0-9])(?:u?int|nf|fp|b?float|f|bf|q|w)(\d{1,2})(?![0-9])|(?<![\d.])(\d{1,2}(?:\.\d+)?) ?-?(?:bits?|bpw)\b|\bq(\d)f\d\d|(?<=da)(\d)w\b"
-    r"|(?<=a8)w(\d)|(?<=a16)w(\d)|(?<![.\d])(\d{1,2})/(?=\d)",
+    r"(?<![a-z0-9])(?:u?int|nf|fp|b?float|f|bf|q|w)(\d{1,2})(?![0-9])|(?<![\d.])(\d{1,2}(?:\.\d+)?) ?-?(?:bits?|bpw)\b"
+    r"|\bq(\d)f\d\d|(?<=da)(\d)w\b|(?<=a8)w(\d)|(?<=a16)w(\d)|(?<![.\d])(\d{1,2})/(?=\d)",
     re.IGNORECASE,
 )
 _NAMED_BITS = {"half": 16.0, "ternary": 1.58, "1.58": 1.58}
@@ -89,9 +89,8 @@ def _families() -> _ModelFile:
 
 def least_bits(precision: str) -> float | None:
     """Return the bits that a weight has at least by the precision as stated; of several types the fewest; None where none is named."""
-    if match := _GGUF.search(precision):
-        return _GGUF_BITS[match[0].lower()]
-    numbers = [float(next(group for group in match.groups() if group)) for match in _BITS.finditer(precision)]
+    numbers = [_GGUF_BITS[match.lower()] for match in _GGUF.findall(precision)]
+    numbers += [float(next(group for group in match.groups() if group)) for match in _BITS.finditer(_GGUF.sub(" ", precision))]
     numbers = numbers or [bits for name, bits in _NAMED_BITS.items() if name in precision.casefold()]
     return min((number for number in numbers if 1 <= number <= 64), default=None)
 

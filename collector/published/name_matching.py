@@ -14,13 +14,14 @@ from edgemeter.agent.machine.board_limits import limits_named
 _FILE_END = re.compile(r"\.(gguf|onnx|tflite|litertlm|engine|plan|rknn|hef|pte|pt|ncnn|param|xml|mnn)$")
 # A precision within a name, between characters that are no letters or digits.
 PRECISION = re.compile(
-    r"(?<![a-z0-9])(?:i?q\d(?:_[0-9ksmlx]+)*|mxfp4|nvfp4|[bt]?f(?:p|loat)?(?:8|16|32|64)|u?int(?:4|8|16)|w\d+a\d+|\d ?-?bits?)(?![a-z0-9])"
+    r"(?<![a-z0-9])(?:i?q\d(?:_[0-9ksmlx]+)*(?: - (?:small|medium|large))?|mxfp4|nvfp4|[bt]?f(?:p|loat)?(?:8|16|32|64)|u?int(?:4|8|16)"
+    r"|w\d+a\d+|\d ?-?bits?)(?![a-z0-9])"
 )
 INPUT_SIZE = re.compile(r"(?<![a-z0-9.])(?:\d{2,4}x\d{2,4}(?:x\d)?|224|256|300|320|384|416|512|640|1280)(?![a-z0-9.])")
 # They say who published a file, for whom it was compiled, or nothing; a width of 1.0 is the usual one.
-_NEUTRAL = {"meta", "ultralytics", "quant", "quantised", "quantized", "edgetpu", "latest", "1.0", "v1.0"}
+_NEUTRAL = {"meta", "ultralytics", "quant", "quantised", "quantized", "latest", "1.0", "v1.0"}
 # Files of one network with other weights.
-_TUNINGS = {"instruct", "it", "chat", "base"}
+_TUNINGS = {"instruct", "it", "chat"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,16 @@ class ModelName:
 @lru_cache(4096)
 def model_name(text: str) -> ModelName:
     """Return the name of a model in one spelling."""
-    words = _FILE_END.sub("", text.casefold().rpartition("/")[2])
+    words = _FILE_END.sub("", text.casefold())
+    # An organisation before its model's name; `ViT-B/16` has none.
+    words = re.sub(r"^.*/(?=[^/]*[a-z]{2})", "", words)
     precision = PRECISION.search(words.replace("-bit", " bit"))
     words = PRECISION.sub(" ", words)
     input_size = INPUT_SIZE.search(words.replace("_", " "))
     parts = [part.strip(".") for part in re.split(r"[^a-z0-9.]+", INPUT_SIZE.sub(" ", words.replace("_", " ")))]
+    if parts[-1] == "edgetpu" and parts[-2:-1] and re.search(r"\d|quant", parts[-2]):
+        # A file that was compiled for it; MobileNet-EdgeTPU is a network.
+        parts.pop()
     parts = [part for part in parts if part and part not in _NEUTRAL]
     tuning = next((part for part in parts if part in _TUNINGS), None)
     name = _joined([part for part in parts if part not in _TUNINGS])

@@ -53,6 +53,7 @@ class PublishedKind:
 
 
 SIZE = "size"
+NOT_STATED = "not stated"  # Of a text that every row has.
 KINDS: Mapping[str, PublishedKind] = {
     **{entry.choice: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth},
     SIZE: PublishedKind("size of the model's file", "MB", None),
@@ -76,12 +77,13 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     figure: PublishedText
     value: float
     unit: PublishedText
-    conditions: PublishedText
+    conditions: PublishedText = NOT_STATED
     stated_by: StatedBy | None = None
     licence: str | None = None
     statistic: Statistic | None = None
     low: float | None = None
     high: float | None = None
+    standard_deviation: float | None = None  # In `unit`, over the count or the repeats.
     count: Count | None = None  # Queries behind the figure.
     repeats: Count | None = None
     runtime: str | None = None
@@ -150,6 +152,7 @@ _OF_FIGURE = {
     "statistic",
     "low",
     "high",
+    "standard_deviation",
     "count",
     "scope",
     "dataset",

@@ -26,6 +26,7 @@ _USERS = re.compile(
 _MANY = re.compile(
     r"\boffline\b|\bserver\b.{0,3}scenario|scenario.{0,3}\bserver\b|\bbatched\b|in-flight|concurren|parallel|multi-?stream", re.IGNORECASE
 )
+_SHARED = re.compile(r"\btp ?=? ?[2-9]|tensor[- ]parallel|multi-?gpu|\b[2-9] gpus|distributed", re.IGNORECASE)
 _SIDE = re.compile(r"(?<![\d.])(\d{2,4}) ?[x\u00d7*] ?(\d{2,4})(?![\d.])")
 
 
@@ -95,8 +96,11 @@ class JudgedRow:
     def limits(self) -> NamedLimits:
         """The bounds of the device; an accelerator may be named in the conditions only."""
         device, conditions = limits_named(self.row.device), limits_named(f"{self.row.conditions} | {self.row.runtime or ''}")
-        added = {entry.name: entry for entry in (*device.added, *conditions.added)}
-        return NamedLimits(device.board, tuple(added.values()), device.devices, device.is_complete and conditions.is_complete)
+        # A device that has an engine may be compared with others there.
+        has_engine = bool(device.added or (device.board and device.board.most_gop_per_s))
+        added = device.added if has_engine else conditions.added
+        devices = None if device.devices == 1 and _SHARED.search(self.row.conditions) else device.devices
+        return NamedLimits(device.board, added, devices, device.is_complete and conditions.is_complete)
 
     @cached_property
     def is_on_cpu(self) -> bool | None:
@@ -202,12 +206,12 @@ class JudgedRow:
         """Return the operations a second with numbers of so many bits, 10^9/s; of None the most that it has for any."""
 
         def of(part: BoardLimit) -> tuple[float | None, str]:
-            clock_hz = part.cpu and (self.row.clock_hz or OVERCLOCKED * part.cpu.clock_hz)
-            by_cpu = part.cpu.gop_per_s(bits or 8.0, clock_hz) if part.cpu else None
-            if by_cpu is not None and part.cpu and (self.is_on_cpu or not part.most_gop_per_s):
-                cores = f"{part.cpu.cores} cores at {(clock_hz or 0) / 1e9:.3g} GHz"
-                return by_cpu, f"{cores}{'' if self.row.clock_hz else ', overclocked'}; {part.cpu.source}"
-            return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), part.compute_source)
+            cpu = part.cpu if self.is_on_cpu or not part.most_gop_per_s else None
+            if cpu is None:
+                return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), part.compute_source)
+            clock_hz = self.row.clock_hz or OVERCLOCKED * cpu.clock_hz
+            cores = f"{cpu.cores} cores at {clock_hz / 1e9:.3g} GHz{'' if self.row.clock_hz else ', overclocked'}"
+            return cpu.gop_per_s(bits or 8.0, clock_hz), f"{cores}; {cpu.source}"
 
         return self._largest(of, "the compute", "Gop/s", 1.0)
 

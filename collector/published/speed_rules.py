@@ -101,7 +101,7 @@ def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     sums = f"{words} x 2 x {number(parameters / 1e9)} x 10^9 weights = {number(required)} Gop/s, and {bound.clause}"
     if least_rate * 2 * parameters / 1e9 <= bound.value:
         return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
-    if judged.has_cache:
+    if judged.has_cache or row.figure == "ttft":
         return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", required, bound.value, "Gop/s")
     return finding(
         "impossible", f"{sums}: impossible unless the prompt came from a cache, and none is stated", required, bound.value, "Gop/s"
@@ -149,8 +149,8 @@ def _gop(judged: JudgedRow) -> float | str:
 
 def _gop_at(judged: JudgedRow, side: int) -> float:
     """Return the operations at another side of the input: a convolution has as many as its input has pixels, in proportion."""
-    known = judged.model.gop if judged.model else {}
-    return max((gop * (side / usual) ** 2 for usual, gop in known.items()), default=0.0)
+    by_side = judged.model.gop if judged.model else {}
+    return max((gop * (side / usual) ** 2 for usual, gop in by_side.items()), default=0.0)
 
 
 def _side(judged: JudgedRow) -> int | None:

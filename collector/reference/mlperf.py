@@ -15,13 +15,12 @@ from edgemeter.collector.published.row import PublishedRow
 _SPACE = " \t\n\r"
 
 
-def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+def json_objects(name: str, text: str) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the objects of a JSON list with the line on which each begins; raises ConfigError, with a line, if it is damaged or none."""
-    text = _json_text(path)
     decoder = json.JSONDecoder()
     position = _skip(text, 0)
     if text[position : position + 1] != "[":
-        raise _refusal(path, text, position, "a JSON list begins with [")
+        raise _refusal(name, text, position, "a JSON list begins with [")
     position = _skip(text, position + 1)
     has_more = text[position : position + 1] != "]"
     while has_more:
@@ -29,21 +28,21 @@ def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         try:
             value, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            raise _refusal(path, text, error.pos, f"{error.msg}: the file is truncated or not JSON") from error
+            raise _refusal(name, text, error.pos, f"{error.msg}: the file is truncated or not JSON") from error
         except RecursionError as error:
-            raise _refusal(path, text, start, "nested too deeply") from error
+            raise _refusal(name, text, start, "nested too deeply") from error
         if not isinstance(value, dict):
-            raise _refusal(path, text, start, f"expected an object, not {type(value).__name__}")
+            raise _refusal(name, text, start, f"expected an object, not {type(value).__name__}")
         yield _line(text, start), value
         position = _skip(text, position)
         after = text[position : position + 1]
         if after not in (",", "]"):
-            raise _refusal(path, text, position, "the file is truncated: expected , or ]")
+            raise _refusal(name, text, position, "the file is truncated: expected , or ]")
         has_more = after == ","
         position = _skip(text, position + 1) if has_more else position
     position = _skip(text, position + 1)
     if position < len(text):
-        raise _refusal(path, text, position, "text after the end of the list: give the file as published")
+        raise _refusal(name, text, position, "text after the end of the list: give the file as published")
 
 
 def _json_text(path: Path) -> str:
@@ -65,8 +64,8 @@ def _line(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
-def _refusal(path: Path, text: str, position: int, why: str) -> ConfigError:
-    return ConfigError(f"{str(path)!r}, line {_line(text, position)}: {why}")
+def _refusal(name: str, text: str, position: int, why: str) -> ConfigError:
+    return ConfigError(f"{name!r}, line {_line(text, position)}: {why}")
 
 
 MlperfMeasure = Literal["samples_per_s", "queries_per_s", "tokens_per_s", "latency_ms"]
@@ -156,11 +155,16 @@ class ParsedRound(msgspec.Struct, frozen=True):
 
 def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
     """Return the results in a `summary_results.json`; raises ConfigError if it, or a row (unless `skip_refused`), is not understood."""
+    return parse(str(path), _json_text(path), skip_refused=skip_refused)
+
+
+def parse(name: str, text: str, *, skip_refused: bool = False) -> ParsedRound:
+    """Return the results in the text of the file `name`, as `read` does."""
     rows: dict[str, MlperfRow] = {}
     refused: list[str] = []
     repeated: list[str] = []
     dropped = 0
-    for line, fields in json_objects(path):
+    for line, fields in json_objects(name, text):
         try:
             if _number(fields, "errors", 0.0) != 0:
                 dropped += 1
@@ -171,11 +175,11 @@ def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
                 repeated.append(_repeat(before, row))
         except ConfigError as error:
             if not skip_refused:
-                raise ConfigError(f"{str(path)!r}, line {line}: {error}; nothing is imported (--skip-refused imports the rest)") from error
+                raise ConfigError(f"{name!r}, line {line}: {error}; nothing is imported (--skip-refused imports the rest)") from error
             refused.append(f"line {line}: {error}")
     if not rows:
         why = f": {refused[0]}" if refused else ""
-        raise ConfigError(f"{str(path)!r} has no result that can be imported{why}")
+        raise ConfigError(f"{name!r} has no result that can be imported{why}")
     return ParsedRound(tuple(rows.values()), dropped, tuple(refused), tuple(repeated))
 
 

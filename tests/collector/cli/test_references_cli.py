@@ -15,6 +15,7 @@ from edgemeter.collector.reference.imported import ListingRequest, ReferenceStor
 from edgemeter.collector.reference.mlperf import APART, LEGEND
 from tests.fixtures.comparison_factory import day_by_day, document, make_reference, make_run, no_energy
 from tests.fixtures.mlperf_factory import make_row, v60, write
+from tests.fixtures.published_defaults import fixtures_of
 from tests.fixtures.rows import table_row
 
 
@@ -260,11 +261,11 @@ def test_a_judgement_as_markdown_is_ready_for_an_issue(judged):
     assert "| contradicts |" in text
 
 
-def test_a_claim_is_answered_with_its_arithmetic():
+def test_a_claim_is_judged_with_its_arithmetic():
     """20 tokens of 1.6 GB a second are 32 GB/s; its memory gives about 17."""
     result = run("judge", "--claim", CLAIM)
     assert result.exit_code == 0
-    assert result.stdout.startswith("impossible: Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2, 20 tokens/s decoding rate")
+    assert result.stdout.startswith("impossible: Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s decoding rate")
     assert "32.1 GB/s" in result.stdout
     assert "1 row: 1 impossible" in result.stdout
 
@@ -302,3 +303,47 @@ def test_the_former_name_of_the_command_still_works():
     assert former.stdout == CliRunner().invoke(cli, ["references", "list", "--json"], catch_exceptions=False).stdout
     assert "is now `edgemeter references`, and stops working in the next release" in former.stderr
     assert "references" not in CliRunner().invoke(cli, ["models", "--help"]).stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_a_tool_printed_is_judged_with_the_facts_that_it_lacks():
+    """llama-bench names neither board nor source; the page that shows it does, by options, or the file's own name stands for it."""
+    rows = json.loads(run("judge", fixtures_of("llama_bench")[0], "--device", "Raspberry Pi 5", "--json").stdout)["rows"]
+    assert {(row["device"], row["source"], row["conditions"] != "not stated") for row in rows} == {
+        ("Raspberry Pi 5", "llama_bench.json", True)
+    }
+    assert all(row["evidence"] for row in rows)
+    without_board = run("judge", fixtures_of("llama_bench")[0])
+    assert "missing required field `device`" in without_board.stderr
+    assert without_board.stdout == "0 rows: 0 impossible, 0 unclear, 0 plausible\n"
+
+
+def test_a_table_of_ones_own_is_read_by_its_columns(folder):
+    """Fields and figures by the headings."""
+    (folder / "mine.csv").write_text("Net,ms,FPS\nYOLOv8n,3.49,286\n")
+    columns = [f"--column={column}" for column in ("Net=model", "ms=latency:ms", "FPS=throughput:fps")]
+    rows = json.loads(run("judge", folder / "mine.csv", *columns, "--device", "Jetson Orin Nano", "--power-mode", "25W", "--json").stdout)[
+        "rows"
+    ]
+    assert [(row["model"], row["figure"], row["value"], row["power_mode"]) for row in rows] == [
+        ("YOLOv8n", "latency", 3.49, "25W"),
+        ("YOLOv8n", "throughput", 286.0, "25W"),
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_only_figures_with_a_source_that_can_be_looked_up_are_kept():
+    """What a tool printed is judged without one; to keep it, say where it is published."""
+    file, board = fixtures_of("llama_bench")[0], ("--device", "Raspberry Pi 5")
+    with pytest.raises(ConfigError, match="every figure needs a source that can be looked up"):
+        run("add", file, *board)
+    assert "3 new" in run("add", file, *board, "--address", "https://example.org/thread").stderr
+    kept_rows = json.loads(run("list", "--kind", "published", "--device", "Raspberry Pi 5", "--json").stdout)["published"]["rows"]
+    assert sum(row["address"] == "https://example.org/thread" for row in kept_rows) == 3
+
+
+def test_a_file_and_the_options_of_one_figure_are_refused(folder):
+    """A value is of one figure; facts of all are taken."""
+    result = run("add", folder / "guide.toml", "--value", 3)
+    assert result.exit_code == 2
+    assert "--value is of one figure" in result.stderr

@@ -3,6 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare.summary import summaries_of
 from edgemeter.collector.published.against import comparisons_of
 from edgemeter.collector.runs.cases import group_cases
@@ -126,6 +128,13 @@ def test_lengths_that_differ_are_not_compared():
     assert "prompt tokens 128 against 512" in against(replace(row, prompt_tokens=128), cases).sentence
 
 
+def test_a_server_states_which_model_it_is():
+    """Its file names an address."""
+    generation = make_generation(is_local=False, model=LanguageModel(name="llama3.2:3b", quantisation=Quantisation(file_type="Q4_K_M")))
+    cases = summaries(model="board", task="text-generation", precision="q4_k_m", runtime="server", generation=generation, ap=None)
+    assert against(make_published(model="Llama 3.2 3B", figure="tokens", value=100.4, unit="t/s"), cases).outcome == "agrees"
+
+
 def test_the_published_statistic_decides_the_own_figure():
     """A mean is held against means, a p90 against p90s."""
     cases = summaries()
@@ -210,6 +219,26 @@ def test_a_figure_of_an_accelerator_is_none_of_its_board():
     assert comparisons_of(make_published(value=500.0), cases) == ()
     assert against(make_published(value=10.03, device="HAILO8L"), cases).outcome == "agrees"
     assert against(make_published(value=10.03, device="Raspberry Pi 5 + Hailo-8L"), cases).outcome == "agrees"
+
+
+def test_suspect_runs_accuse_nobody():
+    """They are compared, and why they are suspect is named."""
+    verdict = Verdict(state="suspect", reasons=("throttled: the clock fell",))
+    comparison = against(make_published(value=53.0, **WHOLE), summaries(verdict=verdict))
+    assert comparison.outcome == "not settled"
+    assert "own runs are suspect: throttled" in comparison.sentence
+
+
+@pytest.mark.parametrize("facts", [{"device": "Developer Kit"}, {"model": "Q4"}])
+def test_a_name_that_names_nothing_matches_nothing(facts):
+    """Not even a board that reports none."""
+    cases = summaries(environment=make_environment(board=None))
+    assert comparisons_of(make_published(**facts), cases, [make_published(version="2", **facts)]) == ()
+
+
+def test_a_range_may_begin_at_zero():
+    """An interval is of logarithms; the figure is above 0 all the same."""
+    assert against(make_published(value=10.0, low=0.0, high=20.0), summaries()).outcome == "not settled"
 
 
 def test_a_page_that_changed_contradicts_itself():

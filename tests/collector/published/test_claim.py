@@ -26,8 +26,8 @@ CLAIMS = {
     ],
     "Qwen2.5-1.5B w8a8 on RK3588: 378 ms TTFT, 16.69 t/s, prompt 128, output 64, speculative off": [
         {
-            "model": "Qwen2.5-1.5B", "precision": "w8a8", "device": "RK3588", "prompt_tokens": 128, "output_tokens": 64, "speculative": "off",
-            **figure,
+            "model": "Qwen2.5-1.5B", "precision": "w8a8", "device": "RK3588", "prompt_tokens": 128, "output_tokens": 64,
+            "speculative": "off", **figure,
         }
         for figure in ({"figure": "ttft", "value": 378.0, "unit": "ms"}, {"figure": "tokens", "value": 16.69, "unit": "t/s"})
     ],

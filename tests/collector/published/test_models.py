@@ -25,6 +25,46 @@ def test_a_token_reads_the_weights_of_its_layers_and_head(name, precision, weigh
     assert facts_of(name, precision).weights_mb == pytest.approx(weights_mb, rel=1e-4)
 
 
+# Layers, width, width within, heads, heads of keys, width of a head, tokens, whether tied, biases, norms of heads, norms of a layer.
+SHAPES = {
+    "Qwen2.5-0.5B": (24, 896, 4864, 14, 2, 64, 151936, True, True, False, 2),
+    "Qwen2.5-1.5B": (28, 1536, 8960, 12, 2, 128, 151936, True, True, False, 2),
+    "DeepSeek-R1-Distill-Qwen-1.5B": (28, 1536, 8960, 12, 2, 128, 151936, False, True, False, 2),
+    "Qwen2.5-3B": (36, 2048, 11008, 16, 2, 128, 151936, True, True, False, 2),
+    "Qwen2.5-7B": (28, 3584, 18944, 28, 4, 128, 152064, False, True, False, 2),
+    "Qwen3-0.6B": (28, 1024, 3072, 16, 8, 128, 151936, True, False, True, 2),
+    "Qwen3-1.7B": (28, 2048, 6144, 16, 8, 128, 151936, True, False, True, 2),
+    "Qwen3-4B": (36, 2560, 9728, 32, 8, 128, 151936, True, False, True, 2),
+    "Qwen3-8B": (36, 4096, 12288, 32, 8, 128, 151936, False, False, True, 2),
+    "Llama-3.2-1B": (16, 2048, 8192, 32, 8, 64, 128256, True, False, False, 2),
+    "Llama-2-13B": (40, 5120, 13824, 40, 40, 128, 32000, False, False, False, 2),
+    "Mistral-7B": (32, 4096, 14336, 32, 8, 128, 32000, False, False, False, 2),
+    "Gemma 2B": (18, 2048, 16384, 8, 1, 256, 256000, True, False, False, 2),
+    "Gemma-2-2B": (26, 2304, 9216, 8, 4, 256, 256000, True, False, False, 4),
+    "Gemma-3-270m": (18, 640, 2048, 4, 1, 256, 262144, True, False, True, 4),
+    "Gemma-3-1B": (26, 1152, 6912, 4, 1, 256, 262144, True, False, True, 4),
+    "Gemma-3-12B": (48, 3840, 15360, 16, 8, 256, 262144, True, False, True, 4),
+    "Phi-4-mini": (32, 3072, 8192, 24, 8, 128, 200064, True, False, False, 2),
+    "Phi-3.5-mini": (32, 3072, 8192, 32, 32, 96, 32064, False, False, False, 2),
+    "SmolLM2-135M": (30, 576, 1536, 9, 3, 64, 49152, True, False, False, 2),
+    "SmolLM3-3B": (36, 2048, 11008, 16, 4, 128, 128256, True, False, False, 2),
+    "granite-3.3-2b-instruct": (40, 2048, 8192, 32, 8, 64, 49155, True, False, False, 2),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_parameters_are_those_of_the_shape(name):
+    """Each matrix counted: attention, a gated block, norms, the table, and the head where it is another."""
+    layers, width, inner, heads, key_heads, head, tokens, is_tied, has_bias, has_head_norms, norms = SHAPES[name]
+    attention = 2 * width * heads * head + 2 * width * key_heads * head
+    attention += (heads + 2 * key_heads) * head if has_bias else 0
+    attention += 2 * head if has_head_norms else 0
+    total = layers * (attention + 3 * width * inner + norms * width) + width + tokens * width * (1 if is_tied else 2)
+    facts = facts_of(name, None)
+    assert facts.parameters == total
+    assert facts.read_parameters == total - (0 if is_tied else tokens * width)
+
+
 def test_a_prompt_passes_the_layers_only():
     """Neither table nor head, tied or not."""
     assert facts_of("Llama 3.2 3B", None).prompt_parameters == 28 * 100_669_440 + 3_072
@@ -57,7 +97,8 @@ def test_a_name_that_is_not_one_model_has_no_facts(name):
         ("Q4_K_M", 4.5), ("Q2_K", 2.625), ("IQ4_XS", 4.25), ("INT8", 8), ("w8a8", 8), ("W4A16", 4), ("a8w4", 4), ("8da4w", 4), ("FP16", 16),
         ("bfloat16", 16), ("BF16", 16), ("q4f16_1", 4),
         ("NVFP4", 4), ("INT4 AWQ", 4), ("GPTQ", None), ("4-bit", 4), ("mixed 2/4/8 bit", 2),
-        ("int4 weights, int8 activations", 4), ("float32", 32), ("1.58 bit", 1.58), ("4.25 bpw", 4.25), ("full", None),
+        ("int4 weights, int8 activations", 4), ("KV q8_0, weights Q4_K_M", 4.5),
+        ("float32", 32), ("1.58 bit", 1.58), ("4.25 bpw", 4.25), ("full", None),
     ],
 )  # fmt: skip
 def test_the_bits_are_the_fewest_that_are_named(precision, bits):

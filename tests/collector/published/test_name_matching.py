@@ -27,7 +27,8 @@ def test_a_model_is_itself_by_any_spelling(names):
 
 def test_another_size_or_version_is_another_model():
     """A family without a size is none of its members, and two numbers never run together."""
-    names = ("yolo11n", "yolo11s", "yolov8n", "llama3.2:1b", "llama3.2:3b", "llama3.2", "Llama 3 23B", "smollm-135m", "smollm2-135m")
+    names = ["yolo11n", "yolo11s", "yolov8n", "llama3.2:1b", "llama3.2:3b", "llama3.2", "Llama 3 23B", "smollm-135m", "smollm2-135m"]
+    names += ["whisper", "whisper-base", "ViT-B/16", "ViT-B/32", "mobilenet", "mobilenet_edgetpu"]
     assert len({model_name(name).name for name in names}) == len(names)
 
 

@@ -3,6 +3,8 @@
 The arithmetic is worked out on paper and stands here as literals.
 """
 
+import random
+
 import pytest
 
 from edgemeter.collector.published.row import fault
@@ -88,10 +90,9 @@ PLANTED = {
     # 0.5 GB module with 3 GB in use.
     "more memory than there is": (row_of("memory", 9800.0, "YOLOv8x", PI), "memory-beyond-ram", 9800, 8590),
     "an accuracy of 139%": (row_of("accuracy", 139.5, "ResNet50", PI, images=5000), "outside-metric", 1.395, 1.0),
-    # 1,024 tokens / 133 a second = 7,699 ms.
-    "first token before the prompt": (
-        several("Gemma-4-E2B", "Raspberry Pi 5 16GB", ("ttft", 780.0), ("prefill-tokens", 133.0), prompt_tokens=1024, **CPU),
-        "first-token-before-prompt", 780, 7699,
+    # 1 / 50 ms = 20 tokens/s of one user.
+    "a rate that its own time contradicts": (
+        several("Phi-4-mini", "Jetson Orin Nano", ("tokens", 160.0), ("tpot", 50.0), batch=1), "tokens-faster-than-their-time", 160, 20,
     ),
 }  # fmt: skip
 
@@ -153,6 +154,42 @@ HONEST = {
     "rknn-llm, RK3588": several(
         "Qwen2.5-1.5B", "RK3588", ("tokens", 16.69), ("ttft", 378.0), precision="w8a8", prompt_tokens=128, backend="npu"
     ),
+    **{
+        f"Geerling, {model} on {device}": several(
+            model, device, ("tokens", rate), ("power", watts, {"statistic": "max", "scope": "wall-ac"}), backend="GPU", precision="Q4_K_M"
+        )
+        for model, device, rate, watts in (
+            ("llama3.2:3b", "Intel 265K Custom PC (Nvidia RTX 4090)", 334.67, 261.9),
+            ("llama3.2:3b", "Pi CM5 - 16GB (Nvidia RTX 4090)", 235.61, 290.2),
+            ("llama3.2:3b", "Raspberry Pi 5 with RTX 4090", 235.61, 290.2),
+            ("llama3.2:3b", "Dell Pro Max with GB10 (Nvidia Spark)", 97.93, 128.5),
+            ("llama3.2:3b", "Pi 5 - 8GB (AMD RX 6700 XT) 12GB", 49.01, 94.0),
+            ("llama3.2:3b", "Pi 5 - 8GB (AMD Pro W7700)", 56.14, 145.0),
+            ("deepseek-r1:14b", "Dell Pro Max with GB10 (Nvidia Spark)", 23.92, 138.4),
+            ("gpt-oss:20b", "Intel 265K Custom PC (Nvidia RTX 4090)", 279.65, 509.1),
+        )
+    },
+    **{
+        f"rknn-llm, {model} {precision} on {device}": several(
+            model, device, ("tokens", rate), ("ttft", ttft_ms), ("memory", memory_mb), precision=precision, prompt_tokens=128
+        )
+        for model, device, precision, ttft_ms, rate, memory_mb in (
+            ("Qwen2 0.5B", "RK3588", "w8a8", 145.90, 41.58, 669.56), ("Qwen3 0.6B", "RK3588", "w8a8", 199.09, 32.91, 791.11),
+            ("TinyLLAMA 1.1B", "RK3576", "w4a16", 543.68, 19.71, 601.09), ("Gemma2 2B", "RK3576", "w4a16_g128", 1312.15, 8.27, 1629.59),
+            ("DeepSeekOCR 3B(A570M)", "RK3588", "w8a8", 701.21, 31.60, 3066.66), ("Gemma4 E2B", "RK3588", "w8a8", 599.06, 11.12, 2498.70),
+        )
+    },
+    **{
+        f"NVIDIA, Orin Nano Super {model}": row_of("tokens", rate, model, "Jetson Orin Nano Super 8GB", precision="INT4")
+        for model, rate in (("Qwen2.5 7B", 21.75), ("Gemma 2 9B", 9.21), ("Phi 3.5 mini", 38.1), ("SmolLM2 1.7B", 64.5))
+    },
+    "vLLM on AGX Orin, 35B-A3B": several(
+        "Qwen3.5-35B-A3B-GPTQ-Int4", "Jetson AGX Orin 64GB", ("tokens", 31.4), ("prefill-tokens", 2001.0), backend="gpu"
+    ),
+    # A prompt from a cache: 75 ms where TensorRT took 420.
+    "hokwangchoi, vLLM's first token": several(
+        "Qwen3-1.7B", "Jetson Orin Nano 8GB", ("ttft", 75.0), ("prefill-tokens", 2100.0), prompt_tokens=1000, backend="gpu"
+    ),
     "Ultralytics, NCNN on a Pi 5": row_of("latency", 88.026, "YOLO11n", "Raspberry Pi 5", unit="ms/im", conditions="640 x 640", **CPU),
     "Ultralytics, OpenVINO on a Pi 5": row_of("latency", 81.192, "YOLO11n", "Raspberry Pi 5", unit="ms/im", conditions="imgsz=640"),
     "Ultralytics, TensorRT on AGX Orin": row_of("latency", 2.45, "YOLO11n", "Jetson AGX Orin", precision="INT8", input_size="640"),
@@ -196,3 +233,44 @@ def test_an_honest_rate_is_plausible_with_its_arithmetic(name, required):
     evidence = {entry.rule: entry for entry in judged(*HONEST[name])}["decode-above-bandwidth"]
     assert evidence.state == "plausible"
     assert evidence.value == pytest.approx(required, rel=0.001)
+
+
+# Bandwidth, GB/s; weights that a token reads, 10^9; bits of a weight as files have them: none of it from the tables that judge.
+_BOARDS = {"Raspberry Pi 5": 17.07, "Raspberry Pi 4 Model B": 12.8, "Jetson Orin Nano Super": 102.4, "Jetson AGX Orin": 204.8, "RK3588": 44}
+_MODELS = {
+    "Llama 3.2 1B": 1.236, "Llama-3.2-3B-Instruct": 3.213, "qwen2.5:0.5b": 0.494, "Mistral-7B-v0.3": 7.114, "Gemma-3-1B-it": 1.0,
+    "Phi-4-mini": 3.836,
+}  # fmt: skip
+_FILES = {"Q4_K_M": 4.894, "Q8_0": 8.5, "int4": 4.13, "Q3_K_M": 3.996, "fp16": 16.0, "w8a8": 8.02, "Q4_0": 4.55, "mixed 4/8 bit": 4.9}
+
+
+def test_no_rate_that_the_memory_gives_is_accused():
+    """Made-up runs at up to all of the bandwidth, rounded to two digits or more, some as time per token, in batches, or with guesses."""
+    draw = random.Random(39)  # noqa: S311
+    for _ in range(3000):
+        device, model, precision = draw.choice([*_BOARDS]), draw.choice([*_MODELS]), draw.choice([*_FILES])
+        users, guessed = draw.choice([1, 1, 1, 2, 8]), draw.choice([None, None, 2.4])
+        steps_per_s = _BOARDS[device] * draw.uniform(0.3, 1.0) / (_MODELS[model] * _FILES[precision] / 8)
+        rate = steps_per_s * users * (guessed or 1)
+        fields = {"precision": precision, "backend": draw.choice([None, "cpu" if "Pi" in device else "gpu"])}
+        fields |= draw.choice([{"batch": users}, {"concurrency": users}, {"conditions": f"batch size {users}"}]) if users > 1 else {}
+        fields |= {"speculative": "draft"} if guessed else {}
+        digits = draw.choice([2, 3, 4])
+        figures = (
+            [("tokens", float(f"{rate:.{digits}g}"))]
+            if draw.random() < 0.7 or users > 1
+            else [("tpot", float(f"{1000 / rate:.{digits}g}"))]
+        )
+        rows = several(model, device, *figures, *([("step-tokens", guessed)] if guessed and draw.random() < 0.5 else []), **fields)
+        accused = [entry for entry in judged(*rows) if entry.state == "impossible"]
+        assert accused == [], (accused, rows[0])
+
+
+def test_a_rate_well_beyond_the_memory_is_found():
+    """One user, no guesses, 1.6 times what the memory gives: the bits of files are up to a fifth above those that are sure."""
+    draw = random.Random(40)  # noqa: S311
+    for _ in range(1000):
+        device, model, precision = draw.choice([*_BOARDS]), draw.choice([*_MODELS]), draw.choice([*_FILES])
+        rate = _BOARDS[device] * draw.uniform(1.6, 30) / (_MODELS[model] * _FILES[precision] / 8)
+        rows = row_of("tokens", float(f"{rate:.3g}"), model, device, precision=precision, backend="cpu" if "Pi" in device else "gpu")
+        assert "impossible" in {entry.state for entry in judged(*rows)}, rows[0]

@@ -11,6 +11,7 @@ from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_text
 from edgemeter.collector.published.judgement import PublishedState, RowJudgement
 from edgemeter.collector.published.row import PublishedRow
+from edgemeter.collector.reference.mlperf import APART, LEGEND
 
 _STYLES = {"impossible": "bold red", "unclear": "yellow", "plausible": "green", "contradicts": "bold red", "agrees": "green"}
 
@@ -50,47 +51,60 @@ def summary(judged: Sequence[RowJudgement]) -> str:
 def as_published(row: PublishedRow) -> str:
     """Return a figure with its unit, statistic and range as its source states them: `20 t/s decoding rate (18 to 22)`."""
     span = f" ({row.low:g} to {row.high:g})" if row.low is not None and row.high is not None else ""
-    title = row.kind.title.removesuffix(" p50")
-    return f"{row.value:g} {row.unit} {title}{f', {row.statistic}' if row.statistic else ''}{span}"
+    # The title of a mean or a peak says so already; a published power may be another statistic.
+    title = "power" if row.figure == "power" else row.kind.title.removesuffix(" p50")
+    statistic = {"max": "peak"}.get(row.statistic or "", row.statistic)
+    return f"{row.value:g} {row.unit} {title}{f', {statistic}' if statistic and statistic not in title else ''}{span}"
 
 
-def _model(row: PublishedRow) -> str:
-    return printable(" ".join(filter(None, (row.model, row.precision, row.input_size))))
-
-
-def _device(row: PublishedRow) -> str:
-    return printable(f"{row.device} ({row.power_mode})" if row.power_mode else row.device)
+def titled(row: PublishedRow) -> str:
+    """Return what a figure is of, and the figure: `YOLOv8n INT8 640 on Jetson Orin Nano (25W): 3.49 ms latency`."""
+    model = " ".join(filter(None, (row.model, row.precision, row.input_size)))
+    device = f"{row.device} ({row.power_mode})" if row.power_mode else row.device
+    return printable(f"{model} on {device}: {as_published(row)}")
 
 
 def show(judged: Sequence[RowJudgement], console: Console) -> None:
-    """Print the verdicts, then the comparisons; both as tables."""
+    """Print the verdicts, MLPerf's results apart with what MLCommons requires, then the comparisons."""
+    elsewhere = [judgement for judgement in judged if not judgement.row.is_mlperf]
+    official = [judgement for judgement in judged if judgement.row.is_mlperf]
+    _print_verdicts(console, elsewhere)
+    if official:
+        print_text(console, "MLPerf\N{TRADE MARK SIGN} results, not ranked", "bold")
+        _print_verdicts(console, official)
+        editions = dict.fromkeys(f"{row.source}: retrieved from {row.address} {row.date}, {row.version}." for row in _rows(official))
+        print_lines(console, [*editions, APART, LEGEND])
+    compared = [(entry.outcome, titled(judgement.row), entry.sentence) for judgement in judged for entry in judgement.comparisons]
+    if compared:
+        print_text(console, "Compared with own runs and other published figures", "bold")
+        _print_table(console, ("outcome", "figure", "comparison"), compared)
+
+
+def _rows(judged: Sequence[RowJudgement]) -> list[PublishedRow]:
+    return [judgement.row for judgement in judged]
+
+
+def _print_verdicts(console: Console, judged: Sequence[RowJudgement]) -> None:
+    has_sources = len({row.source for row in _rows(judged)}) > 1
+    rows = [(entry.state, titled(entry.row), entry.sentence, entry.row.source if has_sources else "") for entry in judged]
+    _print_table(console, ("verdict", "figure", "decided by", "source"), rows)
+
+
+def _print_table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first column is never folded; one without rows is none."""
+    if not rows:
+        return
+    cells = [[printable(row[index]) for row in rows] for index in range(len(headings))]
     columns = [
-        TableColumn("verdict", [judgement.state for judgement in judged], "left"),
-        TableColumn("model", [_model(judgement.row) for judgement in judged], "left", folds=True),
-        TableColumn("device", [_device(judgement.row) for judgement in judged], "left", folds=True),
-        TableColumn("as published", [as_published(judgement.row) for judgement in judged], "left", folds=True),
-        TableColumn("decided by", [printable(judgement.sentence) for judgement in judged], "left", folds=True),
-        TableColumn("not stated", [", ".join(judgement.not_stated) for judgement in judged], "left", rank=1, folds=True),
+        TableColumn(heading, column, "left", folds=index > 0) for index, (heading, column) in enumerate(zip(headings, cells, strict=True))
     ]
     console.print(fitted_table(columns, console.width, _STYLES), crop=False)
-    compared = [(judgement.row, entry) for judgement in judged for entry in judgement.comparisons]
-    if compared:
-        print_text(console, "Compared with own runs and with other published rows:", "bold")
-        columns = [
-            TableColumn("outcome", [entry.outcome for _, entry in compared], "left"),
-            TableColumn("model", [_model(row) for row, _ in compared], "left", folds=True),
-            TableColumn("as published", [f"{_device(row)}: {as_published(row)}" for row, _ in compared], "left", folds=True),
-            TableColumn("against", [f"{entry.kind}: {printable(entry.name)}" for _, entry in compared], "left", rank=1, folds=True),
-            TableColumn("comparison", [printable(entry.sentence) for _, entry in compared], "left", folds=True),
-        ]
-        console.print(fitted_table(columns, console.width, _STYLES), crop=False)
 
 
 def show_claim(judged: Sequence[RowJudgement], console: Console) -> None:
     """Print each figure of a claim with all its evidence and comparisons, a line each."""
     for judgement in judged:
-        row = judgement.row
-        print_text(console, f"{judgement.state}: {_model(row)} on {_device(row)}, {as_published(row)}", _STYLES[judgement.state])
+        print_text(console, f"{judgement.state}: {titled(judgement.row)}", _STYLES[judgement.state])
         print_lines(console, [f"  {line}" for line in _claim_lines(judgement)])
 
 

@@ -1,0 +1,156 @@
+import pytest
+
+from edgemeter.collector.published import RowCollector
+from edgemeter.collector.published.readers import markup_tables
+from tests.fixtures.rows import table_row
+
+PAGE = """# Page
+
+| outside | code |
+|---------|------|
+| a \\| b  | [text](https://example.org) **bold** `word` |
+
+```
+| not | a table |
+|-----|---------|
+| 1   | 2       |
+```
+
+## Section
+
+=== "First"
+
+    | x<br/>y | z |
+    | :-- | --: |
+    | 1 | 2 |
+    | only one |
+
+text
+
+x | y
+--|--
+3 | 4
+"""
+LIST = """
+Title
+=====
+
+.. _label:
+
+-------
+
+Set
+^^^
+
+.. list-table::
+   :header-rows: 1
+
+   * - Name
+     - Value
+   * - a
+     - - nested
+       - **list**
+   * -
+     - `text <https://example.org>`_
+         continued
+
+.. list-table::
+
+   * - no header
+     - row
+
+text after
+"""
+
+
+def test_a_number_is_a_number_and_nothing_else():
+    """What could be read in two ways, is about, or has a word beside it, is none."""
+    for cell, value in (
+        ("73.5", 73.5),
+        (" 8 ", 8.0),
+        ("-0.74", -0.74),
+        ("1e-3", 0.001),
+        ("1,234.5", 1234.5),
+        ("1,234,567", 1234567.0),
+        ("0", 0.0),
+    ):
+        with table_row(cell):
+            assert markup_tables.number(cell) == value
+    for cell, why in (
+        ("1,234", "may be a thousand or a decimal"),
+        ("1,5", "is not a number"),
+        ("12,34.5", "is not a number"),
+        ("-", "is not a number"),
+        ("", "is not a number"),
+        ("N/A", "is not a number"),
+        ("None", "is not a number"),
+        ("nan", "is not a number"),
+        ("inf", "is not a number"),
+        ("1e999", "is too large"),
+        ("~35", "is not a number"),
+        ("<35", "is not a number"),
+        ("35 (INT8)", "is not a number"),
+        ("30.6(INT8)", "is not a number"),
+        ("35 ms", "is not a number alone"),
+        ("10-12", "is not a number"),
+        ("10 ± 2", "is not a number"),
+        ("1_000", "is not a number"),
+        ("\N{ARABIC-INDIC DIGIT THREE}", "is not a number$"),
+    ):
+        with table_row(cell), pytest.raises(ValueError, match=why):
+            markup_tables.number(cell)
+
+
+def test_a_quantity_has_its_unit_behind_it():
+    """With or without a space."""
+    for cell, expected in (
+        ("3.28s", (3.28, "s")),
+        ("632.6 ms", (632.6, "ms")),
+        ("57.73tokens/s", (57.73, "tokens/s")),
+        ("12%", (12.0, "%")),
+        ("7", (7.0, "")),
+    ):
+        with table_row(cell):
+            assert markup_tables.quantity(cell) == expected
+
+
+def test_tables_of_markdown_are_found_with_their_section_and_tab():
+    """Those in fenced code are none; links, emphasis and breaks leave their text."""
+    outside, tabbed, bare = markup_tables.markdown_tables(PAGE)
+    assert outside.rows == ((5, ("a | b", "text bold word")),)
+    assert (outside.sections, outside.tab) == (("Page",), None)
+    assert (tabbed.names, tabbed.line, tabbed.tab, tabbed.sections) == (("x y", "z"), 17, "First", ("Page", "Section"))
+    assert (bare.names, bare.tab, bare.rows) == (("x", "y"), None, ((26, ("3", "4")),))
+
+
+def test_a_row_of_another_width_is_left_out_and_named():
+    """Markdown would fill it up: which cell is missing is not known."""
+    collector = RowCollector({})
+    _, table, _ = markup_tables.markdown_tables(PAGE)
+    assert list(table.records(collector)) == [(19, {"x y": "1", "z": "2"})]
+    assert collector.left_out == ["line 20: 1 cells under 2 column names"]
+
+
+def test_two_columns_of_one_name_are_left_out():
+    """Which of them is meant is not known."""
+    collector = RowCollector({})
+    (table,) = markup_tables.markdown_tables("|FPS|fps|\n|---|---|\n|1|2|\n")
+    assert list(table.records(collector)) == []
+    assert collector.left_out == ["table at line 1: two columns have one name"]
+
+
+def test_list_tables_keep_what_goes_on_in_the_next_line():
+    """A nested list is text of its cell, a line without a title is no section, a table without a header row is none."""
+    (table,) = markup_tables.list_tables(LIST)
+    assert table.names == ("Name", "Value")
+    assert table.sections == ("Title", "Set")
+    assert [cells for _, cells in table.rows] == [("a", "- nested - list"), ("", "text <https://example.org>_ continued")]
+    assert table.rows[0][0] == 17
+
+
+def test_broken_pages_have_no_tables():
+    """Nothing is raised."""
+    for text in ("", "|", "|\n|-|", "| a |\n| - | - |\n", ".. list-table::", ".. list-table::\n   :header-rows: 1\n\n     - a\n"):
+        with table_row(text):
+            tables = markup_tables.markdown_tables(text) + markup_tables.list_tables(text)
+            assert [table.rows for table in tables if table.rows] == []
