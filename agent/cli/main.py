@@ -25,6 +25,7 @@ COMMANDS: Sections = {
         "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
         "site": ("edgemeter.collector.cli.board:site", "Make a public board: a static site from signed bundles."),
         "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
+        "references": ("edgemeter.collector.cli.references:references", "Judge published figures; import and list references."),
     },
     "Collect": {
         "agent": ("edgemeter.agent.cli.agent:agent", "Join a fleet, run the agent daemon, publish waiting results."),

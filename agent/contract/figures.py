@@ -150,6 +150,13 @@ class Figure:
         """The name of its group in the record's `provenance`."""
         return _PROVENANCE_GROUP.get(self.group, self.group)
 
+    @cached_property
+    def further_provenance_groups(self) -> frozenset[str]:
+        """The names of the other groups that it is worked out from: where one was not measured, neither was the figure."""
+        roots = {path.partition(".")[0] for path in self.reads}
+        groups: list[Group] = [group for group in get_args(Group) if group in roots]
+        return frozenset(_PROVENANCE_GROUP.get(group, group) for group in groups) - {self.provenance_group, "conditions"}
+
     @property
     def heading_with_unit(self) -> str:
         """The title of a chart's axis: `Latency p50, ms`."""

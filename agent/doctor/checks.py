@@ -206,7 +206,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     ),
 }
 # What other packages may add to; the groups of their entry points are called so.
-PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers")
+PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers", "published")
 VISION: Mapping[str, Sequence[RuntimePackage]] = {
     "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),
     "accuracy": (RuntimePackage("hotcoco", "hotcoco", "vision", "detections are not scored"),),

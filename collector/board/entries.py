@@ -15,7 +15,7 @@ from edgemeter.agent.bundle.signature import fingerprint_of_file
 from edgemeter.agent.bundle.verify import Verification, signature_text, verify
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.board.copies import originals
-from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.runs.cases import grouped, not_measured
 
 # So much of a fingerprint tells keys apart for the eye; the page of a result has all of it.
 SHORT = 12
@@ -98,7 +98,7 @@ def _entry(file: Path, labs: Mapping[str, str]) -> SiteEntry:
     record = read_bundle(file).record
     # Devices of two labs may have one name: the lab stands in the place of the fleet.
     stated_run = msgspec.structs.replace(record, fleet=lab)
-    doubt = _doubt(verification, labs)
+    doubt = _doubt(verification, labs) or not_measured(record, "latency") or ""
     return SiteEntry(file, "unproven" if doubt else "verified", verification, lab, doubt, _recomputed(stated_run), stated_run, record.fleet)
 
 

@@ -1,4 +1,4 @@
-"""`edgemeter models references`: the references that devices are compared with, with provenance."""
+"""`edgemeter references`: the references that devices are compared with, with provenance."""
 
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -9,25 +9,27 @@ import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, format_option, json_option, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
-from edgemeter.agent.ledger.ledger import default_path
-from edgemeter.collector.cli.stores import stored_summaries, stores_option
-from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.published import table_file
-from edgemeter.collector.published.row import KINDS, PublishedRow, is_day
-from edgemeter.collector.reference import mlperf, table
-from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore, listing_of
-
-_shelf_option = click.option(
-    "--shelf",
-    type=PATH,
-    envvar="EDGEMETER_REFERENCES",
-    help="Folder of imported and published figures. Default: references in $EDGEMETER_HOME.",
+from edgemeter.collector.cli.judge_references import (
+    fact_options,
+    judge,
+    opened_shelf,
+    own_cases,
+    read_table,
+    reader_options,
+    readers,
+    shelf_option,
 )
+from edgemeter.collector.cli.stores import stores_option
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.published import ReadTable
+from edgemeter.collector.published.row import KINDS, PublishedRow, is_day, too_few_items
+from edgemeter.collector.reference import mlperf, table
+from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, listing_of
+
 _json_option = json_option("Print one JSON document.")
 _store_option = stores_option("Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.")
 ROWS_SHOWN = 20
@@ -35,10 +37,14 @@ ROWS_SHOWN = 20
 
 @click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def references() -> None:
-    """Manage references: measured by the same agent, imported from official results, or published elsewhere.
+    """Judge what others publish; list measured, imported and published references.
 
-    Example: edgemeter models references list
+    Example: edgemeter references list
     """
+
+
+references.add_command(judge)
+references.add_command(readers)
 
 
 @references.command("import", short_help="Import an official MLPerf Inference summary_results.json.")
@@ -50,7 +56,7 @@ def references() -> None:
 @click.option("--unverified", is_flag=True, help="The results were not reviewed by MLCommons.")
 @click.option("--skip-refused", is_flag=True, help="Skip rows that are not understood, and list them.")
 @click.option("--replace", is_flag=True, help="Take this file instead of an earlier one of the same round.")
-@_shelf_option
+@shelf_option
 @_json_option
 def import_(
     *,
@@ -65,14 +71,14 @@ def import_(
 ) -> None:
     """Import an official MLPerf Inference round. It is listed separately with its footnote, and never ranked.
 
-    Example: edgemeter models references import summary_results.json --retrieved 2026-11-02
+    Example: edgemeter references import summary_results.json --retrieved 2026-11-02
     """
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     if retrieved is not None and is_day(retrieved) and retrieved > today:
         raise click.UsageError(f"--retrieved {retrieved} is in the future: give the day on which the file was retrieved")
     parsed = mlperf.read(file, skip_refused=skip_refused)
     day = retrieved or today
-    kept_imports = _shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified, replaces=replace)
+    kept_imports = opened_shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified, replaces=replace)
     for refusal in parsed.refused:
         click.echo(f"refused: {refusal}", err=True)
     for repeat in parsed.repeated:
@@ -93,14 +99,10 @@ def import_(
         click.echo(f"{figures.count(parsed.dropped, 'result')} left out: the round marks them as erroneous", err=True)
 
 
-@references.command(short_help="Add published figures: one by options, or a TOML or CSV file of them.")
+@references.command(short_help="Add published figures of a file, or one by options.")
 @click.argument("file", required=False, type=PATH)
-@click.option("--source", help="Publisher.")
-@renamed_option("--edition", "version", former=["--version"], help="Edition: a release or a commit. Part of the key.")
-@renamed_option("--retrieved", "date", former=["--date"], metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key.")
-@click.option("--address", help="Address of the source.")
-@click.option("-m", "--model", help="Model.")
-@click.option("--device", help="Device, as named there.")
+@reader_options
+@fact_options
 @renamed_option(
     "--figure",
     former=["--metric"],
@@ -108,34 +110,39 @@ def import_(
     help="What the figure measures.",
 )
 @click.option("--value", type=float, help="The figure, in --unit.")
-@click.option("--unit", help="Unit: ms, s, us; per s, fps; mJ, J; W; ratio, %; MB.")
-@click.option("--conditions", help="Measurement conditions, as stated there.")
-@click.option("--runtime", help="Runtime.")
-@click.option("--precision", help="Precision.")
-@click.option("--batch", type=int, help="Batch size.")
-@click.option("--input-size", help="Input size, such as 640x640.")
-@click.option("--dataset", help="Data set.")
+@click.option("--unit", help="Unit: ms, s, us; per s, fps; tokens/s; mJ, J; W; ratio, %; MB.")
 @renamed_option("--image-count", "images", former=["--images"], type=int, help="Number of images of an accuracy.")
-@click.option("--licence", help="Licence of the source.")
-@_shelf_option
-def add(*, file: Path | None, shelf: Path | None, **options: str | float | None) -> None:
-    """Add published figures. They are displayed, and excluded from statistics.
+@shelf_option
+def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shelf: Path | None, **options: str | float | None) -> None:
+    """Add published figures: displayed, judged, in no statistic.
 
-    Example: edgemeter models references add figures.toml
+    Of a file the options are facts that hold where it states none.
+
+    Example: edgemeter references add figures.toml
     """
     figure_options = {name: value for name, value in options.items() if value is not None}
-    if (file is None) == (not figure_options):
-        raise click.UsageError(
-            "give either a TOML or CSV file, or the options of one figure (--source, --edition, --retrieved, --address, --model, ...)"
-        )
+    of_one = [f"--{name}" for name in ("figure", "value", "unit") if name in figure_options]
+    if file is None and not figure_options:
+        raise click.UsageError("give a file, or the options of one figure (--source, --edition, --retrieved, --address, --model, ...)")
+    if file is not None and of_one:
+        raise click.UsageError(f"{of_one[0]} is of one figure: leave it or the file out")
     try:
-        rows = table_file.read(file) if file else [msgspec.convert(figure_options, PublishedRow)]
+        rows = _rows_of(read_table(file, reader, columns, figure_options)) if file else [msgspec.convert(figure_options, PublishedRow)]
     except msgspec.ValidationError as error:
         raise ConfigError(f"the figure is incomplete: {error}") from error
-    new = _shelf(shelf).add(rows)
+    new = opened_shelf(shelf).add(rows)
     for row in new:
         click.echo(f"{row.id}  {row.model} on {row.device}: {row.figure} {row.value:g} {row.unit}  ({row.key})")
     click.echo(f"{len(new)} new, {len(rows) - len(new)} already present", err=True)
+
+
+def _rows_of(table: ReadTable) -> list[PublishedRow]:
+    # An accuracy over a few images is judged, and not kept.
+    reasons = [(row, too_few_items(row)) for row in table.rows]
+    refusals = [f"{row.model} on {row.device}: {why}" for row, why in reasons if why]
+    for words in (*table.left_out, *refusals):
+        click.echo(f"left out: {words}", err=True)
+    return [row for row, why in reasons if why is None]
 
 
 @references.command("list", short_help="List measured, imported and published references separately.")
@@ -144,7 +151,7 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
 @click.option("--scenario", help="Part of the scenario name.")
 @click.option("--suite", help="MLPerf suite: datacenter or edge.")
 @click.option("--kind", type=click.Choice(["measured", "imported", "published"]), help="Only this kind.")
-@_shelf_option
+@shelf_option
 @_store_option
 @format_option('Print {"measured": [...], "imported": [...], "published": [...]}; CSV holds all of them.')
 def list_(
@@ -158,27 +165,27 @@ def list_(
     stores: tuple[str, ...],
     form: Format | None,
 ) -> None:
-    """List measured references, which are ranked with devices, and imported and published figures, which are not.
+    """List measured references, which rank with devices, and imported and published ones, which do not.
 
-    Example: edgemeter models references list --model resnet --suite datacenter
+    Example: edgemeter references list --model resnet --suite datacenter
     """
     _print(_gather(shelf, stores, ListingRequest(model, device, scenario, suite), kind), kind, form)
 
 
 @references.command(short_help="Show one reference in full.")
 @click.argument("key")
-@_shelf_option
+@shelf_option
 @_store_option
 @_json_option
 def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool) -> None:
     """Show references by key: an MLPerf entry (6.0-0028), the id of a published row, or DEVICE/MODEL of a measured one.
 
-    Example: edgemeter models references show 6.0-0028
+    Example: edgemeter references show 6.0-0028
     """
     listing = _gather(shelf, stores, ListingRequest(key=key), None)
     blocks = asdict(listing)
     if not any(blocks.values()):
-        raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter models references list`")
+        raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter references list`")
     if as_json:
         print_json(listing.document)
         return
@@ -190,12 +197,8 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
                     click.echo(f"  {field}: {figures.printable(_in_words(value))}")
 
 
-def _shelf(path: Path | None) -> ReferenceStore:
-    return ReferenceStore(path or home() / "references")
-
-
 def _gather(shelf: Path | None, stores: tuple[str, ...], request: ListingRequest, kind: str | None) -> ReferenceListing:
-    store = _shelf(shelf)
+    store = opened_shelf(shelf)
     return listing_of(
         _measured(stores) if kind in (None, "measured") else [],
         store.imports() if kind in (None, "imported") else [],
@@ -206,12 +209,7 @@ def _gather(shelf: Path | None, stores: tuple[str, ...], request: ListingRequest
 
 def _measured(stores: tuple[str, ...]) -> list[CaseSummary]:
     """Return the cases that were measured in the role of a reference; without a ledger there are none."""
-    if not stores and not default_path().exists():
-        return []
-    try:
-        return [case for case in stored_summaries(stores) if case.key.role == "reference"]
-    except UnavailableError:
-        return []
+    return [case for case in own_cases(stores) if case.key.role == "reference"]
 
 
 def _print(listing: ReferenceListing, kind: str | None, form: Format | None) -> None:
@@ -220,7 +218,7 @@ def _print(listing: ReferenceListing, kind: str | None, form: Format | None) -> 
     if form == "csv" or print_data(form, listing.document):
         return
     if not (listing.measured or listing.imported or listing.published):
-        click.echo("no reference matches: list all with `edgemeter models references list`", err=True)
+        click.echo("no reference matches: list all with `edgemeter references list`", err=True)
     table.show(listing, console_for(form), ROWS_SHOWN, kind)
 
 

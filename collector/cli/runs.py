@@ -26,6 +26,7 @@ from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, 
 from edgemeter.collector.cli.runs_why import why
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace
+from edgemeter.collector.runs.cases import MEASURED, provenance_text
 
 NEWEST = 20
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -90,10 +91,15 @@ def show(run_ids: tuple[str, ...], ledger: LedgerPlace | None, *, as_json: bool)
     from edgemeter.agent.cli.run_table import print_runs
 
     console = console_for(None)
-    print_text(console, f"run {record.id}, measured {stamp(record.started_at_ns)} UTC{'' if is_counted else ', EXCLUDED from statistics'}")
+    excluded = "" if is_counted else ", EXCLUDED from statistics"
+    print_text(console, f"run {record.id}, {_origin(record)} {stamp(record.started_at_ns)} UTC{excluded}")
     print_runs([record], console, why=True)
     for event in events:
         print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
+
+
+def _origin(record: RunRecord) -> str:
+    return record.provenance.get("latency") or MEASURED
 
 
 def _show_pair(a: RunRecord, b: RunRecord, *, as_json: bool) -> None:
@@ -114,7 +120,7 @@ def _show_pair(a: RunRecord, b: RunRecord, *, as_json: bool) -> None:
         return [writable(cell, console) for cell in cells]
 
     for side, run in (("A", a), ("B", b)):
-        print_text(console, f"{side}: run {run.id}, {run.device}, measured {stamp(run.started_at_ns)} UTC, {run.verdict.state}")
+        print_text(console, f"{side}: run {run.id}, {run.device}, {_origin(run)} {stamp(run.started_at_ns)} UTC, {run.verdict.state}")
     of_figures = [
         TableColumn("figure", [figure.heading for figure in pair.figures], "left"),
         *(TableColumn(side, [figure.text(index) for figure in pair.figures]) for index, side in enumerate(("A", "B"))),
@@ -301,7 +307,7 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
 
     figures = [entry for entry in in_view("run") if not entry.rank and any(entry.value(run.record) is not None for run in listed)]
     records = [run.record for run in listed]
-    states = [run.record.verdict.state if run.state == "counted" else "excluded" for run in listed]
+    states = ["excluded" if run.state == "excluded" else _state(run.record) for run in listed]
     names = {
         "id": [short_id(record.id) for record in records],
         "measured (UTC)": [stamp(record.started_at_ns) for record in records],
@@ -344,9 +350,15 @@ def _entry(run: ListedRun) -> Mapping[str, Any]:
         "runtime": record.runtime.name,
         "verdict": record.verdict.state,
         "state": run.state,
+        "provenance": provenance_text(record),
         **{entry.name: entry.value(record) for entry in in_view("run")},
         "history": [msgspec.to_builtins(event) for event in run.events],
     }
+
+
+def _state(record: RunRecord) -> str:
+    provenance = provenance_text(record)
+    return record.verdict.state if provenance == MEASURED else f"{record.verdict.state}, {provenance}"
 
 
 def _remark(run: ListedRun) -> str:

@@ -202,9 +202,13 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
     decision = replace(decide(ratio, ratios.intervals.get(figure), matters, reason=reason), caution=caution)
-    # What a program takes in memory is no matter of the day.
-    is_of_one_day = figure != "memory" and any(interval.level != "device" and interval.days == 1 for interval in _intervals(sides))
+    is_of_one_day = any(is_within_a_day(figure, interval) for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
+
+
+def is_within_a_day(figure: str, interval: MedianInterval) -> bool:
+    """Return whether an interval says nothing of other days; what a program takes in memory is no matter of the day."""
+    return figure != "memory" and interval.level != "device" and interval.days == 1
 
 
 def is_in_turn(case: CaseSummary, reference: CaseSummary) -> bool:

@@ -8,7 +8,7 @@ from edgemeter.agent.base.accuracy_bounds import BoundedFigure
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import FIGURES, Group, hottest_c, reader
+from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import rule_of
@@ -252,7 +252,7 @@ def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, fl
     for entry in _SUMMED:
         if entry.group not in members:
             members[entry.group] = _members(runs, entry.group)
-        valued = [(run, float(value)) for run in members[entry.group] if (value := entry.value(run)) is not None]
+        valued = _valued(entry, members[entry.group])
         if entry.needs_all and len(valued) < len(members[entry.group]):
             continue
         if spread := of_points([point_of(run, value) for run, value in valued]):
@@ -261,6 +261,20 @@ def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, fl
         if known_u and None not in known_u:
             uncertainties[entry.name] = max(known_u)
     return spreads, uncertainties
+
+
+def spread_of_figure(case: CaseSummary, entry: Figure) -> Spread | None:
+    """Return the spread of any figure of a case, also of one that no comparison shows."""
+    if entry in _SUMMED:
+        return case.spreads.get(entry.name)
+    return of_points([point_of(run, value) for run, value in _valued(entry, _members(case.runs, entry.group))])
+
+
+def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:
+    """Return the value of each run that has one; of what is worked out from several groups, all of them were measured."""
+    further = entry.further_provenance_groups
+    measured = [run for run in runs if not any(not_measured(run, name) for name in further)] if further else runs
+    return [(run, float(value)) for run in measured if (value := entry.value(run)) is not None]
 
 
 def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:

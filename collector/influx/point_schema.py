@@ -77,6 +77,7 @@ VARIANT = (
     "settings", "served_model", "text_form",
 )  # fmt: skip
 
+UNMEASURED = frozenset({"estimated", "published"})
 # Characters; a tag holds 200.
 LONGEST_PART = 60
 
@@ -110,7 +111,11 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
     The words are what distinguishes it from others of its model, runtime, precision, scenario and data: `cuda, 4 threads, batch 8`.
     """
     hashed, words = _case(key_of(record), record.inputs)
-    return hashed, energy_source(record), words
+    # Of latency and energy other tags say it: a panel averages the fields of a series.
+    unmeasured = [
+        f"{name} {origin}" for name, origin in record.provenance.items() if origin in UNMEASURED and name not in {"latency", "energy"}
+    ]
+    return hashed, energy_source(record), ", ".join(filter(None, (words, *unmeasured)))
 
 
 @lru_cache(65_536)

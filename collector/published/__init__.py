@@ -21,6 +21,10 @@ READERS: Mapping[str, str] = {
     "rknn_zoo": f"{_READERS}.rknn_zoo:RknnZoo",
     "rknn_llm": f"{_READERS}.rknn_llm:RknnLlm",
     "ultralytics": f"{_READERS}.ultralytics:UltralyticsGuide",
+    "benchncnn": f"{_READERS}.benchncnn:Benchncnn",
+    "litert_benchmark": f"{_READERS}.litert_benchmark:LitertBenchmark",
+    "llama_bench": f"{_READERS}.llama_bench:LlamaBench",
+    "trtexec": f"{_READERS}.trtexec:Trtexec",
     "table": f"{_READERS}.mapped_table:MappedTable",
 }
 ENTRY_POINTS = "edgemeter.published"
@@ -38,25 +42,31 @@ class ReadTable:
 class RowCollector:
     """Rows as a reader makes them: `defaults` are the user's facts of the whole file, which count where the file states none.
 
-    A row that is not whole or cannot be a figure is left out and named.
+    The user's `conditions` are not lost: they stand before the file's. A row that is not whole, cannot be a figure, or has the case and
+    figure of an earlier one is left out and named.
     """
 
     defaults: Mapping[str, Any]
     rows: list[PublishedRow] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    _ids: set[str] = field(default_factory=set)
 
     def add(self, where: str, **facts: Any) -> None:
         """Take a figure; `where` names its place in the file (`line 7`, `row 3, FPS`). A fact that is None is not stated."""
-        row_facts = {name: value for name, value in facts.items() if value is not None}
+        row_facts = {**self.defaults, **{name: value for name, value in facts.items() if value is not None}}
+        if conditions := list(filter(None, (self.defaults.get("conditions"), facts.get("conditions")))):
+            row_facts["conditions"] = "; ".join(conditions)
         try:
-            row = msgspec.convert({**self.defaults, **row_facts}, PublishedRow, strict=False)
+            row = msgspec.convert(row_facts, PublishedRow, strict=False)
         except msgspec.ValidationError as error:
             self.leave_out(where, str(error))
             return
-        if why := fault(row):
+        why = fault(row) or (f"{row.figure} of {row.model} under these conditions appears before" if row.id in self._ids else None)
+        if why:
             self.leave_out(where, why)
         else:
             self.rows.append(row)
+            self._ids.add(row.id)
 
     def leave_out(self, where: str, why: str) -> None:
         """Name a row that is not understood."""

@@ -53,6 +53,7 @@ class PublishedKind:
 
 
 SIZE = "size"
+NOT_STATED = "not stated"  # Of a text that every row has.
 KINDS: Mapping[str, PublishedKind] = {
     **{entry.choice: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth},
     SIZE: PublishedKind("size of the model's file", "MB", None),
@@ -76,12 +77,13 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     figure: PublishedText
     value: float
     unit: PublishedText
-    conditions: PublishedText
+    conditions: PublishedText = NOT_STATED
     stated_by: StatedBy | None = None
     licence: str | None = None
     statistic: Statistic | None = None
     low: float | None = None
     high: float | None = None
+    standard_deviation: float | None = None  # In `unit`, over the count or the repeats.
     count: Count | None = None  # Queries behind the figure.
     repeats: Count | None = None
     runtime: str | None = None
@@ -150,6 +152,7 @@ _OF_FIGURE = {
     "statistic",
     "low",
     "high",
+    "standard_deviation",
     "count",
     "scope",
     "dataset",
@@ -162,7 +165,7 @@ _CASE = tuple(name for name in PublishedRow.__struct_fields__ if name not in _OF
 
 
 def fault(row: PublishedRow) -> str | None:
-    """Return why a row cannot be a figure with a source, None if it can; whether to believe it is judged elsewhere."""
+    """Return why a row cannot be a figure, None if it can; whether to believe it is judged elsewhere."""
     if row.figure not in KINDS:
         return f"figure {row.figure!r} is not known: one of {', '.join(KINDS)}"
     if row.unit.casefold() not in row.kind.units:
@@ -172,16 +175,19 @@ def fault(row: PublishedRow) -> str | None:
         (is_day(row.date), f"date {row.date!r} is not a calendar date"),
         (math.isfinite(row.value) and row.value > 0, f"value {row.value!r} is not a number above 0"),
         (
-            re.match(r"https?://\S+\Z", row.address),
-            f"address {row.address!r} is not an http(s):// address: every figure needs a source that can be looked up",
-        ),
-        (
             all(value.isprintable() for value in msgspec.structs.astuple(row) if isinstance(value, str)),
             "a text contains a control character",
         ),
         (not is_above_one, f"an accuracy of {row.value:g} {row.unit} is above 1: give unit '%' where it is one in percent"),
     )
     return next((why for is_right, why in checks if not is_right), None)
+
+
+def not_sourced(row: PublishedRow) -> str | None:
+    """Return why a row cannot be kept, None if its source can be looked up: a claim and a file of the user's are judged, and not kept."""
+    if re.match(r"https?://\S+\Z", row.address):
+        return None
+    return f"address {row.address!r} is not an http(s):// address: every figure needs a source that can be looked up"
 
 
 def too_few_items(row: PublishedRow) -> str | None:

@@ -2,15 +2,15 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, os_error_as
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.collector.published import ReadTable, create, reader_names
-from edgemeter.collector.published.row import PublishedRow, fault
+from edgemeter.collector.published.row import PublishedRow, fault, not_sourced
 
 # What a field was called before: files that people keep hold it.
 _FORMER = {"metric": "figure"}
@@ -20,10 +20,16 @@ def read(path: Path) -> list[PublishedRow]:
     """Return the rows of a TOML file (`[[row]]`) or CSV file; raises ConfigError if it cannot be read, or a row is wrong, and names it."""
     with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
         content = path.read_bytes()
-    rows = _from_csv(path, content) if path.suffix.lower() == ".csv" else _from_toml(path, content)
+    return _checked(path, content, {}, not_sourced)
+
+
+def _checked(
+    path: Path, content: bytes, defaults: Mapping[str, Any], also: Callable[[PublishedRow], str | None] = lambda _: None
+) -> list[PublishedRow]:
+    rows = _from_csv(path, content, defaults) if path.suffix.lower() == ".csv" else _from_toml(path, content, defaults)
     ids: set[str] = set()
     for position, row in rows:
-        why = fault(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in ids else None)
+        why = fault(row) or also(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in ids else None)
         if why:
             raise ConfigError(f"{str(path)!r}, {position}: {why}")
         ids.add(row.id)
@@ -37,6 +43,7 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
 
     Raises:
         ConfigError: the file cannot be read, is damaged, or no reader recognises it.
+        UnavailableError: none does, and another package's reader cannot be imported.
     """
     with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
         content = path.read_bytes()
@@ -44,13 +51,24 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not UTF-8 text (byte {error.start}): give the file as it was published") from error
-    names = [reader] if reader else reader_names()
+    names, broken = [reader] if reader else reader_names(), None
     for name in names:
-        candidate = create(name)
+        try:
+            candidate = create(name)
+        except UnavailableError as error:
+            if reader:
+                raise
+            broken = error
+            continue
         if reader or candidate.recognises(path.name, text):
-            return candidate.read(text, defaults)
+            try:
+                return candidate.read(text, defaults)
+            except ConfigError as error:
+                raise ConfigError(f"{str(path)!r}, as {name}: {error}") from error
     if path.suffix.lower() in (".toml", ".csv"):
-        return ReadTable(tuple(read(path)))
+        return ReadTable(tuple(_checked(path, content, defaults)))
+    if broken:
+        raise broken
     raise ConfigError(f"no reader recognises {str(path)!r}: name one with --reader ({', '.join(names)})")
 
 
@@ -61,8 +79,8 @@ def to_toml(row: PublishedRow) -> str:
     return "[[row]]\n" + "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in fields.items())
 
 
-def _row(fields: Mapping[str, Any], *, strict: bool) -> PublishedRow:
-    named = {_FORMER.get(name, name): value for name, value in fields.items()}
+def _row(fields: Mapping[str, Any], defaults: Mapping[str, Any], *, strict: bool) -> PublishedRow:
+    named = {**defaults} | {_FORMER.get(name, name): value for name, value in fields.items()}
     return msgspec.convert(named, PublishedRow, strict=strict)
 
 
@@ -70,17 +88,17 @@ class _PublishedFile(msgspec.Struct, forbid_unknown_fields=True):
     row: list[dict[str, Any]]
 
 
-def _from_toml(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
+def _from_toml(path: Path, content: bytes, defaults: Mapping[str, Any]) -> list[tuple[str, PublishedRow]]:
     try:
         tables = msgspec.toml.decode(content, type=_PublishedFile).row
-        return [(f"row {number}", _row(fields, strict=True)) for number, fields in enumerate(tables, start=1)]
+        return [(f"row {number}", _row(fields, defaults, strict=True)) for number, fields in enumerate(tables, start=1)]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{str(path)!r}: {error}: each figure is a table [[row]] with source, version, date, address, model, device, figure, ..."
         ) from error
 
 
-def _from_csv(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
+def _from_csv(path: Path, content: bytes, defaults: Mapping[str, Any]) -> list[tuple[str, PublishedRow]]:
     try:
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         table = [(reader.line_num, {name: value for name, value in row.items() if value not in (None, "")}) for row in reader]
@@ -95,7 +113,7 @@ def _from_csv(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
         try:
             if None in row:
                 raise ConfigError(f"{str(path)!r}, line {line}: more cells than the header has names (a comma within a text needs quotes)")
-            rows.append((f"line {line}", _row(row, strict=False)))
+            rows.append((f"line {line}", _row(row, defaults, strict=False)))
         except (msgspec.ValidationError, TypeError) as error:
             raise ConfigError(f"{str(path)!r}, line {line}: {error}") from error
     return rows

@@ -1,5 +1,6 @@
 """Imported and published figures, kept apart from the ledger, and the listing of all references in three blocks that never mix."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +9,16 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import table_file
-from edgemeter.collector.published.row import Date, PublishedRow, fault, is_day, too_few_items
+from edgemeter.collector.published.judge import judge
+from edgemeter.collector.published.judgement import RowJudgement
+from edgemeter.collector.published.row import Date, PublishedRow, fault, is_day, not_sourced, too_few_items
 from edgemeter.collector.published.shipped_rows import shipped_rows
 from edgemeter.collector.reference import mlperf
 from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote, published_footnote
@@ -60,6 +64,12 @@ class ReferenceStore:
     """The folder `path`; absent, it holds the published rows that ship."""
 
     path: Path
+
+    def version(self) -> str:
+        """Return a text that changes with any file; raises ConfigError if the folder cannot be read."""
+        with os_error_as(ConfigError, f"cannot read {str(self.path)!r}"):
+            files = sorted(self.path.iterdir()) if self.path.exists() else []
+            return " ".join(f"{file.name} {(state := file.stat()).st_mtime_ns} {state.st_size}" for file in files)
 
     def imports(self) -> list[ReferenceImport]:
         """Return the imported rounds; raises ConfigError if a file cannot be read."""
@@ -123,7 +133,7 @@ class ReferenceStore:
         present = {row.id: row for row in self.published()}
         new: list[PublishedRow] = []
         for row in rows:
-            if why := fault(row) or too_few_items(row):
+            if why := fault(row) or not_sourced(row) or too_few_items(row):
                 raise ConfigError(why)
             before = present.get(row.id)
             if before is not None and before.canonical != row.canonical:
@@ -141,6 +151,11 @@ class ReferenceStore:
         return new
 
 
+def default_store() -> ReferenceStore:
+    """Return the store of this machine: $EDGEMETER_REFERENCES, else `references` in $EDGEMETER_HOME."""
+    return ReferenceStore(Path(os.environ.get("EDGEMETER_REFERENCES") or home() / "references"))
+
+
 def _read_import(path: Path) -> ReferenceImport:
     try:
         return msgspec.json.decode(path.read_bytes(), type=ReferenceImport)
@@ -148,7 +163,7 @@ def _read_import(path: Path) -> ReferenceImport:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter models references import FILE --replace`"
+            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter references import FILE --replace`"
         ) from error
 
 
@@ -205,7 +220,7 @@ def listing_of(
     return ReferenceListing(
         [row for case in measured if (row := _measured(case, request))],
         [row for imported in imports for result in imported.rows if (row := _imported(imported, result, request))],
-        [row for figure in published if (row := _published(figure, request))],
+        [row for judged in judge(published) if (row := _published(judged, request))],
     )
 
 
@@ -239,10 +254,17 @@ def _imported(imported: ReferenceImport, row: MlperfRow, request: ListingRequest
     }
 
 
-def _published(row: PublishedRow, request: ListingRequest) -> ReferenceRow | None:
+def _published(judged: RowJudgement, request: ListingRequest) -> ReferenceRow | None:
+    row = judged.row
     if not request.holds({"model": row.model, "device": row.device}, [row.id, row.key]) or request.suite or request.scenario:
         return None
     value, unit = row.canonical
-    fields: ReferenceRow = {"id": row.id, "key": row.key, **msgspec.to_builtins(row)}
+    fields: ReferenceRow = {
+        "id": row.id,
+        "key": row.key,
+        "verdict": judged.state,
+        "verdict_reason": judged.sentence,
+        **msgspec.to_builtins(row),
+    }
     cited: ReferenceRow = {"footnote": published_footnote(row)} if row.is_mlperf else {}
     return {**fields, "canonical_value": value, "canonical_unit": unit, "provenance": "published", **cited}

@@ -24,7 +24,7 @@ SPARED = {
     **dict.fromkeys(("is_inferred", "submitter", "accelerator", "energy_scope", "energy_provenance"), 3),
     **dict.fromkeys(("division", "suite", "accuracy", "accelerators"), 2), "conditions": 1, "notes": 1,
 }  # fmt: skip
-PUBLISHED = ("id", "model", "device", "figure", "value", "unit", "runtime", "precision", "conditions", "key")
+PUBLISHED = ("id", "verdict", "model", "device", "figure", "value", "unit", "runtime", "precision", "conditions", "key")
 
 
 def show(references: ReferenceListing, console: Console, row_limit: int, kind: str | None = None) -> None:

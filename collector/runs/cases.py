@@ -108,6 +108,14 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
     return f"{group_name}: {provenance}, not measured: it does not rank beside measurements"
 
 
+def provenance_text(run: RunRecord) -> str:
+    """Return where the numbers of a run come from: `measured`, `replayed`, or by group what was not measured: `energy estimated`."""
+    provenances = {name: group_provenance(run, name) or "of unknown origin" for name in run.provenance}
+    if len(set(provenances.values())) == 1:
+        return next(iter(provenances.values()))
+    return ", ".join(f"{name} {provenance}" for name, provenance in provenances.items() if provenance != MEASURED)
+
+
 class SeriesKey(msgspec.Struct, frozen=True, order=True):
     """The identity of a series: the case on its device and board, without the properties that may change in it (see `Fingerprint`)."""
 

@@ -117,6 +117,8 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
         *([] if choice.first else [ViewRequest("decide")]),
+        # Others call models and devices otherwise: what a file is narrowed to does not narrow it.
+        *([] if choice.first or choice.case_filter.condition()[1] else [ViewRequest("published")]),
         *(ViewRequest("compare", {"baseline": name}) for name in kept_references if name != choice.baseline),
         *(ViewRequest("compare", {"baseline": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
         *(ViewRequest("model", {"model": name}) for name in kept_models),

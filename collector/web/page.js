@@ -392,7 +392,7 @@ function setPeriod(range) {
 }
 
 // The tables of a section are sorted, searched and grouped together, and show the same columns; how is in the address: t_runs={...}.
-const GROUPS = [...FACETS, "role", "verdict", "scenario", "job"], FEWEST_ROWS = 6;
+const GROUPS = [...FACETS, "role", "verdict", "scenario", "job", "source"], FEWEST_ROWS = 6;
 const headOf = (head) => head.textContent.trim();
 const sections = new Map();
 function makeTables(within) {
@@ -564,7 +564,7 @@ function cueWideTables() {
 
 // Within a file: hide what was not picked.
 function narrow(within, picked) {
-  const names = FACETS.filter((name) => picked[name]);
+  const names = [...FACETS, "verdict", "source"].filter((name) => picked[name]);
   within.querySelectorAll("[data-device],[data-model]").forEach((one) => {
     const off = one.dataset.kept === undefined && names.some((name) => one.dataset[name] !== undefined && one.dataset[name] !== picked[name]);
     one.toggleAttribute("hidden", off);

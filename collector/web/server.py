@@ -19,6 +19,7 @@ from edgemeter.agent.contract.kept_predictions import predictions_of
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.index.run_index import RunIndex
+from edgemeter.collector.reference.judged import JudgedReferences
 from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext, live_chart, read_run
 from edgemeter.collector.web.events import TrendEvents
@@ -70,6 +71,7 @@ class PageServer:
     token: str | None = None
     heartbeat_s: float = 10.0
     photographs: PhotographFolder | None = None
+    references: JudgedReferences = field(default_factory=JudgedReferences)
     live: LiveFeed = field(init=False)
     _server: HttpServer = field(init=False)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
@@ -107,7 +109,10 @@ class PageServer:
         # Before anything is read: what comes meanwhile is sent to the open page.
         position, doing = self.index.position(), self._doing()
         with self.index.reading() as connection:
-            context = ViewContext(connection, self.index.source, ServedLinks(), self.events, _sheet(request), photographs=self.photographs)
+            context = ViewContext(
+                connection, self.index.source, ServedLinks(), self.events, _sheet(request), photographs=self.photographs,
+                references=self.references,
+            )  # fmt: skip
             view = show(context, request)
             if view is None:
                 return _message(404, "There is no such page", f"There is no view {request.view!r}.")
@@ -141,6 +146,8 @@ class PageServer:
         if request.view in {"overview", "device", "jobs"}:
             # What is measured now becomes stale by itself.
             state += f" {self._doing()}"
+        if request.view == "published":
+            state += f" {self.references.store.version()}"
         # Ages change with the day.
         identity = f"{state} {time.time_ns() // NS_PER_DAY} {version('edgemeter')} {request.address} {form}"
         return f'"{hashlib.sha256(identity.encode()).hexdigest()[:24]}"'

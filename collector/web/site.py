@@ -19,6 +19,7 @@ from edgemeter.collector.web.markup import Markup, own_script_policy, raw, rende
 from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.pair import pair_view
+from edgemeter.collector.web.published_view import published_view
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED, trend_view
@@ -91,6 +92,7 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "pair": pair_view,
     "jobs": jobs_view,
     "alerts": alerts_view,
+    "published": published_view,
 }
 NAVIGATION = {name: name.capitalize() for name in VIEWS if name not in {"run", "pair"}}
 NEEDED = {"model": "model", "device": "device"}

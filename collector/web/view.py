@@ -31,6 +31,7 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "pair": ("a", "b"),
     "jobs": ("job",),
     "alerts": (),
+    "published": (),
 }
 
 

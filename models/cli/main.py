@@ -21,16 +21,16 @@ COMMANDS: Sections = {
     "Look into models": {
         "profile": ("edgemeter.agent.cli.profile:profile", "Show the slowest operators of a model."),
         "quality": ("edgemeter.agent.cli.quality:quality", "Score a language model: perplexity, multiple choice, short answers."),
-        "references": ("edgemeter.collector.cli.references:references", "Manage references: measured, imported, published."),
     },
     "Carry models to machines without a network": {
         "export-archive": ("edgemeter.models.cli.fetch:export_archive", "Write fetched models and your own to a model archive, one zip."),
         "import-archive": ("edgemeter.models.cli.fetch:import_archive", "Import the models of a model archive into the cache."),
     },
 }
+MOVED = {"references": ("edgemeter.collector.cli.references:references", "edgemeter references")}
 
 
-@click.group(cls=CommandGroup, sections=COMMANDS)
+@click.group(cls=CommandGroup, sections=COMMANDS, moved=MOVED)
 def models() -> None:
     """List, fetch, add, convert and verify models.
 

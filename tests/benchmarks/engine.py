@@ -22,7 +22,9 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.engine.scenarios import closed_loop
 from edgemeter.agent.engine.scenarios.timing import TimingPlan, TimingSubject, no_collection
 from edgemeter.agent.runtimes import noise
+from edgemeter.collector.published import table_file
 from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, interleaved, paired_by, real_models
+from tests.fixtures.published_defaults import DEFAULTS
 
 SECONDS = 35.0
 # Model, its goal, queries a block, pairs of blocks. A block is short against what else happens on a machine.
@@ -163,7 +165,7 @@ def beside_litert_benchmark() -> Iterator[Comparison]:
 
     Each run is in a fresh process. The peer rounds to 0.01 ms, so that only the slower model can be compared. It runs the model through
     LiteRT's CompiledModel, we through its Interpreter: the ratio holds both what the two programs add and what the two ways of running
-    differ by.
+    differ by. Its figure is read as `edgemeter references` reads what others publish.
     """
     program = Path(sys.executable).parent / "litert-benchmark"
     if not program.exists():
@@ -189,4 +191,5 @@ def _peer_ms(program: Path, model: Path) -> float:
         result = Path(folder) / "result.json"
         settings = ["--num_runs", str(PROGRAM_QUERIES), "--warmup_runs", "50", "--num_threads", "1", "--result_json", str(result)]
         subprocess.run([str(program), "--model", str(model), *settings], check=True, capture_output=True)
-        return float(json.loads(result.read_text())["latency"]["median_ms"])
+        (median,) = (row.value for row in table_file.read_any(result, None, DEFAULTS).rows if row.statistic == "median")
+    return median

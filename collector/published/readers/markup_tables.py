@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgemeter.collector.published import RowCollector
+from edgemeter.collector.published.row import NOT_STATED
 
 _DELIMITER = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*")
 _TAB = re.compile(r'(\s*)=== "(.+)"\s*')
@@ -81,7 +82,7 @@ def add_cell(collector: RowCollector, where: str, cell: str, **facts: Any) -> No
 
 def version_fact(defaults: Mapping[str, Any], version: str | None) -> str | None:
     """Return the edition that a page states, None where the user gives one: a commit says more than a release."""
-    return version if defaults.get("version", "not stated") == "not stated" else None
+    return version if defaults.get("version", NOT_STATED) == NOT_STATED else None
 
 
 @dataclass(slots=True)

@@ -17,10 +17,10 @@ EVERY = {" ".join(path): command for path, command in every_command()}
 
 
 def test_the_top_level_fits_in_a_head():
-    """Nineteen commands at most, in sections, each with its line."""
+    """Twenty commands at most, in sections, each with its line."""
     names = [name for section in COMMANDS.values() for name in section]
     assert cli.list_commands(click.Context(cli)) == names
-    assert len(names) == len(set(names)) <= 19
+    assert len(names) == len(set(names)) <= 20
     page = CliRunner().invoke(cli, ["--help"]).stdout
     assert [name for name in names if not re.search(rf"^  {name}  ", page, re.MULTILINE)] == []
 

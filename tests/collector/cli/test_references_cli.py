@@ -6,13 +6,16 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli.main import cli
 from edgemeter.collector.cli.references import references
+from edgemeter.collector.published import reader_names
 from edgemeter.collector.published.shipped_rows import shipped_rows
 from edgemeter.collector.reference import table
 from edgemeter.collector.reference.imported import ListingRequest, ReferenceStore, listing_of
 from edgemeter.collector.reference.mlperf import APART, LEGEND
-from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.comparison_factory import day_by_day, document, make_reference, make_run, no_energy
 from tests.fixtures.mlperf_factory import make_row, v60, write
+from tests.fixtures.published_defaults import fixtures_of
 from tests.fixtures.rows import table_row
 
 
@@ -205,3 +208,142 @@ def test_a_narrow_terminal_drops_columns_and_reports_that(folder):
             assert "not shown on so narrow a terminal: " in text
             assert "5.1-0061" in text
             assert "yolo-99" in text
+
+
+OWN_TOML = """
+[[row]]
+source = "a guide"
+version = "8.3.39"
+date = "2026-11-20"
+address = "https://example.org/guide"
+model = "tiny-detector"
+device = "Raspberry Pi 5"
+figure = "latency"
+value = {value}
+unit = "ms"
+conditions = "as the guide states them"
+"""
+CLAIM = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
+
+
+@pytest.fixture
+def judged(folder):
+    """Return what runs `judge` on a figure of 530 ms beside own runs of six days at 10 ms."""
+    (folder / "guide.toml").write_text(OWN_TOML.format(value=530.2))
+    runs = day_by_day([make_run(p50_ms=p50_ms, **no_energy()) for p50_ms in (10.0, 10.02, 9.98, 10.01, 9.99, 10.0)])
+    (folder / "runs.json").write_bytes(document(*runs))
+    return lambda *arguments: run("judge", folder / "guide.toml", "--ledger", folder / "runs.json", *arguments)
+
+
+def test_a_file_is_judged_against_own_runs(judged):
+    """Verdicts first, then comparisons, then one line that counts both."""
+    result = judged()
+    assert result.exit_code == 0
+    assert "contradicts" in result.stdout
+    assert "530.2 ms is 53.0 times the 10.0 ms of tiny-detector fp32 on onnx, pi-1" in result.stdout
+    assert result.stdout.splitlines()[-1] == "1 row: 0 impossible, 1 unclear, 0 plausible; 1 contradicts own runs"
+
+
+def test_a_judgement_as_json_has_every_side_of_every_check(judged):
+    """Value, limit and unit of each piece of evidence, the ratio and bounds of each comparison, and what was left out."""
+    answer = json.loads(judged("--json").stdout)
+    (row,) = answer["rows"]
+    assert {"rule", "state", "sentence", "unit"} <= set(row["evidence"][0])
+    assert row["comparisons"][0]["outcome"] == "contradicts"
+    assert row["comparisons"][0]["low"] < row["comparisons"][0]["ratio"] < row["comparisons"][0]["high"]
+    assert (row["canonical_value"], row["canonical_unit"], answer["left_out"]) == (530.2, "ms", [])
+
+
+def test_a_judgement_as_markdown_is_ready_for_an_issue(judged):
+    """Two tables and a line."""
+    text = judged("--format", "markdown").stdout
+    assert text.count("|---") >= 2
+    assert "| contradicts |" in text
+
+
+def test_a_claim_is_judged_with_its_arithmetic():
+    """20 tokens of 1.6 GB a second are 32 GB/s; its memory gives about 17."""
+    result = run("judge", "--claim", CLAIM)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("impossible: Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s decoding rate")
+    assert "32.1 GB/s" in result.stdout
+    assert "1 row: 1 impossible" in result.stdout
+
+
+def test_a_judgement_of_nothing_given_is_of_what_is_kept(folder):
+    """The figures that ship and that were added."""
+    (folder / "guide.toml").write_text(OWN_TOML.format(value=81.2))
+    run("add", folder / "guide.toml")
+    rows = json.loads(run("judge", "--json").stdout)["rows"]
+    assert [row["source"] for row in rows if row["model"] == "tiny-detector"] == ["a guide"]
+
+
+def test_what_cannot_be_judged_is_an_error_of_use(folder):
+    """A claim and a file, a claim that is not understood, a file that no reader recognises."""
+    assert run("judge", folder / "guide.toml", "--claim", CLAIM).exit_code == 2
+    for arguments, message in (
+        (("--claim", "fast"), "cannot read the claim 'fast'"),
+        ((folder / "absent.csv",), "cannot read"),
+    ):
+        with table_row(arguments), pytest.raises(ConfigError, match=message):
+            run("judge", *arguments)
+
+
+def test_the_readers_are_listed_with_what_they_read():
+    """One line each."""
+    rows = json.loads(run("readers", "--json").stdout)
+    assert [row["reader"] for row in rows] == reader_names()
+    assert all(row["reads"] for row in rows)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_former_name_of_the_command_still_works():
+    """No help lists it, and a note says what to write."""
+    former = CliRunner().invoke(cli, ["models", "references", "list", "--json"], catch_exceptions=False)
+    assert former.stdout == CliRunner().invoke(cli, ["references", "list", "--json"], catch_exceptions=False).stdout
+    assert "is now `edgemeter references`, and stops working in the next release" in former.stderr
+    assert "references" not in CliRunner().invoke(cli, ["models", "--help"]).stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_a_tool_printed_is_judged_with_the_facts_that_it_lacks():
+    """llama-bench names neither board nor source; the page that shows it does, by options, or the file's own name stands for it."""
+    rows = json.loads(run("judge", fixtures_of("llama_bench")[0], "--device", "Raspberry Pi 5", "--json").stdout)["rows"]
+    assert {(row["device"], row["source"], row["conditions"] != "not stated") for row in rows} == {
+        ("Raspberry Pi 5", "llama_bench.json", True)
+    }
+    assert all(row["evidence"] for row in rows)
+    without_board = run("judge", fixtures_of("llama_bench")[0])
+    assert "missing required field `device`" in without_board.stderr
+    assert without_board.stdout == "0 rows: 0 impossible, 0 unclear, 0 plausible\n"
+
+
+def test_a_table_of_ones_own_is_read_by_its_columns(folder):
+    """Fields and figures by the headings."""
+    (folder / "mine.csv").write_text("Net,ms,FPS\nYOLOv8n,3.49,286\n")
+    columns = [f"--column={column}" for column in ("Net=model", "ms=latency:ms", "FPS=throughput:fps")]
+    rows = json.loads(run("judge", folder / "mine.csv", *columns, "--device", "Jetson Orin Nano", "--power-mode", "25W", "--json").stdout)[
+        "rows"
+    ]
+    assert [(row["model"], row["figure"], row["value"], row["power_mode"]) for row in rows] == [
+        ("YOLOv8n", "latency", 3.49, "25W"),
+        ("YOLOv8n", "throughput", 286.0, "25W"),
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_only_figures_with_a_source_that_can_be_looked_up_are_kept():
+    """What a tool printed is judged without one; to keep it, say where it is published."""
+    file, board = fixtures_of("llama_bench")[0], ("--device", "Raspberry Pi 5")
+    with pytest.raises(ConfigError, match="every figure needs a source that can be looked up"):
+        run("add", file, *board)
+    assert "3 new" in run("add", file, *board, "--address", "https://example.org/thread").stderr
+    kept_rows = json.loads(run("list", "--kind", "published", "--device", "Raspberry Pi 5", "--json").stdout)["published"]["rows"]
+    assert sum(row["address"] == "https://example.org/thread" for row in kept_rows) == 3
+
+
+def test_a_file_and_the_options_of_one_figure_are_refused(folder):
+    """A value is of one figure; facts of all are taken."""
+    result = run("add", folder / "guide.toml", "--value", 3)
+    assert result.exit_code == 2
+    assert "--value is of one figure" in result.stderr

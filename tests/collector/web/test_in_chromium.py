@@ -34,6 +34,7 @@ ADDRESSES = (
     "trend?metric=gross_mj&device=simulated-pi5-07",
     "device?device=simulated-pi5-19",
     "run?id=simulated-pi5-07-0024",
+    "published",
 )
 PICK = "const box = document.querySelector('[name={0}]'); box.value = '{1}'; box.dispatchEvent(new Event('change', {{bubbles: true}}))"
 VISIBLE_ROWS = "[...document.querySelectorAll('#table table.grid tbody tr')].filter(one => one.offsetParent !== null)"
@@ -335,6 +336,24 @@ def test_the_file_writes_its_figures(tab, report, tmp_path):
     document = json.loads(page.download("document.querySelector('[data-export=json]').click()", tmp_path).read_text())
     assert [row["device"] for row in rows] == [row["device"] for row in document["tables"]["comparison"]]
     assert len(rows) == 80
+
+
+@pytest.mark.parametrize("verdict", ["unclear", "plausible"])
+def test_published_figures_are_narrowed_by_their_verdict(tab, report, verdict):
+    """In the served page and in one file: the same rows, and nothing in the console."""
+    texts = []
+    for address in ("published", f"{report}#/published"):
+        page = tab(address)
+        if "#" in address:
+            page.until(SHOWN_IN_FILE)
+        page.run(PICK.format("verdict", verdict))
+        page.until(f"location.href.includes('verdict={verdict}') && document.readyState === 'complete'")
+        rows = "[...document.querySelectorAll('#published tbody tr')].filter(row => row.offsetParent !== null)"
+        page.until(f"{rows}.every(row => row.dataset.verdict === '{verdict}')")
+        texts.append(page.run(f"{rows}.map(row => row.textContent)"))
+        assert page.complaints() == []
+    assert len(texts[0]) > 5
+    assert texts[0] == texts[1]
 
 
 def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_page(browser, tmp_path):

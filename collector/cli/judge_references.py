@@ -1,0 +1,149 @@
+"""`edgemeter references judge` and `readers`: published figures, or a claim, held against physics, own runs and other rows."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from inspect import getdoc, getmodule
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.options import PATH, added, format_option, renamed_option
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.collector.cli.stores import stored_summaries, stores_option
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.published import ReadTable, create, reader_names, table_file
+from edgemeter.collector.published.claim import parse_claim
+from edgemeter.collector.published.judge import judge as judge_rows
+from edgemeter.collector.published.readers.mapped_table import column
+from edgemeter.collector.published.row import NOT_STATED
+from edgemeter.collector.reference import judged_table
+from edgemeter.collector.reference.imported import ReferenceStore, default_store
+
+# Facts of one figure, or of all figures of a file.
+fact_options = added(
+    click.option("--source", help="Publisher."),
+    renamed_option("--edition", "version", former=["--version"], help="Edition: a release or a commit. Part of the key."),
+    renamed_option("--retrieved", "date", former=["--date"], metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key."),
+    click.option("--address", help="Address of the source."),
+    click.option("-m", "--model", help="Model."),
+    click.option("--device", help="Device, as named there."),
+    click.option("--power-mode", help="Power mode of the device."),
+    click.option("--conditions", help="Measurement conditions, as stated there."),
+    click.option("--runtime", help="Runtime."),
+    click.option("--precision", help="Precision."),
+    click.option("--batch", type=int, help="Batch size."),
+    click.option("--input-size", help="Input size, such as 640x640."),
+    click.option("--dataset", help="Data set."),
+    click.option("--licence", help="Licence of the source."),
+)
+shelf_option = click.option(
+    "--shelf",
+    type=PATH,
+    envvar="EDGEMETER_REFERENCES",
+    help="Folder of imported and published figures. Default: references in $EDGEMETER_HOME.",
+)
+reader_options = added(
+    click.option(
+        "--reader", metavar="NAME", help="Format of the file; `references readers` lists them. Default: the first that recognises it."
+    ),
+    click.option(
+        "--column", "columns", multiple=True, metavar="HEADING=FIELD",
+        help='Column of a table of your own, a field ("Model=model") or a figure ("Latency (ms)=latency:ms"). Repeatable.',
+    ),
+)  # fmt: skip
+
+
+def facts_of(path: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that hold for a whole file: those given, and of its source what the file itself shows."""
+    given_facts = {name: value for name, value in options.items() if value is not None}
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    file_facts = {} if path is None else {"source": path.name, "address": path.resolve().as_uri()}
+    return {"version": NOT_STATED, "date": today, **file_facts, **given_facts}
+
+
+@click.command(short_help="Judge published figures, or a claim.")
+@click.argument("file", required=False, type=PATH)
+@click.option("--claim", metavar="TEXT", help="A claim instead of a file: MODEL on DEVICE: FIGURE UNIT, CONDITION, ...")
+@reader_options
+@fact_options
+@shelf_option
+@stores_option("Own runs to compare with. Default: the ledger in $EDGEMETER_HOME.")
+@format_option("Print each row with all its evidence: value, limit and unit")
+def judge(
+    *,
+    file: Path | None,
+    claim: str | None,
+    reader: str | None,
+    columns: tuple[str, ...],
+    shelf: Path | None,
+    stores: tuple[str, ...],
+    form: Format | None,
+    **options: str | int | None,
+) -> None:
+    """Judge the figures of FILE, of a claim, or all that are kept: impossible, unclear or plausible, and why.
+
+    FILE is what a tool printed or a page states; the facts given by options hold where it states none. Each figure is held against the
+    bounds of its board, own runs of the same case and other published figures of it. None of them enters a statistic.
+
+    Example: edgemeter references judge --claim "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
+    """
+    if file and claim:
+        raise click.UsageError("give a FILE or --claim, not both")
+    stored_rows = opened_shelf(shelf).published()
+    rows = parse_claim(claim, facts_of(None, options)) if claim else stored_rows
+    table = read_table(file, reader, columns, options) if file else ReadTable(tuple(rows))
+    judged = judge_rows(table.rows, own_cases(stores), stored_rows)
+    for words in table.left_out:
+        click.echo(f"left out: {words}", err=True)
+    if print_data(form, judged_table.document(judged, table.left_out), "rows"):
+        return
+    console = console_for(form)
+    (judged_table.show_claim if claim else judged_table.show)(judged, console)
+    print_text(console, judged_table.summary(judged), "bold")
+
+
+@click.command(short_help="List the formats that are read.")
+@format_option("Print each reader with what it reads")
+def readers(*, form: Format | None) -> None:
+    """List the formats of published figures, as they are tried.
+
+    Example: edgemeter references readers
+    """
+    rows = [{"reader": name, "reads": _first_line(name)} for name in reader_names()]
+    if not print_data(form, rows):
+        console = console_for(form)
+        columns = [TableColumn(name, [row[name] for row in rows], "left", folds=name == "reads") for name in ("reader", "reads")]
+        console.print(fitted_table(columns, console.width), crop=False)
+
+
+def read_table(path: Path, reader: str | None, columns: Sequence[str], options: Mapping[str, Any]) -> ReadTable:
+    """Return the figures of a file, by the options of a command; raises ConfigError as `read_any` does."""
+    facts = facts_of(path, options)
+    if columns:
+        return table_file.read_any(path, reader or "table", {**facts, "columns": [column(text) for text in columns]})
+    return table_file.read_any(path, reader, facts)
+
+
+def opened_shelf(path: Path | None) -> ReferenceStore:
+    """Return the imported and published figures that are kept."""
+    return ReferenceStore(path) if path else default_store()
+
+
+def own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:
+    """Return the cases of own runs; without a ledger there are none."""
+    if not stores and not default_path().exists():
+        return []
+    try:
+        return stored_summaries(stores)
+    except UnavailableError:
+        return []
+
+
+def _first_line(name: str) -> str:
+    """Return what a reader's module says that it reads."""
+    module = getmodule(type(create(name)))
+    return (getdoc(module) or "").partition("\n")[0]

@@ -1,0 +1,125 @@
+"""Facts that hold for every reader of published figures: over its fixtures, `tests/fixtures/published/READER.EXT`."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.published import READERS, create, reader_names, table_file
+from edgemeter.collector.published.row import fault, not_sourced
+from tests.fixtures.published_defaults import DEFAULTS, FIXTURES, fixtures_of
+from tests.fixtures.rows import table_row
+
+# Other text that a user could give, whole and damaged.
+STRANGE = (
+    "",
+    "\n",
+    "garbage",
+    "[",
+    "{}",
+    "[]",
+    "[1, null]",
+    "|",
+    "| a | b |\n|---|---|\n| 1 | 2 |\n",
+    "a,b\n1,2\n",
+    "[[row]]\n",
+    "=== \x00",
+    "\ufeff",
+)
+# A table of the user's own says nothing without a mapping: it has tests of its own.
+RECOGNISING = [reader for reader in READERS if reader != "table"]
+FIXTURE_PAIRS = [(reader, path) for reader in RECOGNISING for path in fixtures_of(reader)]
+each_fixture = pytest.mark.parametrize(("reader", "path"), FIXTURE_PAIRS, ids=[path.name for _, path in FIXTURE_PAIRS])
+each_reader = pytest.mark.parametrize("reader", RECOGNISING)
+
+
+def read(reader, text, defaults=DEFAULTS):
+    """Return the table, None where the text is refused; any other error is a failure."""
+    try:
+        return create(reader).read(text, defaults)
+    except ConfigError:
+        return None
+
+
+@each_reader
+def test_a_reader_has_a_fixture_of_its_format(reader):
+    """That it recognises, with a figure at least; and a test of its own."""
+    paths = fixtures_of(reader)
+    assert paths
+    assert (FIXTURES.parents[1] / "collector" / "published" / "readers" / f"test_{reader}.py").is_file()
+    for path in paths:
+        with table_row(path.name):
+            assert create(reader).recognises(path.name, path.read_text(encoding="utf-8"))
+            assert read(reader, path.read_text(encoding="utf-8")).rows
+
+
+def test_a_fixture_belongs_to_a_reader():
+    """One that is left behind tests nothing."""
+    assert {path.stem for path in FIXTURES.iterdir()} <= set(READERS)
+
+
+@each_fixture
+def test_a_file_is_of_one_format(reader, path):
+    """No reader recognises the fixture of another, so that the order in which they are asked is nothing to know."""
+    text = path.read_text(encoding="utf-8")
+    assert [name for name in reader_names() if create(name).recognises(path.name, text)] == [reader]
+    assert table_file.read_any(path, None, DEFAULTS) == read(reader, text)
+
+
+@each_fixture
+def test_a_row_is_whole_and_comes_once(reader, path):
+    """Each can be a figure; two readings agree, and no two rows are the same figure of the same case."""
+    text = path.read_text(encoding="utf-8")
+    rows = read(reader, text).rows
+    assert not [why for row in rows if (why := fault(row))]
+    assert len({row.id for row in rows}) == len(rows)
+    assert [row.id for row in rows] == [row.id for row in read(reader, text).rows]
+
+
+@each_fixture
+@pytest.mark.parametrize("field", ["source", "address"])
+def test_there_is_no_row_without_a_source(reader, path, field):
+    """Unless the file states it: each is named with what it lacks. One that cannot be looked up is judged, and not kept."""
+    text = path.read_text(encoding="utf-8")
+    table = read(reader, text, {name: value for name, value in DEFAULTS.items() if name != field})
+    named = [reason for reason in table.left_out if f"missing required field `{field}`" in reason]
+    assert len(table.rows) + len(named) == len(read(reader, text).rows)
+    for row in read(reader, text, DEFAULTS | {"address": "my desk"}).rows:
+        assert (not_sourced(row) is None) == (row.address != "my desk")
+
+
+@each_fixture
+def test_a_row_without_a_device_is_left_out_and_named(reader, path):
+    """Unless the file states it: nobody guesses the board."""
+    text = path.read_text(encoding="utf-8")
+    table = read(reader, text, {name: value for name, value in DEFAULTS.items() if name != "device"})
+    named = [reason for reason in table.left_out if "missing required field `device`" in reason]
+    assert len(table.rows) + len(named) == len(read(reader, text).rows)
+    assert all(row.device for row in table.rows)
+
+
+@each_fixture
+def test_the_conditions_of_the_user_are_kept(reader, path):
+    """Before those of the file; what the file states of itself counts before what the user says of it."""
+    for row in read(reader, path.read_text(encoding="utf-8"), DEFAULTS | {"conditions": "with a fan"}).rows:
+        assert row.conditions.startswith("with a fan")
+
+
+@each_fixture
+def test_a_cut_file_gives_the_rows_before_the_cut_or_is_refused(reader, path):
+    """At any length: a row is read as in the whole file, or is left out."""
+    text = path.read_text(encoding="utf-8")
+    figures = {(row.figure, row.statistic, row.value) for row in read(reader, text).rows}
+    for length in range(0, len(text), max(1, len(text) // 97)):
+        with table_row(length):
+            create(reader).recognises(path.name, text[:length])
+            table = read(reader, text[:length])
+            assert table is None or {(row.figure, row.statistic, row.value) for row in table.rows} <= figures
+
+
+@each_reader
+def test_strange_text_is_not_recognised_and_gives_no_row(reader):
+    """Empty, garbage, JSON and tables of nothing: no error but one line of what to give."""
+    for text in STRANGE:
+        with table_row(text):
+            assert not create(reader).recognises("results.txt", text)
+            table = read(reader, text)
+            assert table is None or table.rows == ()
