@@ -14,7 +14,11 @@ from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.collector.published.row import PublishedRow, fault
 
 # Asked in this order; then those of other packages, in the order of their names.
-READERS: Mapping[str, str] = {}
+READERS: Mapping[str, str] = {
+    "aiperf": "edgemeter.collector.published.readers.aiperf:AiperfReader",
+    "lm_eval": "edgemeter.collector.published.readers.lm_eval:LmEvalReader",
+    "hf_evaluate": "edgemeter.collector.published.readers.hf_evaluate:HfEvaluateReader",
+}
 ENTRY_POINTS = "edgemeter.published"
 
 
