@@ -133,6 +133,7 @@ def _report(run: RunRecord, energy: Energy) -> _Report:
     report.add("scenario", _SCENARIOS.get(run.scenario), f"the proposal has no name for {run.scenario}")
     # The proposal knows no run without an accelerator, although RAPL is among its methods: the processor that ran the model counts.
     report.add("accelerator_count", None if run.runtime.name == "served" else 1, "the server does not state it")
+    report.add("software_runtime_versions", {run.runtime.package: run.runtime.version, "python": run.environment.python}, "")
     if run.generation is None:
         report.add("energy_per_query_joules", {"mean": energy.gross_mj / 1e3}, "")
     else:
