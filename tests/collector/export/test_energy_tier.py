@@ -108,7 +108,11 @@ def test_a_report_with_a_gap_does_not_pass_as_one_of_the_proposal():
     ("changes", "field", "reason"),
     [
         ({"energy": on_paper(net_mj=None, net_u_mj=None, net_state="not_resolvable")}, "static_power_baseline_watts", "does not stand out"),
-        ({"energy": on_paper(net_mj=None, net_state="no_idle", idle_before_w=None, idle_after_w=None)}, "static_power_baseline_watts", "idle"),
+        (
+            {"energy": on_paper(net_mj=None, net_state="no_idle", idle_before_w=None, idle_after_w=None)},
+            "static_power_baseline_watts",
+            "idle",
+        ),
         ({"energy": on_paper(period_ms=2000.0)}, "sampling_rate_hz", "below the 1 Hz"),
         ({"scenario": "multi_stream"}, "scenario", "no name for multi_stream"),
         ({"runtime": make_runtime(name="served")}, "accelerator_count", "the server"),
