@@ -102,7 +102,8 @@ def _run_facts(results: _Results) -> dict[str, Any]:
         "model": results.model_name or None,
         "runtime": config.model,
         "software": ", ".join(f"{name} {version}" for name, version in versions.items() if version and version != "N/A") or None,
-        "backend": config.device,
+        # Of a server, `device` is a default of this program.
+        "backend": config.device if config.model_dtype else None,
         "precision": config.model_dtype.removeprefix("torch.") if config.model_dtype else None,
         "parameters": config.model_num_parameters if (config.model_num_parameters or 0) > 0 else None,
         "batch": int(config.batch_size) if is_number else None,

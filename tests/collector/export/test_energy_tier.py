@@ -96,8 +96,7 @@ def test_a_report_without_gaps_has_the_shape_of_the_proposal():
 @pytest.mark.needs(module="jsonschema")
 def test_a_report_with_a_gap_does_not_pass_as_one_of_the_proposal():
     """Null is no number, so that a checker sees the gap too."""
-    import jsonschema
-
+    jsonschema = pytest.importorskip("jsonschema")
     result = result_of(energy=on_paper(sensor="pi5_pmic"))
     assert result["gaps"] == {"measurement_method": "the proposal has no name for pi5_pmic"}
     with pytest.raises(jsonschema.ValidationError, match="None is not"):
@@ -191,7 +190,7 @@ def test_users_and_rate_are_in_the_workload():
     assert result_of(load=load, scenario="concurrent")["workload"]["concurrency"] == 4
 
 
-def test_energies_by_the_token_of_another_sensor_are_not_taken():
+def test_energies_by_the_token_of_another_sensor_are_left_out():
     """They are of another scope."""
     spent = make_generation_energy(sensor="ina3221", decode_token=TokenEnergy(gross_mj=1.0))
     result = result_of(**generating(energy=spent))
