@@ -14,7 +14,7 @@ OF_THE_AGENT = {
         "bundle.archive", "bundle.signature", "bundle.verify", "bundle.write", "cli.run_table", "delivery.outbox",
         "delivery.outbox_file", "delivery.publisher",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
-        "ledger.run_history", "ledger.sqlite_ledger", "verdict.judge", "vision.photograph",
+        "ledger.run_history", "ledger.sqlite_ledger", "quality.lm_eval_results", "verdict.judge", "vision.photograph",
     },
     # `edgemeter benchmark` measures what it converted, as `run` and `compare` do.
     "models": {

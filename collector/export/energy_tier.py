@@ -112,6 +112,7 @@ def _result(run: RunRecord, energy: Energy) -> dict[str, Any]:
             "rate_per_s": load.target_per_s if load else None,
             "lengths": generation.lengths if generation else None,
             "token_counts": generation.counts if generation else None,
+            "failed_queries": generation.failed_queries if generation else None,
         },
     }
 
