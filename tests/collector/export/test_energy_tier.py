@@ -13,7 +13,10 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import TokenEnergy
+from edgemeter.agent.energy.generation_energy import generation_energy
+from edgemeter.agent.energy.per_inference import assess
 from edgemeter.collector.export.energy_tier import STATEMENT, energy_tier
+from tests.fixtures.generation_worlds import OUTPUT_TOKENS, PROMPT_TOKENS, GenerationWorld, draw_generation
 from tests.fixtures.record_factory import make_energy, make_generation, make_generation_energy, make_model, make_record, make_runtime
 
 SHAPE = json.loads((Path(__file__).parents[2] / "fixtures" / "energy_tier_shape.json").read_text())
@@ -152,6 +155,26 @@ def test_tokens_that_came_together_are_counted_by_their_moments():
     report = result_of(**changes)["report"]
     assert report["generation_energy_joules"] == 4.0
     assert report["output_token_count"] == 8
+
+
+def test_the_parts_of_a_world_with_known_truth_are_found():
+    """Requests of 1.2 s at 10 W and 3 s at 6 W over 3 W of idle power: what the meter shows leads to these, by the agent's own method."""
+    trial = draw_generation(GenerationWorld(), np.random.default_rng(7))
+    energy, _ = assess(trial.trace, trial.run)
+    spent, _ = generation_energy(energy, [trial.trace], trial.windows, trial.run)
+    generation = make_generation(prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS, energy=spent)
+    result = result_of(energy=energy, generation=generation, scenario="single_stream", samples=())
+    report, requests, seconds = result["report"], trial.run.inferences, energy.window_ms / 1e3
+    assert report["total_energy_joules"] == pytest.approx(trial.gross_j["request"] * requests, rel=0.02)
+    assert report["prefill_energy_joules"] == pytest.approx(trial.gross_j["prefill"] * requests, rel=0.02)
+    assert report["generation_energy_joules"] == pytest.approx(trial.gross_j["decode"] * requests, rel=0.02)
+    assert report["static_power_baseline_watts"] == pytest.approx(3.0, rel=0.02)
+    assert result["per_inference"]["static_joules"] * requests == pytest.approx(3.0 * seconds, rel=0.02)
+    assert result["per_inference"]["active_joules"] == pytest.approx(trial.net_j["request"], rel=0.03)
+    decoding = result["per_token"]["generation"]
+    assert decoding["active_joules"] * (OUTPUT_TOKENS - 1) == pytest.approx(trial.net_j["decode"], rel=0.04)
+    assert report["prefill_energy_joules"] + report["generation_energy_joules"] <= report["total_energy_joules"] * 1.005
+    assert report["energy_per_token_joules"]["mean"] == pytest.approx(report["generation_energy_joules"] / report["output_token_count"])
 
 
 @pytest.mark.parametrize(
