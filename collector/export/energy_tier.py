@@ -16,16 +16,26 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
 from edgemeter.agent.contract.token_moments import tokens_after_first
+from edgemeter.collector.reference.mlperf import LEGEND, UNVERIFIED
 
 STATEMENT = (
-    "Informative only. This is not an MLPerf result, is not verified by MLCommons Association, and must not be compared with MLPerf "
-    "results. Its fields follow a proposal that MLCommons has not adopted. MLPerf is a trademark of MLCommons Association."
+    "Informative only: this is not an MLPerf\N{TRADE MARK SIGN} result and must not be compared with one. "
+    f"Its fields follow a proposal that MLCommons has not adopted. {UNVERIFIED} {LEGEND}"
 )
 PROPOSAL = {
     "address": "https://github.com/mlcommons/inference/pull/2587",
     "schema": "energy-reporting/mlperf_energy_schema_v6.json",
     "revision": "439a6b1fd81242c9090811d5e3abb6e887fee264",
     "state": "proposed",
+}
+# How fields of the proposal are read here that leave more than one way.
+READ_AS = {
+    "scenario": "how queries arrive; MLPerf LoadGen was not used",
+    "accelerator_count": "the processor that ran the model, a CPU too",
+    "measurement_method": "external_analyzer is any meter apart from the device; none is of the class of a certified power analyzer",
+    "static_power_baseline_watts": "mean of idle power before and after",
+    "energy_per_token_joules": "energy after the first token of each query, by all output tokens",
+    "energy_per_query_joules": "by the inference",
 }
 # Sensors by the names that the proposal has: a meter apart from the device is its `external_analyzer`; monitors on the board have none.
 _METHODS = {
@@ -66,7 +76,8 @@ def energy_tier(runs: Iterable[RunRecord]) -> EnergyTier:
             refused.append(f"{run.id}: {why}")
         elif run.energy is not None:
             results.append(_result(run, run.energy))
-    return EnergyTier({"informative_only": True, "statement": STATEMENT, "proposal": PROPOSAL, "results": results}, tuple(refused))
+    head = {"informative_only": True, "statement": STATEMENT, "proposal": PROPOSAL, "read_as": READ_AS}
+    return EnergyTier({**head, "results": results}, tuple(refused))
 
 
 def _refusal(run: RunRecord) -> str | None:
@@ -132,7 +143,7 @@ def _report(run: RunRecord, energy: Energy) -> _Report:
         report.gaps["sampling_rate_hz"] = f"below the {_LEAST_HZ:g} Hz that the proposal wants"
     report.add("thermal_stabilization_seconds", run.warm_up.duration_ms / 1e3, "")
     report.add("scenario", _SCENARIOS.get(run.scenario), f"the proposal has no name for {run.scenario}")
-    # The proposal knows no run without an accelerator, although RAPL is among its methods: the processor that ran the model counts.
+    # The proposal knows no run without an accelerator, although RAPL, of CPUs, is among its methods.
     report.add("accelerator_count", None if run.runtime.name == "served" else 1, "the server does not state it")
     report.add("software_runtime_versions", {run.runtime.package: run.runtime.version, "python": run.environment.python}, "")
     if run.generation is None:
@@ -151,7 +162,7 @@ def _add_tokens(report: _Report, run: RunRecord, generation: Generation, energy:
     decode_joules = decode.gross_mj * decoded / 1e3 if decode and decoded else None
     why_none = "its tokens are an estimate" if not is_counted else generation.energy_reason or "not recorded"
     why_no_decode = why_none if spent is None or not is_counted else spent.decode_reason or "its samples lack when tokens came"
-    # As the proposal defines it: all output tokens are counted, the first of each query too, which prefill made.
+    # As the proposal defines it: the first token of each query, which prefill made, counts too.
     per_token = {"mean": decode_joules / output} if decode_joules and output else None
     report.add("energy_per_token_joules", per_token, why_no_decode)
     report.add("prefill_energy_joules", prefill_joules, (spent.prefill_reason if spent and is_counted else None) or why_none)

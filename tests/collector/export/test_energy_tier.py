@@ -202,7 +202,9 @@ def test_the_document_is_informative_and_no_official_result():
     """It names the proposal with its revision, and never calls itself a result of the benchmark."""
     document = energy_tier([make_record(energy=on_paper())]).document
     assert document["informative_only"] is True
-    assert "not an MLPerf result" in STATEMENT
+    assert "this is not an MLPerf\N{TRADE MARK SIGN} result" in STATEMENT
+    assert "not verified by MLCommons" in STATEMENT
+    assert set(document["read_as"]) <= set(SHAPE["properties"])
     assert document["proposal"]["state"] == "proposed"
     assert len(document["proposal"]["revision"]) == 40
 
