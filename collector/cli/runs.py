@@ -53,17 +53,36 @@ def runs(context: click.Context, /, **options: Any) -> None:
     Example: edgemeter runs show 3f2a1b9c
     """
     if context.invoked_subcommand is None:
-        _list(**options)
+        context.invoke(list_, **options)
 
 
 @runs.command("list", short_help="List runs, newest first.")
 @_list_options
-def list_(**options: Any) -> None:
+def list_(
+    ledger: LedgerPlace | None, since_ns: int | None, limit: int, form: Format | None, *, is_deleted: bool, **options: str | None
+) -> None:
     """List runs, newest first, with those that are excluded and their notes.
 
     Example: edgemeter runs list --model yolov8n --since 2026-11-01
     """
-    _list(**options)
+    conditions = {name: value for name, value in options.items() if value is not None}
+    with opened_runs(ledger) as history:
+        if is_deleted:
+            deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
+            _show_deleted(deleted[: limit or None], form)
+            return
+        # One more, to know whether there are more.
+        listed = history.runs(conditions, since_ns, limit + 1 if limit else None)
+        models = history.models()
+    if listed or form not in (None, "table"):
+        show_list(listed[: limit or None], form)
+    if limit and len(listed) > limit:
+        note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
+    elif not listed and (conditions or since_ns):
+        model = conditions.get("model")
+        note("no run matches" if model is None or model in models else f"no run is of a model or file {model!r}: {near(model, models)}")
+    elif not listed:
+        note("no run is kept yet: measure with `edgemeter run MODEL`")
 
 
 @runs.command(short_help="Show a run with its notes and history, or two runs side by side.")
@@ -277,29 +296,6 @@ def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: S
     if chosen_ledger(ledger) != default_path() or not is_delivered(settings.home() / OUTBOX, numbers):
         return ""
     return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
-
-
-def _list(
-    ledger: LedgerPlace | None, since_ns: int | None, limit: int, form: Format | None, *, is_deleted: bool, **options: str | None
-) -> None:
-    conditions = {name: value for name, value in options.items() if value is not None}
-    with opened_runs(ledger) as history:
-        if is_deleted:
-            deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
-            _show_deleted(deleted[: limit or None], form)
-            return
-        # One more, to know whether there are more.
-        listed = history.runs(conditions, since_ns, limit + 1 if limit else None)
-        models = history.models()
-    if listed or form not in (None, "table"):
-        show_list(listed[: limit or None], form)
-    if limit and len(listed) > limit:
-        note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
-    elif not listed and (conditions or since_ns):
-        model = conditions.get("model")
-        note("no run matches" if model is None or model in models else f"no run is of a model or file {model!r}: {near(model, models)}")
-    elif not listed:
-        note("no run is kept yet: measure with `edgemeter run MODEL`")
 
 
 def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
