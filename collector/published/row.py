@@ -117,7 +117,8 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def id(self) -> str:
         """A short name of the row: all but its value, which an edition has once."""
-        return hashlib.sha256(repr((self.case, self.figure, self.statistic)).encode()).hexdigest()[:8]
+        of_figure = (self.figure, self.statistic, self.scope, self.dataset, self.accuracy_metric)
+        return hashlib.sha256(repr((self.case, *of_figure)).encode()).hexdigest()[:8]
 
     @property
     def case(self) -> tuple[object, ...]:

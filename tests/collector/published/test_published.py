@@ -7,6 +7,7 @@ from edgemeter.collector import published
 from edgemeter.collector.published import RowCollector, table_file
 from tests.fixtures.plugin_site import install
 from tests.fixtures.published_defaults import DEFAULTS, FIXTURES
+from tests.fixtures.rows import table_row
 
 MODULE = """
 from edgemeter.plugin import ConfigError, PublishedReader, ReadTable, RowCollector
@@ -79,3 +80,18 @@ def test_a_figure_that_comes_twice_is_named():
         collector.add(f"at {value}", model="yolo", figure="latency", value=value, unit="ms", conditions="batch 1")
     assert [row.value for row in collector.table().rows] == [1.0]
     assert collector.table().left_out == ("at 2.0: latency of yolo under these conditions appears before",)
+
+
+def test_two_metrics_scopes_or_data_sets_of_a_run_are_two_figures():
+    """F1 beside top-1, the wall beside the rails: neither is a second value of the other."""
+    for figure, unit, field, values in (
+        ("accuracy", "ratio", "accuracy_metric", ("f1", "top1")),
+        ("accuracy", "ratio", "dataset", ("COCO", "ImageNet")),
+        ("power", "W", "scope", ("wall-ac", "module")),
+    ):
+        with table_row(field):
+            collector = RowCollector(DEFAULTS)
+            for value in values:
+                collector.add(value, model="yolo", figure=figure, value=0.5, unit=unit, conditions="batch 1", images=500, **{field: value})
+            assert collector.left_out == []
+            assert len({row.case for row in collector.rows}) == 1
