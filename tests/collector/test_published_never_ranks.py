@@ -122,7 +122,7 @@ def planted_run(*groups):
     return msgspec.structs.replace(run, **changes, provenance=provenance)
 
 
-def test_what_a_record_says_was_published_enters_no_median():
+def test_a_group_whose_provenance_is_published_enters_no_median():
     """Of no group, nor of a figure that is worked out from it; the groups beside it count."""
     for group in GROUPS:
         with table_row(group):
@@ -144,7 +144,7 @@ def test_neither_trend_nor_chart_has_a_figure_that_was_published():
             assert {entry.name for entry in INDEXED if entry.provenance_group == group and indexed.value(entry.key) is not None} == set()
 
 
-def test_a_list_of_runs_says_which_figures_were_published(tmp_path):
+def test_a_list_of_runs_names_the_figures_that_were_published(tmp_path):
     """In the table, in JSON and CSV, and above a single run: whoever sorts the list knows what stands beside what was measured."""
     planted = msgspec.structs.replace(planted_run("latency", "throughput"), id="planted-1")
     ledger = fill(tmp_path / "ledger.sqlite", [full_run(id="sound-1"), planted])
