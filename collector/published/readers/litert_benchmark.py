@@ -53,7 +53,7 @@ class LitertBenchmark:
         try:
             result = msgspec.json.decode(text, type=_Result)
         except msgspec.MsgspecError as error:
-            raise ConfigError(f"this is no result of litert-benchmark: {error}; give the JSON file that it wrote") from error
+            raise ConfigError(f"this is no result of litert-benchmark: {error}; give the file that its option result_json names") from error
         latency, collector = result.latency, RowCollector(defaults)
         extent = "fully accelerated" if result.fully_accelerated else "not fully accelerated"
         facts: dict[str, Any] = {

@@ -61,7 +61,7 @@ def test_threads_are_those_of_the_cpu():
 def test_another_file_is_refused_with_what_to_give():
     """Damaged JSON too."""
     for text in ("{}", "[", fixture("litert_benchmark.json")[:-20]):
-        with pytest.raises(ConfigError, match=r"no result of litert-benchmark: .*; give the file of its --result_json"):
+        with pytest.raises(ConfigError, match=r"no result of litert-benchmark: .*; give the file that its option result_json names"):
             LitertBenchmark().read(text, DEFAULTS)
 
 
