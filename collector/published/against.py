@@ -81,10 +81,10 @@ def model_names(case: CaseSummary) -> set[str]:
 
 
 def _devices_of(case: CaseSummary) -> set[str]:
-    """Return the names of the device that did the work: the board, or an accelerator that is attached to it."""
-    if case.key.runtime in _ADDED:
-        return {device_name(text).name for text in case.newest.environment.attached}
-    return {device_name(case.around.environment["board"] or "").name}
+    """Return the names of the device that did the work: the user's own, and the board's, or that of an accelerator attached to it."""
+    is_added = case.key.runtime in _ADDED
+    hardware = case.newest.environment.attached if is_added else (case.around.environment["board"] or "",)
+    return {device_name(text).name for text in (case.key.device, *hardware)}
 
 
 def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences) -> str:

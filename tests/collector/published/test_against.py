@@ -128,6 +128,11 @@ def test_lengths_that_differ_are_not_compared():
     assert "prompt tokens 128 against 512" in against(replace(row, prompt_tokens=128), cases).sentence
 
 
+def test_an_own_device_goes_by_its_own_name_too():
+    """What another tool printed on it names no board; the user gives the name that the ledger has."""
+    assert against(make_published(value=10.03, device="pi-1"), summaries(environment=make_environment(board=None))).outcome == "agrees"
+
+
 def test_a_server_states_which_model_it_is():
     """Its file names an address."""
     generation = make_generation(is_local=False, model=LanguageModel(name="llama3.2:3b", quantisation=Quantisation(file_type="Q4_K_M")))
