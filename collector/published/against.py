@@ -254,8 +254,12 @@ def _nearest(comparisons: Sequence[PublishedComparison], kind: str) -> Published
 
 
 def _range(row: PublishedRow) -> Bounds:
-    """Return the values that a published figure may stand for, in our unit; above 0, as every figure is."""
-    low, high = smallest(row), largest(row)
+    """Return the values that a published figure may stand for, in our unit; above 0, as every figure is.
+
+    A range beside a mean, a median or a percentile is that of the queries.
+    """
+    figure = row if row.statistic is None else msgspec.structs.replace(row, low=None, high=None)
+    low, high = smallest(figure), largest(figure)
     return low if low > 0 else high * 1e-6, high
 
 

@@ -246,6 +246,13 @@ def test_a_range_may_begin_at_zero():
     assert against(make_published(value=10.0, low=0.0, high=20.0), summaries()).outcome == "not settled"
 
 
+def test_a_range_beside_a_mean_is_of_the_queries():
+    """Else a tool that prints the fastest and the slowest query could never be contradicted."""
+    cases = summaries()
+    assert against(make_published(value=53.0, low=9.0, high=80.0), cases).outcome == "not settled"
+    assert against(make_published(value=53.0, low=9.0, high=80.0, statistic="mean"), cases).outcome == "contradicts"
+
+
 def test_a_page_that_changed_contradicts_itself():
     """530 ms became 81: another version of the same page."""
     row = make_published(model="yolo11n", value=81.192, runtime="OpenVINO")
