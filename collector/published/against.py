@@ -16,7 +16,8 @@ from edgemeter.agent.base.figures import count, significant, span
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.contract.energy_provenance import group_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure
-from edgemeter.collector.compare.judgement import ON_MORE_DAYS, is_within_a_day
+from edgemeter.agent.contract.record_conditions import rule_of
+from edgemeter.collector.compare.judgement import is_within_a_day
 from edgemeter.collector.compare.spread import Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary, spread_of_figure
 from edgemeter.collector.published.conditions import ConditionDifferences, differences
@@ -102,8 +103,9 @@ def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences
 
 def _own_figure(row: PublishedRow, case: CaseSummary) -> _OwnFigure | str:
     """Return what a case has of the figure, or why it has nothing to compare."""
-    if row.kind.entry is None:
-        return f"own runs have no {row.kind.title}"
+    if row.kind.entry is None or row.kind.entry.group == "cold_start":
+        # Each tool counts other steps as loading, and the caches of files decide.
+        return f"own runs have no {row.kind.title}, as others count it"
     if row.figure == "accuracy":
         return _own_accuracy(row, case)
     entry, note = _entry_of(row, row.kind.entry)
@@ -185,7 +187,7 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
     decision = decide(ratio, bounds, matters, reason=figure.why_open)
     if interval and not is_accuracy and is_within_a_day(row.figure, interval):
         decision = decision.of_one_day()
-    reason = f"{ONE_DAY}; {ON_MORE_DAYS}" if decision.reason == ONE_DAY else decision.reason
+    reason = f"own runs of one day: measure on {FEWEST} days" if decision.reason == ONE_DAY else decision.reason
     over = interval.over if interval else count(spread.n, "run")
     statistic = "p50" if figure.entry.path.endswith(".p50_ms") else "median"
     sentence = (
@@ -199,7 +201,7 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
     notes += [interval.suspicion] if interval and interval.suspicion else []
     # What is suspect accuses nobody.
     agreement = "not settled" if case.suspect and _agreement(decision) == "contradicts" else _agreement(decision)
-    doubts = (figure.note, f"own runs are suspect: {'; '.join(case.verdict_reasons)}" if case.suspect else "")
+    doubts = (figure.note, f"own runs are suspect: {', '.join(map(rule_of, case.verdict_reasons))}" if case.suspect else "")
     extended = ConditionDifferences(differs.decisive, (*differs.named, *filter(None, doubts)))
     return _comparison("own run", named(case.key), agreement, "; ".join([sentence, *notes]), extended, ratio, bounds)
 

@@ -57,7 +57,7 @@ def test_a_figure_beyond_what_matters_contradicts(value, outcome):
     assert comparison.ratio == pytest.approx(row.canonical[0] / 10.0)
 
 
-@pytest.mark.parametrize(("days", "reason"), [(1, "one day"), (0, "1 run too few")])
+@pytest.mark.parametrize(("days", "reason"), [(1, "own runs of one day: measure on 3 days"), (0, "1 run too few")])
 def test_too_few_runs_or_days_settle_nothing(days, reason):
     """Six runs of one day have an interval within that day; two runs have none."""
     runs = [make_run(p50_ms=p50_ms, **no_energy()) for p50_ms in (STEADY_MS if days else STEADY_MS[:2])]
@@ -85,6 +85,8 @@ def test_what_a_page_does_not_state_is_compared_and_named():
         ({"threads": 4}, "threads 4 against 2"),
         ({"device": "Raspberry Pi 5 16 GB"}, "memory 16 against 7.87"),
         ({"statistic": "p99.9"}, "own runs have no p99.9 of the latency"),
+        ({"figure": "cold_start_load_ms"}, "own runs have no cold start, load, as others count it"),
+        ({"figure": "size", "unit": "MB"}, "own runs have no size of the model's file"),
     ],
 )
 def test_another_case_is_not_compared(facts, reason):
