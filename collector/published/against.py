@@ -105,7 +105,7 @@ def _own_figure(row: PublishedRow, case: CaseSummary) -> _OwnFigure | str:
     """Return what a case has of the figure, or why it has nothing to compare."""
     if row.kind.entry is None or row.kind.entry.group == "cold_start":
         # Each tool counts other steps as loading, and the caches of files decide.
-        return f"own runs have no {row.kind.title}, as others count it"
+        return f"own runs have no {row.kind.title}{', as others count it' if row.kind.entry else ''}"
     if row.figure == "accuracy":
         return _own_accuracy(row, case)
     entry, note = _entry_of(row, row.kind.entry)

@@ -1,10 +1,14 @@
 """Facts about claims: what people write becomes rows, and what is not understood is refused, never guessed."""
 
+import contextlib
+import random
+
 import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published.claim import EXAMPLES, parse_claim
+from edgemeter.collector.published.judge import judge
 from edgemeter.collector.published.row import not_sourced
 
 TODAY = {"date": "2026-11-26"}
@@ -120,3 +124,14 @@ def test_what_a_claim_states_goes_before_what_is_given():
     """Options hold where it states none."""
     (row,) = parse_claim("m on d: 5 ms, batch 8", {**TODAY, "batch": 1, "runtime": "ncnn", "source": "a blog"})
     assert (row.batch, row.runtime, row.source) == (8, "ncnn", "claim")
+
+
+def test_no_text_ends_in_another_error():
+    """Claims with characters changed: each is understood and judged, or refused."""
+    draw = random.Random(1)
+    for _ in range(500):
+        letters = list(draw.choice(EXAMPLES))
+        for _ in range(draw.randint(1, 4)):
+            letters[draw.randrange(len(letters))] = draw.choice("0.,-:/() %xµ\0on")
+        with contextlib.suppress(ConfigError):
+            assert all(judgement.state for judgement in judge(parse_claim("".join(letters), TODAY)))
