@@ -72,10 +72,12 @@ class LlamaBench:
             for where, entry in _entries(text):
                 _add_test(collector, where, entry, defaults)
         else:
-            build = _BUILD.search(text)
-            software = f"llama.cpp b{build[2]} ({build[1]})" if build else None
-            for where, cells in _table(text):
-                _add_line(collector, where, cells, software, defaults)
+            builds = {number: build for number, line in enumerate(text.splitlines(), start=1) if (build := _BUILD.search(line))}
+            for number, cells in _table(text):
+                # It is printed below its table.
+                build = next((build for position, build in builds.items() if position > number), None)
+                software = f"llama.cpp b{build[2]} ({build[1]})" if build else None
+                _add_line(collector, f"line {number}", cells, software, defaults)
         if not collector.rows and not collector.left_out:
             raise ConfigError("this has no test of llama-bench: give what `llama-bench -o json` (or jsonl, md) prints")
         return collector.table()
@@ -138,8 +140,8 @@ def _add_test(collector: RowCollector, where: str, entry: Any, defaults: Mapping
     )
 
 
-def _table(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the lines of Markdown tables, by the names of their columns, and where they stand."""
+def _table(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the lines of Markdown tables, by the names of their columns, and the numbers of the lines."""
     names: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.lstrip().startswith("|"):
@@ -149,9 +151,9 @@ def _table(text: str) -> Iterator[tuple[str, dict[str, str]]]:
         if not names:
             names = cells
         elif not line.rstrip().endswith("|"):
-            yield f"line {number}", {}  # Cut, perhaps within a number.
+            yield number, {}  # Cut, perhaps within a number.
         elif not all(set(cell) <= set("-: ") for cell in cells):
-            yield f"line {number}", dict(zip(names, cells, strict=False))
+            yield number, dict(zip(names, cells, strict=False))
 
 
 def _add_line(collector: RowCollector, where: str, cells: Mapping[str, str], software: str | None, defaults: Mapping[str, Any]) -> None:

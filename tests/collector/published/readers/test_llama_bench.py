@@ -126,3 +126,15 @@ def test_a_test_that_lacks_a_field_is_named():
     result = read(json.dumps([{"avg_ts": 3.0}, TESTS[1]]))
     assert len(result.rows) == 1
     assert "test 1: not understood: Object missing required field" in result.left_out[0]
+
+
+def test_a_table_of_a_page_has_the_build_that_is_printed_below_it():
+    """A thread of tables of several builds; one without a line of its own has none."""
+    later = TABLE.replace("d73c1d6a (8104)", "0badcafe (9001)").replace("tg128", "tg64")
+    cut = TABLE.replace("build: d73c1d6a (8104)", "").replace("tg128", "tg32")
+    rows = read(f"{TABLE}\n{later}\n{cut}").rows
+    assert {row.output_tokens: row.software for row in rows if row.output_tokens} == {
+        128: "llama.cpp b8104 (d73c1d6a)",
+        64: "llama.cpp b9001 (0badcafe)",
+        32: None,
+    }
