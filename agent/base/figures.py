@@ -98,6 +98,23 @@ def stamp(time_ns: int) -> str:
         return f"{time_ns} ns"
 
 
+_AGES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def age(passed_ns: int) -> str:
+    """Return a time that passed, in its largest unit: `3 d`, `5 h`, `12 min`, `40 s`."""
+    passed_s = max(0.0, passed_ns / 1e9)
+    unit_s, unit = next(((unit_s, unit) for unit_s, unit in _AGES if passed_s >= unit_s), (1.0, "s"))
+    return f"{passed_s / unit_s:.0f} {unit}"
+
+
+def size(count_bytes: int) -> str:
+    """Return a number of bytes: `12 GB`."""
+    step, unit = next(((step, unit) for step, unit in _SIZES if count_bytes >= step), (1, "bytes"))
+    return f"{count_bytes / step:.3g} {unit}"
+
+
 def printable(text: str) -> str:
     """Return `text` without characters that steer a terminal or break a page: records hold what devices sent."""
     if text.isprintable():

@@ -77,7 +77,9 @@ class TableColumn:
     @property
     def full_width(self) -> int:
         """The width of the column where nothing is folded."""
-        return max(map(len, (self.heading, *self.cells)))
+        from rich.cells import cell_len  # noqa: PLC0415 - rich takes long to import
+
+        return max(map(cell_len, (self.heading, *self.cells)))
 
     @property
     def width(self) -> int:

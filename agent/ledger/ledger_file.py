@@ -17,12 +17,13 @@ from edgemeter.agent.ledger.quarantine import Rejection
 
 RUN_COLUMNS = ("device", "session", "seq", "id", "started_at_ns", "subject", "verdict", "chunk", "place")
 
-_TABLES = f"""CREATE TABLE subjects (
+_SUBJECTS = f"""CREATE TABLE subjects (
     subject INTEGER PRIMARY KEY,
     {", ".join(f"{name} TEXT NOT NULL" for name in SUBJECT_COLUMNS)},
     UNIQUE ({", ".join(SUBJECT_COLUMNS)})
 );
-CREATE TABLE runs (
+"""
+RUNS_SCHEMA = """CREATE TABLE runs (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
     device TEXT NOT NULL,
     session INTEGER NOT NULL,
@@ -35,7 +36,8 @@ CREATE TABLE runs (
     place INTEGER NOT NULL,
     UNIQUE (device, session, seq)
 );
-CREATE TABLE chunks (
+"""
+_CHUNKS = """CREATE TABLE chunks (
     chunk INTEGER PRIMARY KEY,
     last_row INTEGER NOT NULL,
     received_ns INTEGER NOT NULL,
@@ -46,7 +48,8 @@ CREATE TABLE chunks (
 CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
 CREATE INDEX own_chunks ON chunks (chunk) WHERE is_own;
 CREATE TABLE unchecked (chunk INTEGER PRIMARY KEY);
-CREATE TABLE forgotten (
+"""
+FORGOTTEN_SCHEMA = """CREATE TABLE forgotten (
     device TEXT NOT NULL,
     session INTEGER NOT NULL,
     first INTEGER NOT NULL,
@@ -93,7 +96,10 @@ LEDGER_FORMAT = FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
     version=5,
-    schema=_TABLES
+    schema=_SUBJECTS
+    + RUNS_SCHEMA
+    + _CHUNKS
+    + FORGOTTEN_SCHEMA
     + _SMALL_TABLES
     + quarantine.QUARANTINE_SCHEMA
     + presence.PRESENCE_SCHEMA

@@ -3,7 +3,7 @@
 It comes from what devices and the fleet's service publish retained. The outbox numbers a session's records 1, 2, 3, ... without gaps.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -12,6 +12,7 @@ import msgspec
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.health import Health, OutboxHealth, waiting_records
+from edgemeter.agent.contract.health_issues import health_issues
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.contract.record_time import off_by_text
 
@@ -126,15 +127,9 @@ def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:
     return msgspec.json.decode(report, type=kind) if report else None
 
 
-CERTIFICATE_DAYS = 30.0
-LITTLE_DISK_RATIO = 0.1
-CALIBRATION_DAYS = 365.0
-BAD_ENDS = frozenset({"crash", "oom", "power-loss"})
-
-
 def needs_attention(health: Health, now_ns: int) -> list[str]:
     """Return why a device needs attention, a phrase for each reason."""
-    return list(_issues(health, now_ns))
+    return [issue.text for issue in health_issues(health, now_ns)]
 
 
 def certificate_days(health: Health, now_ns: int) -> float | None:
@@ -170,30 +165,6 @@ def last_words(health: Health) -> str:
     """Return how the previous agent process ended."""
     words = health.last_words
     return f"{words.kind}: {words.text}" if words.text else words.kind
-
-
-def _issues(health: Health, now_ns: int) -> Iterator[str]:
-    days = certificate_days(health, now_ns)
-    if days is not None and days < CERTIFICATE_DAYS:
-        yield "its certificate has expired" if days < 0 else f"its certificate expires in {days:.0f} days"
-    disk = health.disk
-    if disk.free_bytes is not None and disk.size_bytes and disk.free_bytes < LITTLE_DISK_RATIO * disk.size_bytes:
-        yield f"only {disk.free_bytes / disk.size_bytes:.0%} of its disk is free"
-    if disk.is_worn_out:
-        yield "its flash memory is worn out"
-    if isinstance(health.clock.off_by_ns, int):
-        yield f"its clock is {off_by_text(health.clock.off_by_ns)}: set it, and check its time server (NTP)"
-    elif health.clock.is_behind_floor or health.clock.is_synchronised is False:
-        yield f"its clock is {clock_text(health)}"
-    age = calibration_days(health)
-    if age is not None and age > CALIBRATION_DAYS:
-        yield f"a sensor was calibrated {age:.0f} days ago"
-    if health.outbox_trouble:
-        yield "its outbox cannot be read"
-    if health.dropped_records:
-        yield f"{health.dropped_records} results were dropped"
-    if health.last_words.kind in BAD_ENDS:
-        yield f"its agent ended by {health.last_words.kind}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,11 +140,12 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
     from edgemeter.collector.postgresql.schema import LedgerSession
     from edgemeter.collector.postgresql.schema import init_ledger as initialise
     from edgemeter.collector.sql_views.set_up import init_views
+    from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 
     if isinstance(ledger, Path):
         raise ConfigError(f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE")
     with closing(LedgerSession(ledger, deadline_s=UPGRADE_S)) as session:
-        steps = [*initialise(session), *init_views(session)]
+        steps = [*initialise(session, WATCH_FORMAT.schema), *init_views(session)]
     if as_json:
         print_json({"ledger": str(ledger), "done": steps})
     else:

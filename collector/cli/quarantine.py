@@ -30,7 +30,7 @@ def quarantine(context: click.Context, /, ledger: LedgerPlace | None, *, form: F
     Example: edgemeter collector quarantine --json
     """
     if context.invoked_subcommand is None:
-        _print_list(ledger, form)
+        context.invoke(list_, ledger=ledger, form=form)
 
 
 @quarantine.command("list", short_help="List rejected messages with the reason.")
@@ -41,7 +41,19 @@ def list_(ledger: LedgerPlace | None, *, form: Format | None) -> None:
 
     Example: edgemeter collector quarantine list
     """
-    _print_list(ledger, form)
+    entries = _entries(ledger)
+    if print_data(form, {"quarantined": [_quarantine_document(entry) for entry in entries]}):
+        return
+    table = plain_table("row", "last", "topic", "bytes", "times", "reason", right=("row", "bytes", "times"))
+    for entry in entries:
+        cells = (str(entry.row), figures.stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
+        # A line an entry, in which topic and reason are cut: `show` has all of it.
+        table.add_row(*(Text(figures.printable(cell), no_wrap=True, overflow="ellipsis") for cell in cells))
+    for column in table.columns:
+        column.no_wrap = column.header not in {"topic", "reason"}
+    if entries:
+        console_for(form).print(table)
+    click.echo(f"{len(entries)} in quarantine", err=True)
 
 
 @quarantine.command(short_help="Show one entry with its payload.")
@@ -100,22 +112,6 @@ def _chosen(entries: Sequence[QuarantinedMessage], rows: Sequence[int]) -> list[
         if row not in by_row:
             raise ConfigError(f"no entry {row} in the quarantine: list the entries with `edgemeter collector quarantine list`")
     return [by_row[row] for row in rows]
-
-
-def _print_list(ledger: LedgerPlace | None, form: Format | None) -> None:
-    entries = _entries(ledger)
-    if print_data(form, {"quarantined": [_quarantine_document(entry) for entry in entries]}):
-        return
-    table = plain_table("row", "last", "topic", "bytes", "times", "reason", right=("row", "bytes", "times"))
-    for entry in entries:
-        cells = (str(entry.row), figures.stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
-        # A line an entry, in which topic and reason are cut: `show` has all of it.
-        table.add_row(*(Text(figures.printable(cell), no_wrap=True, overflow="ellipsis") for cell in cells))
-    for column in table.columns:
-        column.no_wrap = column.header not in {"topic", "reason"}
-    if entries:
-        console_for(form).print(table)
-    click.echo(f"{len(entries)} in quarantine", err=True)
 
 
 def _quarantine_document(entry: QuarantinedMessage) -> dict[str, object]:

@@ -53,17 +53,36 @@ def runs(context: click.Context, /, **options: Any) -> None:
     Example: edgemeter runs show 3f2a1b9c
     """
     if context.invoked_subcommand is None:
-        _list(**options)
+        context.invoke(list_, **options)
 
 
 @runs.command("list", short_help="List runs, newest first.")
 @_list_options
-def list_(**options: Any) -> None:
+def list_(
+    ledger: LedgerPlace | None, since_ns: int | None, limit: int, form: Format | None, *, is_deleted: bool, **options: str | None
+) -> None:
     """List runs, newest first, with those that are excluded and their notes.
 
     Example: edgemeter runs list --model yolov8n --since 2026-11-01
     """
-    _list(**options)
+    conditions = {name: value for name, value in options.items() if value is not None}
+    with opened_runs(ledger) as history:
+        if is_deleted:
+            deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
+            _show_deleted(deleted[: limit or None], form)
+            return
+        # One more, to know whether there are more.
+        listed = history.runs(conditions, since_ns, limit + 1 if limit else None)
+        models = history.models()
+    if listed or form not in (None, "table"):
+        show_list(listed[: limit or None], form)
+    if limit and len(listed) > limit:
+        note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
+    elif not listed and (conditions or since_ns):
+        model = conditions.get("model")
+        note("no run matches" if model is None or model in models else f"no run is of a model or file {model!r}: {near(model, models)}")
+    elif not listed:
+        note("no run is kept yet: measure with `edgemeter run MODEL`")
 
 
 @runs.command(short_help="Show a run with its notes and history, or two runs side by side.")
@@ -226,22 +245,28 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
 @click.option(
     "-o", "--output", type=click.Path(allow_dash=True), required=True, help=".csv, .parquet or .json; FOLDER/ takes bundles; - is CSV."
 )
+@click.option("--energy-tier", "is_tier", is_flag=True, help=".json: the informative energy report that MLCommons discusses (a proposal).")
 @ledger_option
 @config_option
 @quiet_option
-def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, config: Path | None) -> None:
+def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, config: Path | None, *, is_tier: bool) -> None:
     """Write runs as a table (.csv, .parquet), as what `edgemeter run --json` prints (.json), or as bundles into a folder (FOLDER/).
 
     Example: edgemeter runs export 3f2a1b9c -o results/
     """
     from edgemeter.agent.bundle.signature import signer
     from edgemeter.agent.bundle.write import check_folder, write_bundle
-    from edgemeter.collector.cli.report import write_table
+    from edgemeter.collector.cli.report import write_energy_tier, write_table
 
+    if is_tier and not output.endswith(".json"):
+        raise click.UsageError("--energy-tier writes a .json file: name one with --output")
     is_folder = output.endswith("/") or Path(output).is_dir()
     with opened_runs(ledger) as history:
         full_ids = _chosen(history, run_ids)
         records = (history.entry(full_id, with_samples=is_folder or output.endswith(".json")).record for full_id in full_ids)
+        if is_tier:
+            write_energy_tier(records, Path(output))
+            return
         if not is_folder:
             write_table(records, len(full_ids), output)
             return
@@ -271,29 +296,6 @@ def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: S
     if chosen_ledger(ledger) != default_path() or not is_delivered(settings.home() / OUTBOX, numbers):
         return ""
     return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
-
-
-def _list(
-    ledger: LedgerPlace | None, since_ns: int | None, limit: int, form: Format | None, *, is_deleted: bool, **options: str | None
-) -> None:
-    conditions = {name: value for name, value in options.items() if value is not None}
-    with opened_runs(ledger) as history:
-        if is_deleted:
-            deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
-            _show_deleted(deleted[: limit or None], form)
-            return
-        # One more, to know whether there are more.
-        listed = history.runs(conditions, since_ns, limit + 1 if limit else None)
-        models = history.models()
-    if listed or form not in (None, "table"):
-        show_list(listed[: limit or None], form)
-    if limit and len(listed) > limit:
-        note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
-    elif not listed and (conditions or since_ns):
-        model = conditions.get("model")
-        note("no run matches" if model is None or model in models else f"no run is of a model or file {model!r}: {near(model, models)}")
-    elif not listed:
-        note("no run is kept yet: measure with `edgemeter run MODEL`")
 
 
 def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:

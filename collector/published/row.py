@@ -108,6 +108,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dataset: str | None = None
     images: Count | None = None  # Items of an accuracy.
     accuracy_metric: str | None = None
+    standard_error: Positive | None = None  # Of the value, in its unit.
 
     @property
     def key(self) -> str:
@@ -159,6 +160,7 @@ _OF_FIGURE = {
     "dataset",
     "images",
     "accuracy_metric",
+    "standard_error",
     "licence",
     "stated_by",
 }

@@ -94,8 +94,9 @@ class JudgedRow:
 
     @cached_property
     def limits(self) -> NamedLimits:
-        """The bounds of the device; an accelerator may be named in the conditions only."""
-        device, conditions = limits_named(self.row.device), limits_named(f"{self.row.conditions} | {self.row.runtime or ''}")
+        """The bounds of the device; an accelerator may be named as the backend, or in the conditions only."""
+        words = f"{self.row.conditions} | {self.row.runtime or ''} | {self.row.backend or ''}"
+        device, conditions = limits_named(self.row.device), limits_named(words)
         # A device that has an engine may be compared with others there.
         has_engine = bool(device.added or (device.board and device.board.most_gop_per_s))
         added = device.added if has_engine else conditions.added

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.terminal import print_lines, print_notes, print_text, writable
+from edgemeter.agent.base.terminal import TableColumn, print_lines, print_notes, print_text, writable
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
@@ -30,22 +30,7 @@ GAP = 2
 OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalColumn:
-    """One column with the text of its cells; where the terminal is too narrow the highest `rank` goes first, rank 0 never."""
-
-    header: str
-    cells: tuple[str, ...]
-    rank: int
-    is_number: bool
-
-    @property
-    def width(self) -> int:
-        """Characters that the column takes on the terminal."""
-        return max(map(cell_len, (self.header, *self.cells))) + GAP
-
-
-def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
     """Return the columns; what all cases share has none, and what a cell has no room for is cited from `notes`."""
     # Of each violated rule the evidence of the first case, and how many other cases violate it too.
     evidence = grouped((rule_of(reason), reason) for row in rows for reason in row.case.verdict_reasons)
@@ -67,15 +52,15 @@ def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termin
     ]
 
 
-def _number(header: str, rows: Sequence[ComparisonRow], cell: Callable[[ComparisonRow], str], rank: int = 0) -> TerminalColumn:
-    return TerminalColumn(header, tuple(cell(row) for row in rows), rank, is_number=True)
+def _number(header: str, rows: Sequence[ComparisonRow], cell: Callable[[ComparisonRow], str], rank: int = 0) -> TableColumn:
+    return TableColumn(header, tuple(cell(row) for row in rows), rank=rank)
 
 
-def _text(header: str, rows: Sequence[ComparisonRow], cell: Callable[[CaseSummary], str], rank: int = 0) -> TerminalColumn:
-    return TerminalColumn(header, tuple(figures.printable(cell(row.case)) for row in rows), rank, is_number=False)
+def _text(header: str, rows: Sequence[ComparisonRow], cell: Callable[[CaseSummary], str], rank: int = 0) -> TableColumn:
+    return TableColumn(header, tuple(figures.printable(cell(row.case)) for row in rows), "left", rank)
 
 
-def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
+def _differing(rows: Sequence[ComparisonRow]) -> list[TableColumn]:
     columns = (
         _text("Device", rows, lambda case: case.key.device),
         _text("Fleet", rows, lambda case: case.key.fleet),
@@ -89,7 +74,7 @@ def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
     return [column for column in columns if only(column.cells) is None]
 
 
-def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
     """Return the columns of a figure, none where no case has it; some figures have the reference's beside them, or a reason."""
     if entry.group == "accuracy":
         return _accuracies(rows, notes)
@@ -125,7 +110,7 @@ def _runs(case: CaseSummary, notes: Notes) -> str:
     return f"{len(case.runs)} [{notes.cite(f'{case.key.device}: only runs {level_text(case)} (--all-days counts them)')}]"
 
 
-def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
     """Return the columns of accuracy; none of language models alone, whose quality no run measures."""
     cases = [row.case for row in rows]
     if all(case.generates and not case.accuracy for case in cases):
@@ -144,7 +129,7 @@ def _accuracy(case: CaseSummary, notes: Notes) -> str:
     return f"none [{notes.cite(f'no accuracy: {case.accuracy_reason}')}]"
 
 
-def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TableColumn]:
     energies = [row.case.energy for row in rows if row.case.energy]
     mixes_classes = len({energy.ranks_as for energy in energies}) > 1
     if not energies:
@@ -199,7 +184,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     columns = terminal_columns(comparison.rows, notes) if comparison.rows else []
     printable = [replace(column, cells=tuple(writable(cell, console) for cell in column.cells)) for column in columns]
     fitting = list(printable)
-    while sum(column.width for column in fitting) > console.width and any(column.rank for column in fitting):
+    while sum(column.full_width + GAP for column in fitting) > console.width and any(column.rank for column in fitting):
         fitting.remove(max(fitting, key=lambda column: column.rank))
     first = 0
     for rows in comparable(comparison.rows):
@@ -232,10 +217,10 @@ def _shared(rows: Sequence[ComparisonRow]) -> str:
     return ", ".join(text for text in shared if text)
 
 
-def _table(rows: Sequence[ComparisonRow], first: int, columns: Sequence[TerminalColumn]) -> Table:
+def _table(rows: Sequence[ComparisonRow], first: int, columns: Sequence[TableColumn]) -> Table:
     table = FixedTable(box=SIMPLE_HEAD)
     for column in columns:
-        table.add_column(Text(column.header), justify="right" if column.is_number else "left", width=column.width - GAP)
+        table.add_column(Text(column.heading), justify=column.justify, width=column.full_width)
     for index, row in enumerate(rows, start=first):
         style = "bold" if row.is_reference else "yellow" if row.case.suspect else None
         table.add_row(*(Text(column.cells[index]) for column in columns), style=style)

@@ -9,13 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from edgemeter.agent.base.figures import age, size
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
 from edgemeter.provisioning.health.baseline import FEWEST, has_band
 from edgemeter.provisioning.health.overview import NEEDS_ATTENTION, DeviceOverview
-from edgemeter.provisioning.inventory.formatting import ABSENT, age, day, narrow_table, plain, size, stamp
+from edgemeter.provisioning.inventory.formatting import ABSENT, day, narrow_table, plain, stamp
 from edgemeter.provisioning.registry.canary_runs import CanaryRun
 from edgemeter.provisioning.registry.jobs import Execution
 from edgemeter.provisioning.registry.rescues import PowerAction

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from edgemeter.agent.base.figures import age
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
-from edgemeter.agent.contract.health import Health, recently_refused
+from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.health_issues import DeviceIssue, health_issues
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.plausible_health import plausible_health
-from edgemeter.agent.contract.record_time import off_by_text
 from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import age, day, plain, size
+from edgemeter.provisioning.inventory.formatting import day
 from edgemeter.provisioning.inventory.selection import read_devices
 from edgemeter.provisioning.registry.certificates import Ban, active_bans
 from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, is_enrolled_unknown, read_health_states, read_presence
@@ -22,13 +23,6 @@ from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinishe
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import Rescue, read_rescues
 
-# Renewed at two thirds of its life, a year or two: what has less left was not renewed.
-CERTIFICATE_DAYS = 30
-LITTLE_DISK_RATIO, NO_DISK_RATIO = 0.1, 0.02
-WORN_RATIO = 0.8
-
-# Instruments are calibrated yearly.
-CALIBRATION_DAYS = 365.0
 SILENT_DAYS = 2
 # Between the end of a run, by the device's clock, and that of its job, by the server's.
 REPORT_SLACK_NS = 30 * NS_PER_S
@@ -64,14 +58,6 @@ _LAST_MEASURED = """SELECT device, ended_ns, state, runs FROM (
     FROM executions WHERE ended_ns IS NOT NULL AND runs <> '[]') AS ended WHERE n = 1"""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceIssue:
-    """One thing that needs a look: its kind in `ISSUE_ORDER`, and a description."""
-
-    kind: str
-    text: str
-
-
 def issues_of(
     device: Device, heard: Presence | None, state: HealthState | None, rescue: Rescue | None, now_ns: int
 ) -> tuple[DeviceIssue, ...]:
@@ -82,7 +68,7 @@ def issues_of(
     if state is not None and state.state == "suspect":
         issues.append(DeviceIssue("suspect", state.reason or "suspect"))
     if heard is not None and heard.health is not None:
-        issues.extend(_of_health(heard.health, now_ns))
+        issues.extend(health_issues(heard.health, now_ns))
         if heard.state == "online" and now_ns - heard.health.told_ns > SILENT_DAYS * NS_PER_DAY and heard.health.clock.is_synchronised:
             issues.append(DeviceIssue("silent", f"no health report for {age(now_ns - heard.health.told_ns)}"))
     return tuple(sorted(issues, key=lambda issue: ISSUE_ORDER.index(issue.kind)))
@@ -115,51 +101,6 @@ def _of_presence(device: Device, heard: Presence | None, rescue: Rescue | None, 
         yield DeviceIssue("lost", f"lost for {since}{tried}{why}")
     elif heard.state == "offline":
         yield DeviceIssue("offline", f"offline for {since}: it signed off")
-
-
-def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
-    if (end_ns := health.certificate_not_after_ns) is not None and end_ns - now_ns < CERTIFICATE_DAYS * NS_PER_DAY:
-        when = f"expired {age(now_ns - end_ns)} ago" if end_ns < now_ns else f"expires in {age(end_ns - now_ns)}"
-        yield DeviceIssue("certificate", f"its certificate {when}")
-    yield from _of_hardware(health)
-    clock = health.clock
-    if isinstance(clock.off_by_ns, int):
-        yield DeviceIssue("clock", f"its clock is {off_by_text(clock.off_by_ns)}: set it, and check its time server (NTP)")
-    elif clock.is_behind_floor:
-        yield DeviceIssue("clock", "its clock is behind its last known time: no time server is reachable")
-    elif clock.is_synchronised is False:
-        yield DeviceIssue("clock", "its clock is not synchronised (NTP)")
-    if (refused := recently_refused(health)) is not None:
-        yield DeviceIssue("orders", f"it refused {refused.count} orders, the last because: {plain(refused.reason)}")
-    if health.outbox_trouble:
-        yield DeviceIssue("outbox", f"its outbox cannot be read: {health.outbox_trouble}")
-    if health.dropped_records:
-        yield DeviceIssue("outbox", f"{health.dropped_records} results were dropped: its outbox was full")
-    if health.bad_agents:
-        yield DeviceIssue("release", f"agent {', '.join(health.bad_agents)} failed on it")
-    if health.last_words.kind in {"crash", "oom", "power-loss"}:
-        yield DeviceIssue("ended", f"{health.last_words.kind} before this boot: {health.last_words.text or 'no details'}")
-
-
-def _of_hardware(health: Health) -> Iterator[DeviceIssue]:
-    disk = health.disk
-    if disk.free_bytes is not None and disk.size_bytes:
-        ratio = disk.free_bytes / disk.size_bytes
-        if ratio < LITTLE_DISK_RATIO:
-            how = "full" if ratio < NO_DISK_RATIO else "nearly full"
-            yield DeviceIssue("disk", f"its disk is {how}: {size(disk.free_bytes)} free")
-    if disk.is_worn_out or (disk.wear_ratio is not None and disk.wear_ratio >= WORN_RATIO):
-        worn = "" if disk.wear_ratio is None else f" ({disk.wear_ratio:.0%} of its life is used)"
-        yield DeviceIssue("disk", f"its flash is worn{worn}")
-    for sensor in health.sensors:
-        if sensor.trouble is not None:
-            yield DeviceIssue("sensor", f"sensor {sensor.name}: {sensor.trouble}")
-        elif sensor.calibration_age_days is not None and sensor.calibration_age_days > CALIBRATION_DAYS:
-            yield DeviceIssue("sensor", f"sensor {sensor.name} was calibrated {sensor.calibration_age_days:.0f} days ago")
-    if health.is_under_voltage_since_boot:
-        yield DeviceIssue("power", "under-voltage since boot: its power supply is too weak")
-    if health.is_throttled_since_boot:
-        yield DeviceIssue("power", "it was throttled since boot")
 
 
 @dataclass(frozen=True, slots=True)

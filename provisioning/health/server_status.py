@@ -13,6 +13,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.figures import age
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
@@ -20,7 +21,6 @@ from edgemeter.agent.contract.identity import RESERVED_PREFIX
 from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR_STATE, decode_collector_state
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import age
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device, put_pending_disconnect
 from edgemeter.provisioning.registry.registry import Registry

@@ -1,4 +1,4 @@
-"""Ages, sizes, device text and tables as people read them on a terminal."""
+"""Times, device text and tables as people read them on a terminal."""
 
 import time
 from collections.abc import Collection, Iterable
@@ -11,21 +11,6 @@ from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.terminal import plain_table
 
 ABSENT = "-"
-_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
-_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
-
-def age(passed_ns: int) -> str:
-    """Return a time that passed, in its largest unit: `3 d`, `5 h`, `12 min`, `40 s`."""
-    passed_s = max(0.0, passed_ns / NS_PER_S)
-    unit_s, unit = next(((unit_s, unit) for unit_s, unit in _UNITS if passed_s >= unit_s), (1.0, "s"))
-    return f"{passed_s / unit_s:.0f} {unit}"
-
-
-def size(count_bytes: int) -> str:
-    """Return a number of bytes: `12 GB`."""
-    step, unit = next(((step, unit) for step, unit in _SIZES if count_bytes >= step), (1, "bytes"))
-    return f"{count_bytes / step:.3g} {unit}"
 
 
 def stamp(taken_ns: int | None) -> str | None:

@@ -23,13 +23,13 @@ import msgspec
 
 from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.figures import age
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.messages import EVERY_PROGRESS, parse_topic
 from edgemeter.agent.contract.orders import Schedule
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import age
 from edgemeter.provisioning.registry import devices, rescues
 from edgemeter.provisioning.registry.devices import Presence, find_presence, lost_since, lost_together
 from edgemeter.provisioning.registry.jobs import find_in_flight

@@ -9,11 +9,11 @@ from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.figures import age
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import age
 from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
 from edgemeter.provisioning.serve import handler

@@ -1,6 +1,7 @@
 """Facts about results of lm-evaluation-harness: what the file states is shown, as imported."""
 
 import json
+import math
 
 import pytest
 from click.testing import CliRunner
@@ -43,6 +44,13 @@ def test_each_metric_is_a_score_with_its_origin(results_file):
     assert (acc.value, acc.standard_error, acc.items, acc.shots, acc.is_higher_better) == (0.3, 0.1051, 20, 0, True)
     words = scores["words", "exact_match", "strict"]
     assert (words.value, words.standard_error, words.items, words.task_version) == (1.0, None, None, None)
+
+
+def test_a_score_that_is_not_a_number_costs_no_other(results_file):
+    """The tool writes NaN, which is not JSON: before, no score of such a file was read."""
+    results_file.write_text(json.dumps(RESULTS | {"results": {"notes": {"acc,none": float("nan"), "f1,none": 0.5}}}))
+    nan, share = read_results(results_file).scores
+    assert (math.isnan(nan.value), share.value) == (True, 0.5)
 
 
 def test_imported_scores_stand_apart_from_what_is_measured(results_file):

@@ -63,8 +63,8 @@ def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
     first, two = json.loads(CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False).stdout)["devices"]
     assert (first["look_at"], first["health"]["agent"]) == (None, "0.2.0")
-    assert two["look_at"] == "its certificate expires in 5 days; only 5% of its disk is free; its clock is not synchronised"
-    assert "its certificate expires in 5 days" in CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
+    assert two["look_at"] == "its certificate expires in 5 d; its disk is nearly full: 5 bytes free; its clock is not synchronised (NTP)"
+    assert "its certificate expires in 5 d" in CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
 
 
 def test_what_a_device_measures_now_is_a_line_of_its_own_and_in_json(tmp_path):

@@ -332,7 +332,7 @@ def test_a_table_of_ones_own_is_read_by_its_columns(folder):
 
 
 @pytest.mark.usefixtures("folder")
-def test_only_figures_with_a_source_that_can_be_looked_up_are_kept():
+def test_only_figures_whose_source_has_an_address_are_kept():
     """What a tool printed is judged without one; to keep it, say where it is published."""
     file, board = fixtures_of("llama_bench")[0], ("--device", "Raspberry Pi 5")
     with pytest.raises(ConfigError, match="every figure needs a source that can be looked up"):

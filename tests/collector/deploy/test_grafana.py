@@ -242,7 +242,7 @@ def test_presence_health_and_lag_are_written(influx_place, sink_of, tmp_path):
     assert {key: newest[key] for key in ("device", "fleet", "state", "is_online", "changed_ns", "session", "waiting_records")} == {
         "device": "pi-1", "fleet": "lab", "state": "lost", "is_online": False, "changed_ns": 5, "session": 9, "waiting_records": 3,
     }  # fmt: skip
-    assert (newest["temperature_max_c"], newest["issues"], newest["attention"]) == (51.5, 1, "only 1% of its disk is free")
+    assert (newest["temperature_max_c"], newest["issues"], newest["attention"]) == (51.5, 1, "its disk is full: 10 bytes free")
     (lag,) = influx_place.query('SELECT last(*) FROM "collector" GROUP BY "collector"')
     assert (lag["last_lag_rows"], lag["last_lag_s"], lag["last_rejected_records"]) == (0, 0.0, 0)
     assert lag["collector"] == name

@@ -87,7 +87,7 @@ def counted(opener, opened):
 
 def printed(rows):
     """Return the cells of the table of these rows."""
-    return [(column.header, column.cells) for column in terminal_columns(rows, Notes())]
+    return [(column.heading, column.cells) for column in terminal_columns(rows, Notes())]
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ HEALTH = Health(
 OF_A_DEVICE = {
     "is_online": ("", 1.0), "waiting_records": ("{record}", 3.0), "dropped_records": ("{record}", 1.0), "disk_free": ("By", 10.0),
     "disk_size": ("By", 40.0), "disk_wear": ("1", 0.25), "temperature_max": ("Cel", 61.5), "uptime": ("s", 77.5),
-    "is_throttled_since_boot": ("", 1.0), "last_run_timestamp": ("s", 1.75e9), "changed_timestamp": ("s", 6e-9), "issues": ("{issue}", 1.0),
+    "is_throttled_since_boot": ("", 1.0), "last_run_timestamp": ("s", 1.75e9), "changed_timestamp": ("s", 6e-9), "issues": ("{issue}", 2.0),
     "reported_timestamp": ("s", 1.76e9),
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ from edgemeter.collector.postgresql import schema
 from edgemeter.collector.postgresql.schema import LedgerSession
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.watch_file import open_watch
+from edgemeter.collector.trend.watch_file import WATCH_FORMAT, open_watch
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.certificates import Authority
 from tests.fixtures.collecting import collecting, publishing
@@ -95,7 +95,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
 
     def prepare():
         session = LedgerSession(address)
-        stored.append(schema.init_ledger(session))
+        stored.append(schema.init_ledger(session, WATCH_FORMAT.schema))
         session.close()
 
     stored = []
@@ -112,7 +112,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
             with pytest.raises(ConfigError, match=remedy):
                 ledger.commit([arrival(make_record(session=5, seq=1))])
             session = LedgerSession(address)
-            for refused in (lambda: open_ledger(address), lambda session=session: schema.init_ledger(session)):
+            for refused in (lambda: open_ledger(address), lambda session=session: schema.init_ledger(session, WATCH_FORMAT.schema)):
                 with pytest.raises(ConfigError, match=remedy):
                     refused()
             session.close()

@@ -82,6 +82,7 @@ def bound(device, **fields):
         ("Mac mini", {}, "no bound of this boa"),
         ("Jetson Orin Nano", {"backend": "gpu", "conditions": "15 times a Pi 4 with Hailo-10H"}, 102.4),
         ("Raspberry Pi 4", {"conditions": "on the Hailo-10H"}, 17.1),
+        ("Raspberry Pi 4", {"backend": "Hailo-10H"}, 17.1),
         ("NVIDIA H100", {"conditions": "TP=8"}, "how many devices of "),
     ],
 )

@@ -181,7 +181,7 @@ def test_the_state_of_a_device_is_that_of_the_points(lab, reader):
         (device,) = ledger.devices()
         expected = {field.name: field.value(device, time.time_ns()) for field in DEVICE_FIELDS} | {"agent": "0.1\ufffd"}
         assert {name: row[name] for name in expected} == expected
-        assert (row["fleet"], row["device"], row["state"], row["attention"]) == ("lab", "pi-1", "lost", "only 1% of its disk is free")
+        assert (row["fleet"], row["device"], row["state"], row["attention"]) == ("lab", "pi-1", "lost", "its disk is full: 10 bytes free")
         with ledger.writing() as statements:
             statements.execute("DELETE FROM presence")
     assert reader.query("SELECT * FROM edgemeter_views.device_state") == []

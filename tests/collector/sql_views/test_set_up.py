@@ -17,6 +17,7 @@ from edgemeter.collector.postgresql.schema import LedgerSession
 from edgemeter.collector.sql_views.columns import VIEWS
 from edgemeter.collector.sql_views.fill import ViewsFiller
 from edgemeter.collector.sql_views.set_up import init_views, position_name
+from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.sql_ledger import ViewsReader, filled
@@ -58,7 +59,7 @@ def test_a_ledger_from_before_gets_them_with_what_it_holds(postgresql_server, po
     """Until then a collector fills nothing and fails at nothing; then everything is filled in from the beginning."""
     old = PostgresAddress(postgresql)
     with contextlib.closing(LedgerSession(old)) as session:
-        schema.init_ledger(session)
+        schema.init_ledger(session, WATCH_FORMAT.schema)
     assert not filled(old, [make_record(device="pi-1", session=5, seq=seq) for seq in (1, 2)])
     assert "init-ledger" in str(_views_hint(old))
     result = CliRunner().invoke(cli, ["collector", "init-ledger", "--ledger", old.text])
@@ -115,7 +116,7 @@ def test_without_the_right_to_make_a_schema_the_step_names_what_an_administrator
     postgresql_server.sql("GRANT CREATE ON SCHEMA public TO tenant", database)
     tenant = PostgresAddress(postgresql.replace("edgemeter@", "tenant@"))
     with contextlib.closing(LedgerSession(tenant)) as session:
-        schema.init_ledger(session)
+        schema.init_ledger(session, WATCH_FORMAT.schema)
     steps = prepared(tenant)
     assert any("CREATE SCHEMA edgemeter_views AUTHORIZATION" in step for step in steps)
     postgresql_server.sql("CREATE SCHEMA edgemeter_views AUTHORIZATION tenant", database)

@@ -378,7 +378,7 @@ def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_p
         assert "9.8.7" in row
         assert "not synchronised" in row
         attention = page.run("document.querySelector('#first').textContent")
-        assert "its certificate expires in 5 days; its clock is not synchronised" in attention
+        assert "its certificate expires in 5 d; its clock is not synchronised (NTP)" in attention
         assert page.fits()
         assert page.complaints() == []
         page.close()
