@@ -286,7 +286,7 @@ def test_the_file_works_without_a_network(tab, report):
     """Every view that the file links to opens, and nothing is asked for."""
     page = tab(report, offline=True)
     addresses = page.run("[...document.querySelectorAll('template[data-address]')].map(one => one.dataset.address)")
-    assert {address.split("?")[0] for address in addresses} == {"compare", "decide", "model", "trend", "device", "run"}
+    assert {address.split("?")[0] for address in addresses} == {"compare", "decide", "model", "trend", "device", "run", "published"}
     for address in (*addresses[:6], addresses[-1]):
         page.run(f"location.hash = '#/{address}'")
         page.until(
