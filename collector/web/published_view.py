@@ -21,14 +21,14 @@ from edgemeter.collector.web.markup import Attributes, Markup, element, join, pa
 from edgemeter.collector.web.queries import CaseFilter, cases, summaries
 from edgemeter.collector.web.view import FormInput, Links, View, ViewColumn, ViewRequest, grid, link, note, plain_table, section, with_small
 
-LEAD = "Stated by others, judged by physics; never ranked with what was measured."
+LEAD = "Figures that others state, judged by physics; never ranked with measured ones."
 STATES: tuple[PublishedState, ...] = get_args(PublishedState)
 # Nobody reads more rows at once, nor more comparisons of one.
 SHOWN, COMPARED = 400, 3
 MLPERF = "MLPerf"
 MEANING = (
-    "impossible: contradicts physics, arithmetic or statistics; unclear: a bound would need a fact that is not stated;"
-    " plausible: a bound was checked and held."
+    "impossible: contradicts physics, arithmetic or statistics; unclear: a fact that the check needs is not stated;"
+    " plausible: no bound that was checked is exceeded."
 )
 BY = {"vendor": "stated by its vendor", "paper": "stated in a paper", "user": "stated by a user", "second-hand": "second-hand"}
 OfficialRow = tuple[ReferenceImport, MlperfRow]
@@ -166,7 +166,7 @@ def _reasons(judged: RowJudgement) -> Markup:
     return element(
         "div", {"class": "prose"}, judged.sentence,
         *_folded(figures.count(len(checks), "further check"), checks),
-        *_folded(f"conditions, and {len(judged.not_stated)} not stated", _conditions(judged)),
+        *_folded(f"conditions ({len(judged.not_stated)} not stated)", _conditions(judged)),
     )  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def _source(judged: RowJudgement) -> Markup:
     row = judged.row
     # A page that is left alone loads nothing: this is followed by whoever clicks.
     name = element("a", {"href": row.address, "rel": "external noreferrer"}, row.source)
-    by = BY[row.stated_by] if row.stated_by else "by whom is not stated"
+    by = BY[row.stated_by] if row.stated_by else "not stated by whom"
     cited = _folded("footnote", [published_footnote(row).removesuffix(LEGEND)]) if row.is_mlperf else []
     return join([with_small(name, f"{row.version}, {row.date}, {by}"), *cited])
 
