@@ -86,7 +86,7 @@ def test_a_range_counts_at_the_end_that_is_easier_to_reach(figure, value, low, h
     ("text", "reason"),
     [
         ("m: 5 ms", "it has no MODEL, DEVICE and FIGURE"),
-        ("m on d: 5 parsec", "'5 parsec' is neither a figure with a unit nor a condition"),
+        ("m on d: 5 parsec", "'5 parsec' is neither a figure with its unit"),
         ("m on d: 20 t/s with magic", "'magic' is not understood"),
         ("m on d: 5 MB", "does not state what it measures"),
         ("m on d: batch 1", "conditions and no figure"),
