@@ -232,6 +232,9 @@ def _against_row(row: PublishedRow, other: PublishedRow, differs: ConditionDiffe
     bounds = interval_of_ratio(row.canonical[0], _range(row), other.canonical[0], _range(other))
     outcome = _agreement(decide(ratio, bounds, ROWS_AGREE))
     times = row.kind.entry.times if row.kind.entry else f"times the {row.kind.title}"
+    if row.figure == "power":
+        # Of a peak, as of a mean.
+        times = "times the power"
     source = "the same source" if other.source == row.source else other.source
     sentence = f"{source} says {_as_published(other)} ({other.version}, {other.date}): {significant(1 / ratio)} {times}"
     notes = [] if outcome != "agrees" else [f"within {percent(ROWS_AGREE)}"]

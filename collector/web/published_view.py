@@ -15,6 +15,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published.judgement import PublishedComparison, PublishedState, RowJudgement
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.reference.imported import ReferenceImport
+from edgemeter.collector.reference.judged_table import figure_title
 from edgemeter.collector.reference.mlperf import APART, LEGEND, MlperfRow, footnote, published_footnote
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Attributes, Markup, element, join, part
@@ -157,16 +158,17 @@ def _model(judged: RowJudgement) -> Markup:
 def _value(judged: RowJudgement) -> Markup:
     row = judged.row
     span = "" if row.low is None or row.high is None else f"{row.low:g} to {row.high:g}"
-    return with_small(f"{row.value:.12g} {row.unit}", ", ".join(filter(None, (row.kind.title.removesuffix(" p50"), row.statistic, span))))
+    return with_small(f"{row.value:.12g} {row.unit}", ", ".join(filter(None, (figure_title(row), span))))
 
 
 def _reasons(judged: RowJudgement) -> Markup:
     further = [entry for entry in judged.evidence if entry.sentence != judged.sentence]
     checks = [join([_badge(entry.state), f" {entry.sentence}"]) for entry in further]
+    unstated = f" ({len(judged.not_stated)} not stated)" if judged.not_stated else ""
     return element(
         "div", {"class": "prose"}, judged.sentence,
         *_folded(figures.count(len(checks), "further check"), checks),
-        *_folded(f"conditions ({len(judged.not_stated)} not stated)", _conditions(judged)),
+        *_folded(f"conditions{unstated}", _conditions(judged)),
     )  # fmt: skip
 
 
