@@ -245,7 +245,10 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
 @click.option(
     "-o", "--output", type=click.Path(allow_dash=True), required=True, help=".csv, .parquet or .json; FOLDER/ takes bundles; - is CSV."
 )
-@click.option("--energy-tier", "is_tier", is_flag=True, help=".json: the informative energy report that MLCommons discusses (a proposal).")
+@click.option(
+    "--energy-tier", "is_tier", is_flag=True,
+    help="With -o FILE.json: write the energy report that MLCommons discusses (a proposal; no MLPerf result).",
+)  # fmt: skip
 @ledger_option
 @config_option
 @quiet_option

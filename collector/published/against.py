@@ -46,7 +46,7 @@ def comparisons_of(
 
 @dataclass(frozen=True, slots=True)
 class _OwnFigure:
-    """The figure of an own case that a published one is held against; `note` says how the two are unlike."""
+    """The figure of an own case that a published one is compared with; `note` says how the two are unlike."""
 
     entry: Figure
     spread: Spread

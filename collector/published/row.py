@@ -123,7 +123,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def case(self) -> tuple[object, ...]:
-        """All that rows of one measurement share, edition and conditions; the figures of one case are held against each other."""
+        """All that rows of one measurement share, edition and conditions; the figures of one case are checked against each other."""
         return tuple(getattr(self, name) for name in _CASE)
 
     @property

@@ -32,6 +32,7 @@ MEANINGS = {
     "--calibration-images": "largest number of calibration images",
     "--catalogue": "the user's own catalogue of models",
     "--cluster-by": "what makes items dependent",
+    "--column": "what a column of a table holds",
     "--concurrency": "users of a server",
     "--column": "column of a table of the user's own",
     "--conditions": "conditions of published figures",
