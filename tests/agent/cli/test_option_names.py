@@ -34,7 +34,6 @@ MEANINGS = {
     "--cluster-by": "what makes items dependent",
     "--column": "what a column of a table holds",
     "--concurrency": "users of a server",
-    "--column": "column of a table of the user's own",
     "--conditions": "conditions of published figures",
     "--config": "configuration file of the agent",
     "--context-tokens": "tokens of a chunk of --text",
