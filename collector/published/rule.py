@@ -125,7 +125,9 @@ class JudgedRow:
         row = self.row
         device, backend = limits_named(row.device), limits_named(row.backend or "")
         conditions = limits_named(f"{row.conditions} | {row.runtime or ''}")
-        is_complete = all(part.is_complete for part in (device, backend, conditions)) and not has_unknown_addition(row.device)
+        has_machine = device.board or any(part.kind == "accelerator" for part in device.added)
+        is_complete = all(part.is_complete for part in (device, backend, conditions))
+        is_complete = is_complete and not (has_machine and has_unknown_addition(row.device))
         devices = device.devices
         if devices == 1 and conditions.devices != 1:
             devices = conditions.devices
@@ -214,12 +216,12 @@ class JudgedRow:
 
     @cached_property
     def mode(self) -> str:
-        """The power mode that is stated (`15w`); empty: none, or a Super one, or not by its watts."""
+        """The power mode that is stated (`15w`); empty: none, several, or not by its watts."""
         row = self.row
         matches = re.findall(r"\b(\d+) ?w(?:att)?[ _-]?mode|mode[ _-]?(\d+) ?w\b", row.conditions, re.IGNORECASE)
         matches += re.findall(r"(?<![\d.])(\d+) ?w\b()", f"{row.device} {row.power_mode or ''}".replace("_", " "), re.IGNORECASE)
         watts = {first or second for first, second in matches}
-        return f"{watts.pop()}w" if len(watts) == 1 and "super" not in f"{row.device} {row.power_mode} {row.conditions}".casefold() else ""
+        return f"{watts.pop()}w" if len(watts) == 1 else ""
 
     def companion(self, *figures: str) -> PublishedRow | None:
         """Return the first companion with one of these figures, in their order; mean or median before an extreme or a percentile."""
@@ -241,7 +243,8 @@ class JudgedRow:
         if parts and (self.is_on_cpu or limits.is_complete):
             return parts
         backend = f" with the backend {self.row.backend}" if board and self.row.backend else ""
-        return f"no bound of this board is on record ({self.row.device}{backend})"
+        addition = " with all that is named beside it" if board and not limits.is_complete else ""
+        return f"no bound of this board is on record{addition} ({self.row.device}{backend})"
 
     def _largest(self, of: Callable[[BoardLimit], tuple[float | None, str]], words: str, verb: str, unit: str, scale: float) -> Bound | str:
         parts = self._working()
