@@ -138,7 +138,7 @@ class JudgedRow:
 
     @cached_property
     def _elsewhere(self) -> tuple[BoardLimit, ...]:
-        """What the conditions name, unless a device that has an engine is compared with it there."""
+        """The parts that the conditions name, unless a device that has an engine is compared with it there."""
         device = limits_named(self.row.device)
         has_engine = bool(device.added or (device.board and device.board.most_gop_per_s))
         if has_engine and _COMPARED.search(self.row.conditions):

@@ -73,7 +73,7 @@ def test_the_backend_names_the_cores(backend, is_on_cpu):
         "aggregate over all requests",
     ],
 )  # fmt: skip
-def test_words_say_that_answers_were_decoded_together(conditions):
+def test_answers_are_decoded_together_in_many_words(conditions):
     """Where their number is not stated."""
     assert facts(conditions=conditions).is_of_many
 

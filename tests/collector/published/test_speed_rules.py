@@ -117,8 +117,8 @@ def state_of(figure, value, model, device, **fields):
 def test_what_is_not_known_accuses_nobody(row, state, words):
     """A name, a backend or a condition that may add memory or compute, or takes weights out."""
     *values, fields = row
-    found, sentences = state_of(*values, **fields)
-    assert found == state, sentences
+    worst, sentences = state_of(*values, **fields)
+    assert worst == state, sentences
     assert words in " ".join(sentences)
 
 
@@ -171,8 +171,8 @@ def test_what_is_not_known_accuses_nobody(row, state, words):
 def test_what_no_part_can_do_is_not_plausible(row, state, words):
     """By the type of the numbers, the mode, the RAM, the compute of a batch, and the one reading of the weights that a token needs."""
     *values, fields = row
-    found, sentences = state_of(*values, **fields)
-    assert found == state, sentences
+    worst, sentences = state_of(*values, **fields)
+    assert worst == state, sentences
     assert words in " ".join(sentences)
 
 
@@ -192,8 +192,8 @@ def test_what_no_part_can_do_is_not_plausible(row, state, words):
 def test_what_a_part_can_do_is_not_accused(row):
     """A little on the right side of each new bound."""
     *values, fields = row
-    found, sentences = state_of(*values, **fields)
-    assert found == "plausible" or (not sentences and found is None), sentences
+    worst, sentences = state_of(*values, **fields)
+    assert worst == "plausible" or (not sentences and worst is None), sentences
 
 
 def compute(figure, value, model, device, **fields):
