@@ -28,14 +28,36 @@ _HARMLESS = re.compile(
     r"active|passive|air|cool\w*|heat\w*|sinks?|fans?|ice|tower|case|enclosure|power|supply|psu|poe\+?|usb|usb c|c|adapter|battery|hub|"
     r"cameras?|webcam|lens|display|screen|monitor|keyboard|ethernet|wifi|wi|fi|ubuntu|debian|bookworm|trixie|armbian|raspberry|pi|os|lite|"
     r"linux|jetpack|l4t|pcie|gen|lanes?|overclock\w*|kit|developer|dev|boards?|module|carrier|super|mode|maxn|nvidia|spark|kernel|rev|"
-    r"arm64|aarch64|cores?|threads?|cpu|cortex|a\d\d|times|only"
+    r"arm64|aarch64|cores?|threads?|cpu|cortex|a\d\d|times|only|bits?|to|from|by|stock|"
+    r"default|governor|performance|clock\w*|max|cuda|tensorrt|trt|llm|llama\.cpp|llamafile|ollama|v?llm|mlc|onnx\w*|runtime|openvino|tflite|litert|"
+    r"ncnn|mnn|rknn\w*|rkllm\w*|executorch|pytorch|torch|tensorflow|xnnpack|docker|python"
 )
+# How people call an accelerator beside its name.
+_OF_ACCELERATOR = re.compile(r"ai|accelerators?|npu|tpu|gpu|tops|key|stick|e|b|m|b\+m|laptop|egpu|geforce|external|the")
 _TIMES = re.compile(r"(?<![\w.])(\d{1,3}) ?[x\u00d7] ?(?=[a-z])(?!cortex|core|arm|a\d\d\b|thread|cpu|usb|pcie|lane|npu)")
 _LANES = re.compile(r"\b(?:pcie|gen|m\.2)(?: ?(?:gen ?)?\d(?:\.\d)?)? ?x ?\d{1,2}\b|\bx ?\d{1,2}(?= (?:lanes?|slot|link|pcie))")
 _MAKERS = r"(?:nvidia |geforce |radxa |jetson |amd |tesla |identical |separate )*"
 _NUMBERS = {"two": 2, "dual": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8}
 _NUMBER = rf"(?<![\w.])(\d{{1,3}}|{'|'.join(_NUMBERS)})"
-_MACHINES = r"(?:nodes?|boards|devices|machines|units|gpus|cards|computers|hosts|workers|pis)\b"
+_MACHINES = r"(?:nodes?|boards|devices|machines|gpus|cards|pis)\b"
+# A number after these is a version.
+_VERSIONED = {
+    "jetpack",
+    "cuda",
+    "ubuntu",
+    "debian",
+    "python",
+    "tensorrt",
+    "os",
+    "version",
+    "llama",
+    "qwen",
+    "gemma",
+    "phi",
+    "yolo",
+    "kernel",
+    "rev",
+}
 _UNCOUNTED = re.compile(r"\bclusters?\b|\b[hd]gx (?!spark)|\brpc\b|\bdistributed\b|\bseveral (?:boards|devices|machines|nodes)")
 
 
@@ -152,8 +174,13 @@ def _devices(device: str) -> int | None:
     text = " | ".join(_LANES.sub(" ", plain_name(part)) for part in re.split(r"[,;|()]", device))
     glued = _LANES.sub(" ", plain_name(device))
     before, after, machines = _counts()
-    counts = [match[1] for match in (*before.finditer(text), *machines.finditer(text))]
-    counts += [match["count"] for match in after.finditer(glued)]
+    counts = [match[1] for match in before.finditer(text) if not {*text[: match.start()].split()[-1:]} & _VERSIONED]
+    counts += [match[1] for match in machines.finditer(text)]
+    # `x16` may be lanes that nobody called so.
+    after_names = [match["count"] for match in after.finditer(glued)]
+    if "16" in after_names:
+        return None
+    counts += after_names
     numbers = [_NUMBERS.get(count) or int(count) for count in counts]
     return max(numbers) if any(number > 1 for number in numbers) else None if _UNCOUNTED.search(text) else 1
 
@@ -185,9 +212,13 @@ def limits_named(device: str) -> NamedLimits:
 
 def has_unknown_addition(device: str) -> bool:
     """Return whether a device's name adds to it, with `with`, `and` or `+`, what is not on record and may do the work."""
-    remainder = _words().sub(" ", plain_name(device))
+    remainder = _words().sub(" @ ", plain_name(device))
     _, *additions = re.split(r"\b(?:with|and)\b|(?<![ab])\+|&", remainder)
-    return any(not _HARMLESS.fullmatch(word) for addition in additions for word in re.sub(r"[^\w.+]", " ", addition).split())
+    return any(
+        not _HARMLESS.fullmatch(word) and not ("@" in addition and _OF_ACCELERATOR.fullmatch(word))
+        for addition in additions
+        for word in re.sub(r"[^\w.+]", " ", addition).split()
+    )
 
 
 def memory_mb_per_s(board: str) -> float | None:

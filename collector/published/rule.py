@@ -32,19 +32,20 @@ _SKIPS = re.compile(r"layer-?skip|early[- ]exit", re.IGNORECASE)
 _CPU, _ENGINE = r"\bcpu|xnnpack|\bcores?\b", r"gpu|npu|tpu|dla|cuda|vulkan|opencl|hailo|rknn|tensorrt"
 _USERS = re.compile(
     r"\b(?:batch(?:[ _-]?size)?|concurrency|bsz?|parallel|max[_-]num[_-]seqs|num[_-]parallel|-np) ?[=: ] ?(\d+)"
-    r"|(?<!\S)-np (\d+)|\b(\d+) (?:users|streams|clients|parallel|concurrent|simultaneous|sequences|slots)",
+    r"|(?<!\S)-np (\d+)|\b(\d+) (?:users|streams|clients|parallel|concurrent|simultaneous|slots)",
     re.IGNORECASE,
 )
 _MANY = re.compile(
     r"\boffline\b|\bserver\b.{0,3}scenario|scenario.{0,3}\bserver\b|\bbatch(?:ed|ing)\b|in-flight|concurren|parallel|simultan|multi-?stream|"
     r"bench(?:mark)?[ _]throughput|\b(?:total|aggregate|combined|overall|system) (?:\w+ )?(?:throughput|rate|tokens|over|of)|aggregated?\b|"
-    r"\b\d+ (?:requests|prompts|queries|conversations)\b",
+    r"\b\d+ (?:requests|prompts|queries|conversations|sequences)\b",
     re.IGNORECASE,
 )
 _SHARED = re.compile(
     r"\btp ?=? ?[2-9]|tensor[- ]parallel|pipeline[- ]parallel|multi-?gpu|\b[2-9] gpus|distributed|\brpc\b|offload(?:ed)? to|\bcluster",
     re.IGNORECASE,
 )
+_TOGETHER = re.compile(r"\bnodes\b|\bgpus\b|\brpc\b|\bcluster|parallel|distributed|\bcards\b", re.IGNORECASE)
 _COMPARED = re.compile(r"\btimes\b|\bx (?:faster|slower)|faster|slower|\bthan\b|\bvs\b|versus|compar|against|instead", re.IGNORECASE)
 # Their tokens per second are those of inputs.
 _ENCODER = re.compile(r"embed|rerank|\bbge\b|\bgte\b|\be5\b|minilm|\bcolbert|(?<![a-z])(?:\w*bert)\b", re.IGNORECASE)
@@ -129,10 +130,10 @@ class JudgedRow:
         is_complete = all(part.is_complete for part in (device, backend, conditions))
         is_complete = is_complete and not (has_machine and has_unknown_addition(row.device))
         devices = device.devices
-        if devices == 1 and conditions.devices != 1:
-            devices = conditions.devices
-        if devices == 1 and _SHARED.search(row.conditions):
-            devices = None
+        if devices == 1 and (conditions.devices != 1 or backend.devices != 1 or _SHARED.search(row.conditions)):
+            # Several may have been measured one by one.
+            devices = (backend.devices if conditions.devices == 1 else conditions.devices) if _TOGETHER.search(self.text) else None
+            devices = None if devices == 1 else devices
         added = {part.name: part for part in (*device.added, *backend.added, *self._elsewhere)}
         return NamedLimits(device.board or backend.board, tuple(added.values()), devices, is_complete)
 

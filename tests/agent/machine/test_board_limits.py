@@ -88,6 +88,7 @@ def test_a_device_is_recognised_with_what_is_added_to_it(device, board, added):
         ("RTX 4090 + RTX 3090", None), ("RTX 4090 (PCIe 4.0 x16)", 1), ("RTX 4090 x 2", 2), ("Raspberry Pi 5 with dual fans", 1),
         ("Raspberry Pi 5 with four cameras", 1), ("Raspberry Pi 5 with Hailo-10H (PCIe Gen 3 x4)", 1), ("H100-PCIe-80GBx8", 8),
         ("batch 8, Raspberry Pi 5", 1), ("Raspberry Pi 5 with 4x RTX5000 Ada", 1),
+        ("JetPack 6 Jetson Orin Nano", 1), ("CUDA 12 RTX 4090", 1), ("RTX 4090 (x16)", None), ("RTX 4090 x4", 4),
     ],
 )  # fmt: skip
 def test_several_devices_are_counted(device, devices):
@@ -116,7 +117,9 @@ def test_an_accelerator_without_bounds_makes_a_device_incomplete(device):
         ("Raspberry Pi 5 and Baz", True), ("RK3588 & NPU stick", True),
         ("Raspberry Pi 5 with active cooler, 8 GB RAM and NVMe SSD", False), ("Raspberry Pi 3 Model B+ Rev 1.3", False),
         ("Raspberry Pi 5 with AI HAT+ 2 and a camera", False), ("Dell Pro Max with GB10 (Nvidia Spark)", False), ("ROCK 5B+ 16GB", False),
-        ("Raspberry Pi 5 + Hailo-8L M.2", False), ("RK3588", False),
+        ("Raspberry Pi 5 + Hailo-8L M.2", False), ("RK3588", False), ("Raspberry Pi 5 with Hailo-8 M.2 AI accelerator", False),
+        ("Raspberry Pi 5 with AI HAT+ (26 TOPS)", False),
+        ("Raspberry Pi 5 with llama.cpp", False), ("Raspberry Pi 5 with AI accelerator", True), ("Raspberry Pi 5 with NPU", True),
     ],
 )  # fmt: skip
 def test_what_is_added_and_not_on_record_may_do_the_work(device, is_unknown):

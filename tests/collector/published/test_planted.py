@@ -269,6 +269,26 @@ def test_no_rate_that_the_memory_gives_is_accused():
         assert accused == [], (accused, rows[0])
 
 
+# What the cores, or the engine, do in 16 bit, 10^9 operations/s, dense.
+_PEAK = {"Raspberry Pi 5": 300, "Raspberry Pi 4 Model B": 110, "Jetson Orin Nano Super": 17_000, "Jetson AGX Orin": 42_000, "RK3588": 1500}
+
+
+def test_no_first_token_that_the_parts_give_is_accused():
+    """Made-up prompts of any length: bound by the one reading of the weights, or by the operations; half of them as a rate."""
+    draw = random.Random(41)  # noqa: S311
+    for _ in range(2000):
+        device, model, precision = draw.choice([*_BOARDS]), draw.choice([*_MODELS]), draw.choice([*_FILES])
+        weights, tokens = _MODELS[model], draw.choice([1, 8, 64, 512, 4096])
+        if weights * _FILES[precision] / 8 > _RAM[device]:
+            continue
+        read = weights * _FILES[precision] / 8 / _BOARDS[device]
+        seconds = max(read, tokens * 2 * weights / _PEAK[device]) / draw.uniform(0.3, 1.0)
+        figure = draw.choice([("ttft", float(f"{1000 * seconds:.3g}")), ("prefill-tokens", float(f"{tokens / seconds:.3g}"))])
+        fields = {"precision": precision, "prompt_tokens": tokens, "backend": draw.choice([None, "cpu" if "Pi" in device else "gpu"])}
+        accused = [entry for entry in judged(*row_of(*figure, model, device, **fields)) if entry.state == "impossible"]
+        assert accused == [], accused
+
+
 def test_a_rate_well_beyond_the_memory_is_found():
     """One user, no guesses, 1.6 times what the memory gives: the bits of files are up to a fifth above those that are sure."""
     draw = random.Random(40)  # noqa: S311

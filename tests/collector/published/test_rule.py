@@ -30,7 +30,7 @@ def test_a_range_counts_from_its_ends():
         ({"batch": 8}, 8), ({"concurrency": 4, "batch": 1}, 4), ({"conditions": "vLLM, batch size 16"}, 16),
         ({"conditions": "640 x 640, batch 1"}, 1),
         ({"conditions": "32 concurrent requests"}, 32), ({"conditions": "bs=2"}, 2), ({}, None),
-        ({"conditions": "bsz 32"}, 32), ({"conditions": "64 sequences"}, 64), ({"conditions": "32 simultaneous requests"}, 32),
+        ({"conditions": "bsz 32"}, 32), ({"conditions": "64 sequences"}, None), ({"conditions": "32 simultaneous requests"}, 32),
         ({"conditions": "llama-server -np 32"}, 32), ({"conditions": "max_num_seqs 256"}, 256), ({"conditions": "1000 prompts"}, None),
     ],
 )  # fmt: skip
@@ -70,7 +70,7 @@ def test_the_backend_names_the_cores(backend, is_on_cpu):
     "conditions",
     [
         "continuous batching", "vllm bench throughput, 1000 prompts", "vLLM benchmark_throughput", "total throughput of 64 requests",
-        "aggregate over all requests",
+        "aggregate over all requests", "64 sequences",
     ],
 )  # fmt: skip
 def test_answers_are_decoded_together_in_many_words(conditions):
@@ -125,6 +125,9 @@ def bound(device, **fields):
         ("Orange Pi 5 Plus", {"conditions": "on a Hailo-8 M.2 module"}, "no bound of this boa"),
         ("Raspberry Pi 5 with a Foo 3000", {}, "no bound of this boa"),
         ("RTX 4090 with Ryzen 9 7950X", {}, 1008),
+        ("RTX 4090", {"backend": "CUDA, 2 GPUs"}, 2016),
+        ("Raspberry Pi 5", {"conditions": "averaged over 10 boards"}, "how many devices of "),
+        ("Raspberry Pi 5 with llama.cpp", {}, 17.1),
         ("Jetson Orin Nano", {"power_mode": "MODE_15W"}, 68.3),
         ("Jetson Orin Nano", {"conditions": "7W mode"}, 68.3),
         ("Jetson Orin Nano", {"conditions": "15 W at the wall"}, 102.4),
