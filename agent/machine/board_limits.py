@@ -106,7 +106,12 @@ class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     slower: tuple[SlowerMemory, ...] = ()  # The first that fits counts.
 
     def gop_per_s(self, bits: float | None) -> float | None:
-        """Return what its engines do at most with numbers of so many bits, 10^9 operations/s; of None: whatever they have.
+        """Return what its engines do at most with numbers of so many bits, 10^9 operations/s; of None: whatever they have."""
+        number_type = self.type_for(bits)
+        return self.most_gop_per_s[number_type] if number_type else None
+
+    def type_for(self, bits: float | None) -> Literal["int4", "int8", "fp16", "fp32"] | None:
+        """Return the type whose peak bounds numbers of so many bits; of None the fastest; None: none does.
 
         A wider type is never faster than a narrower one, so that the bound of the narrower one holds for it too, unless an accelerator
         has whole numbers only. Up to 5 bits, a block's scale included, are 4.
@@ -114,8 +119,10 @@ class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         by_type = self.most_gop_per_s
         if bits is not None and bits > 8 and self.kind == "accelerator" and not {"fp16", "fp32"} & {*by_type}:
             return None
-        wide_enough = [kind for kind, least in (("fp32", 16), ("fp16", 8), ("int8", 5)) if bits is not None and bits > least]
-        return next((by_type[kind] for kind in wide_enough if kind in by_type), max(by_type.values(), default=None))
+        for number_type, least in (("fp32", 16), ("fp16", 8), ("int8", 5)):
+            if bits is not None and bits > least and number_type in by_type:
+                return number_type
+        return max(by_type, key=lambda entry: by_type[entry], default=None)
 
     def memory_at(self, ram_gb: float | None, mode: str) -> tuple[float | None, str]:
         """Return the bandwidth of the memory, GB/s, of the member with so much RAM in a power mode, and its source; of None the largest."""
@@ -211,9 +218,11 @@ def limits_named(device: str) -> NamedLimits:
 
 
 def has_unknown_addition(device: str) -> bool:
-    """Return whether a device's name adds to it, with `with`, `and` or `+`, what is not on record and may do the work."""
+    """Return whether a device's name adds to it (`with`, `and`, `+`, `connected to`) what is not on record and may do the work."""
     remainder = _words().sub(" @ ", plain_name(device))
-    _, *additions = re.split(r"\b(?:with|and)\b|(?<![ab])\+|&", remainder)
+    _, *additions = re.split(
+        r"\b(?:with|and|plus|using|via|through|(?:connected|attached|linked|plugged) (?:in)?to)\b|(?<![ab])\+|&", remainder
+    )
     return any(
         not _HARMLESS.fullmatch(word) and not ("@" in addition and _OF_ACCELERATOR.fullmatch(word))
         for addition in additions

@@ -293,7 +293,7 @@ class JudgedRow:
         def of(part: BoardLimit) -> tuple[float | None, str]:
             cpu = part.cpu if self.is_on_cpu or not part.most_gop_per_s else None
             if cpu is None:
-                return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), part.compute_source)
+                return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), f"in {part.type_for(bits)}; {part.compute_source}")
             clock_hz = self.row.clock_hz or OVERCLOCKED * cpu.clock_hz
             per_cycle = cpu.operations_per_cycle(bits or 8.0)
             clock = f"{clock_hz / 1e9:.3g} GHz" if self.row.clock_hz else f"{cpu.clock_hz / 1e9:.3g} GHz x {OVERCLOCKED} for overclocking"
