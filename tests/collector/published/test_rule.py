@@ -78,6 +78,12 @@ def test_answers_are_decoded_together_in_many_words(conditions):
     assert facts(conditions=conditions).is_of_many
 
 
+@pytest.mark.parametrize("conditions", ["no batching", "total tokens 512", "1 requests", "without batching", "overall rate"])
+def test_one_answer_at_a_time_is_none_of_many(conditions):
+    """A word alone does not make a batch."""
+    assert not facts(conditions=conditions).is_of_many
+
+
 @pytest.mark.parametrize(
     ("device", "ram_gb"),
     [

@@ -20,7 +20,8 @@ def test_the_bound_lies_where_it_is_worked_out(value, state):
 def test_the_sentence_has_all_of_the_arithmetic_and_its_source():
     """One sentence, with units, bound and document, and with the convention on users."""
     assert decode().sentence == (
-        "20 tokens/s x 1.606 GB of weights per token (3.213 x 10^9 weights x 4 bits / 8) = 32.1 GB/s, and the memory of Raspberry Pi 5 gives at most "
+        "20 tokens/s x 1.606 GB of weights per token (3.213 x 10^9 weights x 4 bits / 8) = 32.1 GB/s, and the memory "
+        "of Raspberry Pi 5 gives at most "
         "17.1 GB/s (LPDDR4X-4267, 32 bit; Raspberry Pi documentation, Processors, BCM2712): impossible for one user without speculative "
         "decoding or a batch, and neither is stated"
     )
