@@ -29,8 +29,8 @@ _HARMLESS = re.compile(
     r"cameras?|webcam|lens|display|screen|monitor|keyboard|ethernet|wifi|wi|fi|ubuntu|debian|bookworm|trixie|armbian|raspberry|pi|os|lite|"
     r"linux|jetpack|l4t|pcie|gen|lanes?|overclock\w*|kit|developer|dev|boards?|module|carrier|super|mode|maxn|nvidia|spark|kernel|rev|"
     r"arm64|aarch64|cores?|threads?|cpu|cortex|a\d\d|times|only|bits?|to|from|by|stock|"
-    r"default|governor|performance|clock\w*|max|cuda|tensorrt|trt|llm|llama\.cpp|llamafile|ollama|v?llm|mlc|onnx\w*|runtime|openvino|tflite|litert|"
-    r"ncnn|mnn|rknn\w*|rkllm\w*|executorch|pytorch|torch|tensorflow|xnnpack|docker|python"
+    r"default|governor|performance|clock\w*|max|cuda|tensorrt|trt|llm|llama\.cpp|llamafile|ollama|v?llm|mlc|onnx\w*|runtime|openvino|tflite|"
+    r"litert|ncnn|mnn|rknn\w*|rkllm\w*|executorch|pytorch|torch|tensorflow|xnnpack|docker|python"
 )
 # How people call an accelerator beside its name.
 _OF_ACCELERATOR = re.compile(r"ai|accelerators?|npu|tpu|gpu|tops|key|stick|e|b|m|b\+m|laptop|egpu|geforce|external|the")

@@ -36,7 +36,8 @@ _USERS = re.compile(
     re.IGNORECASE,
 )
 _MANY = re.compile(
-    r"\boffline\b|\bserver\b.{0,3}scenario|scenario.{0,3}\bserver\b|(?<!\bno )(?<!without )\bbatch(?:ed|ing)\b|in-flight|concurren|parallel|simultan|multi-?stream|"
+    r"\boffline\b|\bserver\b.{0,3}scenario|scenario.{0,3}\bserver\b|(?<!\bno )(?<!without )\bbatch(?:ed|ing)\b|"
+    r"in-flight|concurren|parallel|simultan|multi-?stream|"
     r"bench(?:mark)?[ _]throughput|\b(?:total|aggregate|combined|system) (?:\w+ )?(?:throughput|tokens ?/|tokens per|over)|aggregated?\b|"
     r"\b(?!1 )\d+ (?:requests|prompts|queries|conversations|sequences)\b",
     re.IGNORECASE,
