@@ -23,13 +23,14 @@ _UNLISTED = re.compile(
 )
 # What a board is sold or run with, and does no work of a model.
 _HARMLESS = re.compile(
-    r"[\d.]+ ?(?:[gtm]i?b|w|wh|v|a|[mg]hz|mm|inch|bit|gbit|mbit)?|x\d+|[gtm]i?b|ram|memory|v?ram|lpddr\w*|ddr\w*|swap\w*|zram|ssd|nvme|hdd|"
+    r"\d{1,3}(?:\.\d+)?|[\d.]+ ?(?:[gtm]i?b|w|wh|v|a|[mg]hz|mm|inch|bit|gbit|mbit)|"
+    r"x\d+|[gtm]i?b|ram|memory|v?ram|lpddr\w*|ddr\w*|swap\w*|zram|ssd|nvme|hdd|"
     r"emmc|micro|(?:micro)?sd|card|m\.2|hats?|bottom|top|a|an|the|its|of|and|on|in|for|over|via|at|dual|single|two|four|both|official|"
     r"active|passive|air|cool\w*|heat\w*|sinks?|fans?|ice|tower|case|enclosure|power|supply|psu|poe\+?|usb|usb c|c|adapter|battery|hub|"
     r"cameras?|webcam|lens|display|screen|monitor|keyboard|ethernet|wifi|wi|fi|ubuntu|debian|bookworm|trixie|armbian|raspberry|pi|os|lite|"
     r"linux|jetpack|l4t|pcie|gen|lanes?|overclock\w*|kit|developer|dev|boards?|module|carrier|super|mode|maxn|nvidia|spark|kernel|rev|"
     r"arm64|aarch64|cores?|threads?|cpu|cortex|a\d\d|times|only|bits?|to|from|by|stock|"
-    r"default|governor|performance|clock\w*|max|cuda|tensorrt|trt|llm|llama\.cpp|llamafile|ollama|v?llm|mlc|onnx\w*|runtime|openvino|tflite|"
+    r"default|governor|performance|clock\w*|max|cuda|tensorrt|trt|llama\.cpp|llamafile|ollama|vllm|mlc|onnx\w*|runtime|openvino|tflite|"
     r"litert|ncnn|mnn|rknn\w*|rkllm\w*|executorch|pytorch|torch|tensorflow|xnnpack|docker|python"
 )
 # How people call an accelerator beside its name.

@@ -114,7 +114,8 @@ def test_an_accelerator_without_bounds_makes_a_device_incomplete(device):
     ("device", "is_unknown"),
     [
         ("Raspberry Pi 5 with a Foo 3000", True), ("RK3588 + Bar module", True),
-        ("Raspberry Pi 5 and Baz", True), ("Raspberry Pi 5 connected to a server", True),
+        ("Raspberry Pi 5 and Baz", True), ("Raspberry Pi 5 with a 4090", True), ("Raspberry Pi 5 + LLM module", True),
+        ("Raspberry Pi 5 connected to a server", True),
         ("Orange Pi 5 Plus 16GB", False), ("RK3588 & NPU stick", True),
         ("Raspberry Pi 5 with active cooler, 8 GB RAM and NVMe SSD", False), ("Raspberry Pi 3 Model B+ Rev 1.3", False),
         ("Raspberry Pi 5 with AI HAT+ 2 and a camera", False), ("Dell Pro Max with GB10 (Nvidia Spark)", False), ("ROCK 5B+ 16GB", False),
