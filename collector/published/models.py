@@ -11,14 +11,21 @@ from pathlib import Path
 import msgspec
 
 # A name or a condition with one of these has another number of weights, or of operations, than its family.
-_CHANGED = re.compile(r"\bprun|\bspars|\bslim|\bcls\b|\b0\.(?:25|35|5|50|75)\b(?! ?b)")
+_PRUNED = re.compile(r"(?<!\bno )(?<!\bnot )(?<!without )(?:\bprun|\bspars|\b[124]:[48]\b)", re.IGNORECASE)
+_CHANGED = re.compile(rf"{_PRUNED.pattern}|\bslim|\bcls\b|\b0\.(?:25|35|5|50|75)\b(?! ?b)|\b0(?:25|35|50|75)\b")
+# Of a family of one size, a name with any other word may be another model: `phi-4-multimodal`.
+_EXPECTED = re.compile(
+    r"instruct|chat|it|hf|base|latest|gguf|ggml|awq|gptq|exl\d|mlc|mlx|onnx|rkllm|hef|v\d[\d.]*|\d+k|\d{4}|meta|microsoft|google|ai|nvidia|"
+    r"[ui]q\d\w*|ud|q\d\w*|k|[smlx]+|xs|xxs|nl|0|1|int\d+|fp\d+|bf\d+|f\d+|w\d+a\d+\w*|g\d+|mxfp4|nvfp4|\d+|bits?|1t|openorca|intermediate|"
+    r"step|the|model|with|on|of|quantized|quantised|dynamic|half|float\d*"
+)
 _EXPERTS = re.compile(r"\bmoe\b|\d+x\d+b|\ba\d+(?:\.\d+)?[bm]\b|\bexperts?\b", re.IGNORECASE)
 # Bits of a weight at least. Source: block sizes of llama.cpp's ggml-quants (a file mixes these with larger types); other names by number.
 _GGUF_BITS = {
     "q2_k": 2.625, "q3_k": 3.4375, "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "q8_0": 8.5, "q8_k": 8.5, "q4_0": 4.5, "q4_1": 5.0,
     "q5_0": 5.5, "q5_1": 6.0, "iq1_s": 1.5625, "iq1_m": 1.75, "iq2_xxs": 2.0625, "iq2_xs": 2.3125, "iq2_s": 2.3125, "iq2_m": 2.3125,
     "iq3_xxs": 3.0625, "iq3_xs": 3.0625, "iq3_s": 3.4375, "iq3_m": 3.4375, "iq4_xs": 4.25, "iq4_nl": 4.5, "tq1_0": 1.6875, "tq2_0": 2.0625,
-    "mxfp4": 4.25, "nvfp4": 4.0, "i2_s": 1.58,
+    "mxfp4": 4.25, "nvfp4": 4.0, "i2_s": 1.58, "q40": 4.5, "q80": 8.5,
 }  # fmt: skip
 _GGUF = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(_GGUF_BITS, key=len, reverse=True))})", re.IGNORECASE)
 # A number of bits after a type (`int4`, `w4a16`), before the word, and as torchao (`8da4w`) and MLC (`q4f16_1`) write it.
@@ -27,6 +34,7 @@ _BITS = re.compile(
     r"|\bq(\d)f\d\d|(?<=da)(\d)w\b|(?<=a8)w(\d)|(?<=a16)w(\d)|(?<![.\d])(\d{1,2})/(?=\d)",
     re.IGNORECASE,
 )
+_WIDTHS = {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 64}
 _NAMED_BITS = {"half": 16.0, "ternary": 1.58, "1.58": 1.58}
 
 
@@ -92,7 +100,12 @@ def least_bits(precision: str) -> float | None:
     numbers = [_GGUF_BITS[match.lower()] for match in _GGUF.findall(precision)]
     numbers += [float(next(group for group in match.groups() if group)) for match in _BITS.finditer(_GGUF.sub(" ", precision))]
     numbers = numbers or [bits for name, bits in _NAMED_BITS.items() if name in precision.casefold()]
-    return min((number for number in numbers if 1 <= number <= 64), default=None)
+    return min((number for number in numbers if number in _WIDTHS or (number > 1 and number % 1)), default=None)
+
+
+def is_pruned(text: str) -> bool:
+    """Return whether a text says that weights were taken out, so that the facts of the family do not hold."""
+    return _PRUNED.search(text) is not None
 
 
 def is_mixture(name: str) -> bool:
@@ -114,7 +127,8 @@ def facts_of(name: str, precision: str | None) -> ModelFacts | None:
         if (remainder := _without(family.words, text)) is not None:
             tags = [tag for tag in family.sizes if re.search(rf"(?<![a-z0-9.]){re.escape(tag)}(?![a-z0-9])", text)]
             any_tag = re.search(r"(?<![a-z0-9.])\d+(?:\.\d+)?[bm](?![a-z0-9])", remainder)
-            tags = tags or ([] if any_tag else [*family.sizes] if len(family.sizes) == 1 else [])
+            is_only = len(family.sizes) == 1 and all(_EXPECTED.fullmatch(word.strip(".")) for word in remainder.replace(".", " ").split())
+            tags = tags or ([*family.sizes] if is_only and not any_tag else [])
             is_expected = len(tags) == 1 and (family.sizes[tags[0]].read is not None or not is_mixture(text))
             return family.sizes[tags[0]].facts(name, family.source, bits) if is_expected else None
     for vision in _longest_first(_families().vision):
@@ -142,5 +156,5 @@ def _gop(family: _VisionFamily, text: str) -> float | None:
     """Return the operations of a member of the family; a letter after the words says which (`yolo11n`)."""
     letters = f" ?([{''.join(family.gop)}])?" if "" not in family.gop else "()"
     words = "|".join(map(_pattern, family.words))
-    match = re.search(rf"(?<![a-z0-9])(?:{words}){letters}(?![a-z0-9])", text)
+    match = re.search(rf"(?<![a-z0-9])(?:{words}){letters}(?![a-z0-9]| ?v\d)", text)
     return family.gop.get(match[1] or "") if match else None

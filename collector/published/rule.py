@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
-from edgemeter.agent.machine.board_limits import BoardLimit, NamedLimits, limits_named
+from edgemeter.agent.machine.board_limits import BoardLimit, NamedLimits, has_unknown_addition, limits_named
 from edgemeter.collector.published.judgement import Evidence, PublishedState
-from edgemeter.collector.published.models import ModelFacts, facts_of, is_mixture, least_bits
+from edgemeter.collector.published.models import ModelFacts, facts_of, is_mixture, is_pruned, least_bits
 from edgemeter.collector.published.row import PublishedRow
 
 # A stated figure was rounded by half a unit of its last digit, but no honest one by more than this.
@@ -17,16 +17,40 @@ MOST_ROUNDING = 0.05
 OVERCLOCKED = 1.35
 # The smallest weights that anybody publishes: ternary ones, packed.
 LEAST_BITS = 1.5
-_SPECULATES = re.compile(r"speculat|\bdraft|eagle|medusa|lookahead|\bmtp\b|multi-token|prompt lookup|n-gram", re.IGNORECASE)
-_NO_SPECULATION = re.compile(r"\b(?:no|without|not) (?:\w+ )?speculat|speculat\w*(?: \w+)? (?:is |was )?off", re.IGNORECASE)
+_GUESSES = (
+    r"(?:speculat\w*|spec(?:ulative)?[ ._-]?dec\w*|draft(?:er|ing)?[ _-](?:model|max|min|tokens?|head)\w*|\d[bm] draft\w*|drafter|"
+    r"(?:with|using) (?:a |an )?draft\b|-md\b|--draft|eagle\S*|medusa|lookahead|\bmtp\b|multi-? ?token|prompt-?_? ?lookup|n-?gram|"
+    r"assist(?:ed|ant) (?:generation|decoding|model)|layer-?skip|early[- ]exit|self-spec\w*)"
+)
+_SPECULATES = re.compile(_GUESSES, re.IGNORECASE)
+_NO_SPECULATION = re.compile(
+    rf"\b(?:no|without|not|non)\b[ -]?(?:using |any |an? )?(?:\w+ )?{_GUESSES}(?: (?:decoding|model|prediction))?"
+    rf"|{_GUESSES}(?: (?:decoding|model|prediction))? ?[=:]? ?(?:is |was )?(?:off|disabled|none|false|not used|unused)\b",
+    re.IGNORECASE,
+)
+_SKIPS = re.compile(r"layer-?skip|early[- ]exit", re.IGNORECASE)
 _CPU, _ENGINE = r"\bcpu|xnnpack|\bcores?\b", r"gpu|npu|tpu|dla|cuda|vulkan|opencl|hailo|rknn|tensorrt"
 _USERS = re.compile(
-    r"\b(?:batch(?:[ _-]?size)?|concurrency|bs) ?[=: ] ?(\d+)|\b(\d+) (?:users|streams|clients|parallel|concurrent)", re.IGNORECASE
+    r"\b(?:batch(?:[ _-]?size)?|concurrency|bsz?|parallel|max[_-]num[_-]seqs|num[_-]parallel|-np) ?[=: ] ?(\d+)"
+    r"|(?<!\S)-np (\d+)|\b(\d+) (?:users|streams|clients|parallel|concurrent|simultaneous|slots)",
+    re.IGNORECASE,
 )
 _MANY = re.compile(
-    r"\boffline\b|\bserver\b.{0,3}scenario|scenario.{0,3}\bserver\b|\bbatched\b|in-flight|concurren|parallel|multi-?stream", re.IGNORECASE
+    r"\boffline\b|\bserver\b.{0,3}scenario|scenario.{0,3}\bserver\b|(?<!\bno )(?<!without )\bbatch(?:ed|ing)\b|"
+    r"in-flight|concurren|parallel|simultan|multi-?stream|"
+    r"bench(?:mark)?[ _]throughput|\b(?:total|aggregate|combined|system) (?:\w+ )?(?:throughput|tokens ?/|tokens per|over)|aggregated?\b|"
+    r"\b(?!1 )\d+ (?:requests|prompts|queries|conversations|sequences)\b",
+    re.IGNORECASE,
 )
-_SHARED = re.compile(r"\btp ?=? ?[2-9]|tensor[- ]parallel|multi-?gpu|\b[2-9] gpus|distributed", re.IGNORECASE)
+_SHARED = re.compile(
+    r"\btp ?=? ?[2-9]|tensor[- ]parallel|pipeline[- ]parallel|multi-?gpu|\b[2-9] gpus|distributed|\brpc\b|offload(?:ed)? to|\bcluster",
+    re.IGNORECASE,
+)
+_TOGETHER = re.compile(r"\bnodes\b|\bgpus\b|\brpc\b|\bcluster|parallel|distributed|\bcards\b", re.IGNORECASE)
+_COMPARED = re.compile(r"\btimes\b|\bx (?:faster|slower)|faster|slower|\bthan\b|\bvs\b|versus|compar|against|instead", re.IGNORECASE)
+# Their tokens per second are those of inputs.
+_ENCODER = re.compile(r"embed|rerank|\bbge\b|\bgte\b|\be5\b|minilm|\bcolbert|(?<![a-z])(?:\w*bert)\b", re.IGNORECASE)
+_DISK = r"(?! ?(?:\w+ )?(?:nvme|ssd|emmc|sd\b|micro ?sd|storage|disk|hdd|flash|usb|swap|zram))"
 _SIDE = re.compile(r"(?<![\d.])(\d{2,4}) ?[x\u00d7*] ?(\d{2,4})(?![\d.])")
 
 
@@ -100,13 +124,28 @@ class JudgedRow:
     @cached_property
     def limits(self) -> NamedLimits:
         """The bounds of the device; an accelerator may be named as the backend, or in the conditions only."""
-        words = f"{self.row.conditions} | {self.row.runtime or ''} | {self.row.backend or ''}"
-        device, conditions = limits_named(self.row.device), limits_named(words)
-        # A device that has an engine may be compared with others there.
+        row = self.row
+        device, backend = limits_named(row.device), limits_named(row.backend or "")
+        conditions = limits_named(f"{row.conditions} | {row.runtime or ''}")
+        has_machine = device.board or any(part.kind == "accelerator" for part in device.added)
+        is_complete = all(part.is_complete for part in (device, backend, conditions))
+        is_complete = is_complete and not (has_machine and has_unknown_addition(row.device))
+        devices = device.devices
+        if devices == 1 and (conditions.devices != 1 or backend.devices != 1 or _SHARED.search(row.conditions)):
+            # Several may have been measured one by one.
+            devices = (backend.devices if conditions.devices == 1 else conditions.devices) if _TOGETHER.search(self.text) else None
+            devices = None if devices == 1 else devices
+        added = {part.name: part for part in (*device.added, *backend.added, *self._elsewhere)}
+        return NamedLimits(device.board or backend.board, tuple(added.values()), devices, is_complete)
+
+    @cached_property
+    def _elsewhere(self) -> tuple[BoardLimit, ...]:
+        """The parts that the conditions name, unless a device that has an engine is compared with it there."""
+        device = limits_named(self.row.device)
         has_engine = bool(device.added or (device.board and device.board.most_gop_per_s))
-        added = device.added if has_engine else conditions.added
-        devices = None if device.devices == 1 and _SHARED.search(self.row.conditions) else device.devices
-        return NamedLimits(device.board, added, devices, device.is_complete and conditions.is_complete)
+        if has_engine and _COMPARED.search(self.row.conditions):
+            return ()
+        return limits_named(f"{self.row.conditions} | {self.row.runtime or ''}").added
 
     @cached_property
     def is_on_cpu(self) -> bool | None:
@@ -119,7 +158,8 @@ class JudgedRow:
     @cached_property
     def model(self) -> ModelFacts | None:
         """The facts of the model by its name."""
-        return facts_of(self.row.model, self.row.precision)
+        is_thinned = is_pruned(f"{self.row.precision or ''} | {self.row.conditions}")
+        return None if is_thinned else facts_of(self.row.model, self.row.precision)
 
     @property
     def bits(self) -> float | None:
@@ -130,7 +170,7 @@ class JudgedRow:
     def users(self) -> int | None:
         """How many answers are decoded at once, or inputs are in a batch; None: not stated."""
         numbers = [count for count in (self.row.batch, self.row.concurrency) if count]
-        numbers += [int(first or second) for first, second in _USERS.findall(self.text)]
+        numbers += [int(first or second or third) for first, second, third in _USERS.findall(self.text)]
         return max(numbers, default=None)
 
     @property
@@ -142,10 +182,19 @@ class JudgedRow:
     def speculates(self) -> bool | None:
         """Whether several tokens come of a step; None: not stated."""
         if self.row.speculative is not None:
-            return self.row.speculative.casefold() not in {"off", "no", "none"}
-        if _NO_SPECULATION.search(self.text):
-            return False
-        return True if _SPECULATES.search(self.text) else None
+            return self.row.speculative.casefold() not in {"off", "no", "none", "disabled", "false"}
+        remainder, negations = _NO_SPECULATION.subn(" ", self.text)
+        return True if _SPECULATES.search(remainder) else False if negations else None
+
+    @property
+    def skips_layers(self) -> bool:
+        """Whether a token may pass a part of the layers only."""
+        return _SKIPS.search(f"{self.text} {self.row.speculative or ''}") is not None
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether the model takes in tokens and generates none."""
+        return _ENCODER.search(self.row.model) is not None
 
     def side(self, usual: int) -> int | None:
         """Return the side of the input in pixels, of an oblong that of the square of its area; None: not stated.
@@ -161,9 +210,20 @@ class JudgedRow:
 
     @property
     def named_ram_gb(self) -> float | None:
-        """The RAM that the device's name states, GB; None where it has none, or several."""
-        sizes = {float(size) for size in re.findall(r"(?<![\d.])(\d+(?:\.\d+)?) ?gi?b\b", self.row.device.casefold())}
-        return sizes.pop() if len(sizes) == 1 else None
+        """The RAM that the device's name states, GB, if it is sold with it; None where it has none, or several."""
+        sizes = {float(size) for size in re.findall(rf"(?<![\d.])(\d+(?:\.\d+)?) ?gi?b\b{_DISK}", self.row.device.casefold())}
+        board = limits_named(self.row.device).board
+        size = sizes.pop() if len(sizes) == 1 else None
+        return size if board is None or size in board.ram_gb else None
+
+    @cached_property
+    def mode(self) -> str:
+        """The power mode that is stated (`15w`); empty: none, several, or not by its watts."""
+        row = self.row
+        matches = re.findall(r"\b(\d+) ?w(?:att)?[ _-]?mode|mode[ _-]?(\d+) ?w\b", row.conditions, re.IGNORECASE)
+        matches += re.findall(r"(?<![\d.])(\d+) ?w\b()", f"{row.device} {row.power_mode or ''}".replace("_", " "), re.IGNORECASE)
+        watts = {first or second for first, second in matches}
+        return f"{watts.pop()}w" if len(watts) == 1 else ""
 
     def companion(self, *figures: str) -> PublishedRow | None:
         """Return the first companion with one of these figures, in their order; mean or median before an extreme or a percentile."""
@@ -180,12 +240,13 @@ class JudgedRow:
             return f"how many devices of {self.row.device!r} shared the work is not stated"
         on_board = [board] if board and (self.is_on_cpu is not False or board.most_gop_per_s) else []
         parts = on_board if self.is_on_cpu else [*limits.added] or on_board
-        if self.is_on_cpu is None:
+        if self.is_on_cpu is None or (not self.is_on_cpu and self._elsewhere):
             parts = [*on_board, *limits.added]
         if parts and (self.is_on_cpu or limits.is_complete):
             return parts
         backend = f" with the backend {self.row.backend}" if board and self.row.backend else ""
-        return f"no bound of this board is on record ({self.row.device}{backend})"
+        addition = " with all that is named beside it" if board and not limits.is_complete else ""
+        return f"no bound of this board is on record{addition} ({self.row.device}{backend})"
 
     def _largest(self, of: Callable[[BoardLimit], tuple[float | None, str]], words: str, verb: str, unit: str, scale: float) -> Bound | str:
         parts = self._working()
@@ -194,6 +255,8 @@ class JudgedRow:
         values = [(value, source, part) for part in parts for value, source in [of(part)] if value is not None]
         if len(values) < len(parts):
             missing = next(part.name for part in parts if of(part)[0] is None)
+            if words == "the compute units" and any(part.name == missing and part.most_gop_per_s for part in parts):
+                return f"{missing} computes in whole numbers, and in which the model ran is not stated"
             return f"no bound of this board is on record ({words} of {missing})"
         value, source, part = max(values, key=lambda entry: entry[0])
         devices = self.limits.devices or 1
@@ -204,25 +267,39 @@ class JudgedRow:
 
     def memory(self) -> Bound | str:
         """Return the bandwidth of the memory, MB/s."""
-        return self._largest(
-            lambda part: (part.memory_gbyte_per_s and part.memory_gbyte_per_s * 1000, part.memory_source),
-            "the memory",
-            "gives",
-            "GB/s",
-            1000.0,
-        )
+
+        def of(part: BoardLimit) -> tuple[float | None, str]:
+            gbyte_per_s, source = part.memory_at(self.named_ram_gb, self.mode)
+            return gbyte_per_s and gbyte_per_s * 1000, source
+
+        return self._largest(of, "the memory", "gives", "GB/s", 1000.0)
+
+    def ram_mb(self) -> tuple[float, str, bool] | None:
+        """Return the RAM of the parts that may do the work, MB, in words, and whether it is a board's alone; None: not known."""
+        parts = self._working()
+        if isinstance(parts, str) or any(not part.ram_gb for part in parts):
+            return None
+        # The name of a board with a card may state the RAM of either.
+        is_alone = len(parts) == 1 and len(self.limits.added) + (self.limits.board is not None) == 1
+        is_board = is_alone and parts[0].kind == "board"
+        named = self.named_ram_gb if is_alone else None
+        gbytes = (named or sum(max(part.ram_gb) for part in parts)) * (self.limits.devices or 1)
+        return gbytes * 1073.741824, f"{number(gbytes)} GB of RAM ({'as stated' if named else parts[0].ram_source})", is_board
 
     def compute(self, bits: float | None) -> Bound | str:
         """Return the operations a second with numbers of so many bits, 10^9/s; of None the most that it has for any."""
+        # A block of 8-bit weights has a scale, and is computed in 8 bit.
+        bits = 8.0 if bits is not None and 8 < bits < 9 else bits
 
         def of(part: BoardLimit) -> tuple[float | None, str]:
             cpu = part.cpu if self.is_on_cpu or not part.most_gop_per_s else None
             if cpu is None:
-                return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), part.compute_source)
+                return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), f"in {part.type_for(bits)}; {part.compute_source}")
             clock_hz = self.row.clock_hz or OVERCLOCKED * cpu.clock_hz
             per_cycle = cpu.operations_per_cycle(bits or 8.0)
             clock = f"{clock_hz / 1e9:.3g} GHz" if self.row.clock_hz else f"{cpu.clock_hz / 1e9:.3g} GHz x {OVERCLOCKED} for overclocking"
-            cores = f"{cpu.cores} cores x {clock} x {per_cycle:g} operations a cycle"
+            width = 32 if (bits or 8) > 16 else 16 if (bits or 8) > 8 else 8
+            cores = f"{cpu.cores} cores x {clock} x {per_cycle:g} operations a cycle in {width} bit"
             return cpu.gop_per_s(bits or 8.0, clock_hz), f"{cores}; {cpu.source}"
 
         return self._largest(of, "the compute units", "do", "Gop/s", 1.0)

@@ -10,6 +10,7 @@ from edgemeter.collector.published.rule import (
     largest,
     number,
     result,
+    rounding,
     smallest,
 )
 
@@ -20,7 +21,11 @@ LEAST_WEIGHTS_MB = 64.0
 WINOGRAD_SMALL, WINOGRAD = 2.25, 5.0625
 # Of weights that are only stated in number, this much at least is no output head, which a prompt's tokens do not pass.
 LEAST_PROMPT_SHARE = 1 / 3
+# What lies outside the RAM of a board comes from storage at most as fast as this. Source: four lanes of PCI Express 5.0, 15.75 GB/s.
+STORAGE_GBYTE_PER_S = 16.0
 LEAST_SIDE = 64  # The smallest input that a network for pictures gets, pixels.
+
+_DECODED = frozenset({"tokens", "output-tokens", "user-tokens", "tpot"})
 
 SPEED_RULES = PublishedRules()
 
@@ -31,9 +36,11 @@ SPEED_RULES = PublishedRules()
 )
 def _decode_above_bandwidth(judged: JudgedRow) -> Evidence | None:
     row = judged.row
-    if row.figure not in {"tokens", "output-tokens", "user-tokens", "tpot"}:
+    if row.figure not in _DECODED or (judged.is_encoder and row.figure == "tokens"):
         return None
     weights, bound = judged.weights(), judged.memory()
+    if judged.is_encoder:
+        weights = "an embedding model or reranker decodes nothing"
     if isinstance(weights, str) or isinstance(bound, str):
         reason = weights if isinstance(weights, str) else str(bound)
         return finding("unclear", f"{_rate(judged)[2]} cannot be checked against the memory bandwidth: {reason}")
@@ -49,13 +56,36 @@ def _decode_above_bandwidth(judged: JudgedRow) -> Evidence | None:
     sums = f"{rate} x {weights.text}{divided} = {result(required)} GB/s, and {bound.clause}"
     # The fewest steps that give so many tokens.
     steps_per_s = least_per_s / (largest(step_tokens) if step_tokens and per_step > 1 else 1.0) / (users or 1)
-    if steps_per_s * weights.least_mb <= bound.value * (1 + 1e-9):
-        if weights.is_even_so:
-            return finding(
-                "unclear", f"{sums}: possible at {LEAST_BITS:g} bits a weight, but the precision is not stated", required, limit, "GB/s"
-            )
-        return finding("plausible", f"{sums}: possible{_rounded(required, limit)}", required, limit, "GB/s")
-    return _above_bandwidth(judged, sums, required, limit, steps_per_s, weights)
+    if steps_per_s * weights.least_mb > bound.value * (1 + 1e-9):
+        return _above_bandwidth(judged, sums, required, limit, steps_per_s, weights)
+    beyond_ram = _beyond_ram(judged, weights, steps_per_s)
+    return _within_bandwidth(sums, required, limit, weights) if beyond_ram is None else beyond_ram
+
+
+def _within_bandwidth(sums: str, required: float, limit: float, weights: ReadWeights) -> Evidence:
+    if weights.is_even_so:
+        why = f"possible at {LEAST_BITS:g} bits a weight, but the precision is not stated"
+        return finding("unclear", f"{sums}: {why}", required, limit, "GB/s")
+    return finding("plausible", f"{sums}: possible{_rounded(required, limit)}", required, limit, "GB/s")
+
+
+def _beyond_ram(judged: JudgedRow, weights: ReadWeights, steps_per_s: float) -> Evidence | None:
+    """Return the evidence on weights of which a part lies outside the RAM, and is not read at its bandwidth; None where they fit."""
+    ram = judged.ram_mb()
+    facts, bits = judged.model, judged.bits or LEAST_BITS
+    is_part = facts is not None and facts.is_dense is False and facts.parameters is not None
+    # Of a mixture the experts that are read often may be those in the RAM.
+    total_mb = facts.parameters * bits / 8e6 if is_part and facts and facts.parameters else weights.least_mb
+    if ram is None or total_mb <= ram[0]:
+        return None
+    ram_mb, words, is_board = ram
+    sums = f"{total_mb / 1000:.4g} GB of weights are more than the {words}"
+    excess = steps_per_s * (total_mb - ram_mb) / 1000
+    are_steps_known = not judged.is_of_many and (not judged.speculates or judged.companion("step-tokens") is not None)
+    if is_board and not is_part and are_steps_known and excess > STORAGE_GBYTE_PER_S:
+        why = f"{result(excess)} GB/s would come from storage, and four lanes of PCI Express 5.0 give {number(STORAGE_GBYTE_PER_S)} GB/s"
+        return finding("impossible", f"{sums}: {why}: impossible", excess, STORAGE_GBYTE_PER_S, "GB/s")
+    return finding("unclear", f"{sums}: where the rest lay, and how fast it is read from there, is not stated", total_mb, ram_mb, "MB")
 
 
 def _rounded(required: float, limit: float) -> str:
@@ -103,7 +133,7 @@ def _rate(judged: JudgedRow) -> tuple[float, float, str]:
 )
 def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     row, facts = judged.row, judged.model
-    if row.figure == "prefill-tokens":
+    if row.figure == "prefill-tokens" or (row.figure == "tokens" and judged.is_encoder):
         rate, least_rate, words = row.canonical[0], smallest(row), f"{number(row.canonical[0])} prompt tokens/s"
     elif row.figure == "ttft" and row.prompt_tokens:
         rate, least_rate = row.prompt_tokens * 1000 / row.canonical[0], row.prompt_tokens * 1000 / largest(row)
@@ -113,7 +143,7 @@ def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     parameters = facts.prompt_parameters if facts and facts.prompt_parameters else None
     if row.read_parameters and parameters is None:
         parameters = row.read_parameters * LEAST_PROMPT_SHARE
-    bound = judged.compute(None)
+    bound = judged.compute(judged.bits)
     if parameters is None or isinstance(bound, str):
         reason = bound if isinstance(bound, str) else "how many weights a prompt token is multiplied by is not stated"
         return finding("unclear", f"{words} cannot be checked against the peak of the compute units: {reason}")
@@ -128,6 +158,55 @@ def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     return finding(
         "impossible", f"{sums}: impossible unless the prompt came from a cache, and none is stated", required, bound.value, "Gop/s"
     )
+
+
+@SPEED_RULES.rule(
+    "generated tokens per second x 2 operations x weights stay below the peak of the compute units",
+    "each answer of a batch passes all weights, though the batch reads them once",
+)
+def _decode_above_compute(judged: JudgedRow) -> Evidence | None:
+    row, facts = judged.row, judged.model
+    if row.figure not in _DECODED or judged.is_encoder or judged.speculates:
+        return None
+    weights, bound = row.read_parameters or (facts and facts.read_parameters), judged.compute(judged.bits)
+    if not weights or isinstance(bound, str):
+        return None
+    rate, least_rate, words = _rate(judged)
+    required = rate * 2 * weights / 1e9
+    if least_rate * 2 * (weights - (rounding(weights) if row.read_parameters else 0)) / 1e9 <= bound.value:
+        return None
+    sums = f"{words} x 2 operations x {number(weights / 1e9)} x 10^9 weights = {result(required)} Gop/s, and {bound.clause}"
+    return finding("impossible", f"{sums}: impossible, whatever the batch", required, bound.value, "Gop/s")
+
+
+@SPEED_RULES.rule(
+    "the first token comes after the weights were read once",
+    "a prompt passes all weights, those that a cache does not hold too: at least its last token",
+)
+def _first_token_above_bandwidth(judged: JudgedRow) -> Evidence | None:
+    row, facts = judged.row, judged.model
+    is_rate = row.figure == "prefill-tokens"
+    if not (row.figure == "ttft" or (is_rate and row.prompt_tokens)) or judged.speculates or judged.skips_layers:
+        return None
+    weights, bound = judged.weights(), judged.memory()
+    if isinstance(weights, str) or isinstance(bound, str) or (is_rate and judged.is_of_many):
+        return None
+    tokens = (row.prompt_tokens or 0) * (judged.users or 1)
+    value = row.canonical[0]
+    time_ms, most_ms = (tokens * 1000 / value, tokens * 1000 / smallest(row)) if is_rate else (value, largest(row))
+    # The head, which gives the first token, is no part of a prompt's rate.
+    prompt, read = (facts.prompt_parameters, facts.read_parameters) if facts else (None, None)
+    share = 1.0 if not is_rate else prompt / read if prompt and read else LEAST_PROMPT_SHARE
+    needed_ms = weights.least_mb * share / bound.value * 1000
+    if (weights.least_mb * share - judged.cache_mb()) / bound.value * 1000 <= most_ms:
+        return None
+    part = f" x {number(share)} without the output head" if is_rate else ""
+    words = f"{tokens} prompt tokens / {number(value)} tokens/s = {result(time_ms)} ms" if is_rate else f"{number(value)} ms"
+    sums = f"{weights.text}{part} / {number(bound.value / 1000)} GB/s = {result(needed_ms)} ms, and the first token comes after {words}"
+    sums = f"{sums}; {bound.clause}"
+    if is_rate and judged.users is None:
+        return finding("unclear", f"{sums}: possible only if several prompts were processed at once", time_ms, needed_ms, "ms")
+    return finding("impossible", f"{sums}: impossible, even with a cached prompt", time_ms, needed_ms, "ms")
 
 
 @SPEED_RULES.rule(
@@ -152,25 +231,24 @@ def _work_above_compute(judged: JudgedRow) -> Evidence | None:
     required = rate * gop
     sums = f"{words} x {_gop_words(judged, gop)} = {result(required)} Gop/s, and {bound.clause}"
     if least_rate * gop <= bound.value:
+        widest = judged.compute(32.0) if judged.bits is None else bound
+        if not isinstance(widest, str) and least_rate * gop > widest.value:
+            why = f"possible, but in 32 bit they do {result(widest.value)}, and the precision is not stated"
+            return finding("unclear", f"{sums}: {why}", required, bound.value, "Gop/s")
         return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
+    return _above_peak(judged, sums, required, bound.value, (least_rate, gop))
+
+
+def _above_peak(judged: JudgedRow, sums: str, required: float, limit: float, least: tuple[float, float]) -> Evidence:
+    """Return the evidence on work above the peak, of the least rate x operations: an algorithm, or a smaller input, could explain it."""
+    least_rate, gop = least
     saved = WINOGRAD_SMALL if judged.bits is not None and judged.bits <= 8 else WINOGRAD
-    if least_rate * gop <= bound.value * saved:
-        return finding(
-            "unclear",
-            f"{sums}: possible only with Winograd's algorithm (up to {number(saved)} times fewer operations)",
-            required,
-            bound.value,
-            "Gop/s",
-        )
-    if row.gop is None and _side(judged) is None and least_rate * _gop_at(judged, LEAST_SIDE) <= bound.value * saved:
-        return finding("unclear", f"{sums}: possible only with a smaller input, whose size is not stated", required, bound.value, "Gop/s")
-    return finding(
-        "impossible",
-        f"{sums}: impossible, even with Winograd's algorithm (up to {number(saved)} times fewer operations)",
-        required,
-        bound.value,
-        "Gop/s",
-    )
+    winograd = f"Winograd's algorithm (up to {number(saved)} times fewer operations)"
+    if least_rate * gop <= limit * saved:
+        return finding("unclear", f"{sums}: possible only with {winograd}", required, limit, "Gop/s")
+    if judged.row.gop is None and _side(judged) is None and least_rate * _gop_at(judged, LEAST_SIDE) <= limit * saved:
+        return finding("unclear", f"{sums}: possible only with a smaller input, whose size is not stated", required, limit, "Gop/s")
+    return finding("impossible", f"{sums}: impossible, even with {winograd}", required, limit, "Gop/s")
 
 
 def _gop(judged: JudgedRow) -> float | str:

@@ -25,6 +25,18 @@ def test_a_token_reads_the_weights_of_its_layers_and_head(name, precision, weigh
     assert facts_of(name, precision).weights_mb == pytest.approx(weights_mb, rel=1e-4)
 
 
+@pytest.mark.parametrize("name", ["phi-4", "phi-4-Q4_K_M.gguf", "mistral", "Mistral-Instruct-v0.3", "TinyLlama chat", "mixtral:8x7b"])
+def test_a_family_of_one_size_may_go_without_its_tag(name):
+    """With words that name no other model."""
+    assert facts_of(name, "int4") is not None
+
+
+def test_the_active_weights_of_a_mixture_are_counted_by_hand():
+    """DeepSeek-R1: 61 x 187.1 x 10^6 of attention, 3 x 396.4 of dense layers, 58 x 398.2 of nine experts and their gate, the head 926.7."""
+    millions = 61 * 187.107 + 3 * 396.362 + 58 * 398.197 + 926.7
+    assert facts_of("DeepSeek-R1 671B", None).read_parameters / 1e6 == pytest.approx(millions, rel=0.001)
+
+
 # Layers, width, width within, heads, heads of keys, width of a head, tokens, whether tied, biases, norms of heads, norms of a layer.
 SHAPES = {
     "Qwen2.5-0.5B": (24, 896, 4864, 14, 2, 64, 151936, True, True, False, 2),
@@ -84,6 +96,7 @@ def test_what_is_read_is_never_more_than_there_is():
     [
         "Llama-3.2-3B pruned 50%", "Llama 3B", "Qwen3.5-0.8B", "Cosmos-Reason2-2B", "Qwen2.5-7B + Qwen2.5-0.5B draft", "Qwen2-VL-2B",
         "Llama 3.2 11B Vision", "yolov8n-cls", "mobilenet_v1_0.25_128", "MiniCPM4", "Phi", "Gemma 5 2B", "Llama-3.1-8B-MoE-A2B",
+        "phi-4-multimodal", "mistral-small", "mistral-large-2411", "mixtral-8x22b", "mobilenet_v4_conv_small", "mobilenetv2_035",
     ],
 )  # fmt: skip
 def test_a_name_that_is_not_one_model_has_no_facts(name):
@@ -98,7 +111,8 @@ def test_a_name_that_is_not_one_model_has_no_facts(name):
         ("bfloat16", 16), ("BF16", 16), ("q4f16_1", 4),
         ("NVFP4", 4), ("INT4 AWQ", 4), ("GPTQ", None), ("4-bit", 4), ("mixed 2/4/8 bit", 2),
         ("int4 weights, int8 activations", 4), ("KV q8_0, weights Q4_K_M", 4.5),
-        ("float32", 32), ("1.58 bit", 1.58), ("4.25 bpw", 4.25), ("full", None),
+        ("Q40", 4.5), ("Q80", 8.5), ("q12", None), ("40 bit", None), ("float32", 32), ("1.58 bit", 1.58), ("4.25 bpw", 4.25),
+        ("full", None),
     ],
 )  # fmt: skip
 def test_the_bits_are_the_fewest_that_are_named(precision, bits):
@@ -116,6 +130,9 @@ def test_the_bits_are_the_fewest_that_are_named(precision, bits):
         ("resnet_v1_50", 7.6),
         ("mobilenet_v2_1.0_224", 0.6),
         ("SSD MobileNet v2", 1.6),
+        ("MobileNet V3 Small", 0.112),
+        ("mobilenet_v3_small", 0.112),
+        ("mobilenet", 1.138),
     ],
 )
 def test_a_network_has_operations_at_its_usual_input(name, gop):

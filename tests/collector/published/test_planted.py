@@ -241,6 +241,7 @@ _MODELS = {
     "Llama 3.2 1B": 1.236, "Llama-3.2-3B-Instruct": 3.213, "qwen2.5:0.5b": 0.494, "Mistral-7B-v0.3": 7.114, "Gemma-3-1B-it": 1.0,
     "Phi-4-mini": 3.836,
 }  # fmt: skip
+_RAM = {"Raspberry Pi 5": 16, "Raspberry Pi 4 Model B": 8, "Jetson Orin Nano Super": 8, "Jetson AGX Orin": 64, "RK3588": 32}  # GB.
 _FILES = {"Q4_K_M": 4.894, "Q8_0": 8.5, "int4": 4.13, "Q3_K_M": 3.996, "fp16": 16.0, "w8a8": 8.02, "Q4_0": 4.55, "mixed 4/8 bit": 4.9}
 
 
@@ -249,7 +250,9 @@ def test_no_rate_that_the_memory_gives_is_accused():
     draw = random.Random(39)  # noqa: S311
     for _ in range(3000):
         device, model, precision = draw.choice([*_BOARDS]), draw.choice([*_MODELS]), draw.choice([*_FILES])
-        users, guessed = draw.choice([1, 1, 1, 2, 8]), draw.choice([None, None, 2.4])
+        if _MODELS[model] * _FILES[precision] / 8 > _RAM[device]:
+            continue
+        users, guessed = draw.choice([1, 1, 1, 2, 2 if "Pi" in device else 8]), draw.choice([None, None, 2.4])
         steps_per_s = _BOARDS[device] * draw.uniform(0.3, 1.0) / (_MODELS[model] * _FILES[precision] / 8)
         rate = steps_per_s * users * (guessed or 1)
         fields = {"precision": precision, "backend": draw.choice([None, "cpu" if "Pi" in device else "gpu"])}
@@ -264,6 +267,26 @@ def test_no_rate_that_the_memory_gives_is_accused():
         rows = several(model, device, *figures, *([("step-tokens", guessed)] if guessed and draw.random() < 0.5 else []), **fields)
         accused = [entry for entry in judged(*rows) if entry.state == "impossible"]
         assert accused == [], (accused, rows[0])
+
+
+# What the cores, or the engine, do in 16 bit, 10^9 operations/s, dense.
+_PEAK = {"Raspberry Pi 5": 300, "Raspberry Pi 4 Model B": 110, "Jetson Orin Nano Super": 17_000, "Jetson AGX Orin": 42_000, "RK3588": 1500}
+
+
+def test_no_first_token_that_the_parts_give_is_accused():
+    """Made-up prompts of any length: bound by the one reading of the weights, or by the operations; half of them as a rate."""
+    draw = random.Random(41)  # noqa: S311
+    for _ in range(2000):
+        device, model, precision = draw.choice([*_BOARDS]), draw.choice([*_MODELS]), draw.choice([*_FILES])
+        weights, tokens = _MODELS[model], draw.choice([1, 8, 64, 512, 4096])
+        if weights * _FILES[precision] / 8 > _RAM[device]:
+            continue
+        read = weights * _FILES[precision] / 8 / _BOARDS[device]
+        seconds = max(read, tokens * 2 * weights / _PEAK[device]) / draw.uniform(0.3, 1.0)
+        figure = draw.choice([("ttft", float(f"{1000 * seconds:.3g}")), ("prefill-tokens", float(f"{tokens / seconds:.3g}"))])
+        fields = {"precision": precision, "prompt_tokens": tokens, "backend": draw.choice([None, "cpu" if "Pi" in device else "gpu"])}
+        accused = [entry for entry in judged(*row_of(*figure, model, device, **fields)) if entry.state == "impossible"]
+        assert accused == [], accused
 
 
 def test_a_rate_well_beyond_the_memory_is_found():

@@ -30,6 +30,8 @@ def test_a_range_counts_from_its_ends():
         ({"batch": 8}, 8), ({"concurrency": 4, "batch": 1}, 4), ({"conditions": "vLLM, batch size 16"}, 16),
         ({"conditions": "640 x 640, batch 1"}, 1),
         ({"conditions": "32 concurrent requests"}, 32), ({"conditions": "bs=2"}, 2), ({}, None),
+        ({"conditions": "bsz 32"}, 32), ({"conditions": "64 sequences"}, None), ({"conditions": "32 simultaneous requests"}, 32),
+        ({"conditions": "llama-server -np 32"}, 32), ({"conditions": "max_num_seqs 256"}, 256), ({"conditions": "1000 prompts"}, None),
     ],
 )  # fmt: skip
 def test_the_batch_is_taken_from_its_field_or_the_conditions(fields, users):
@@ -42,6 +44,12 @@ def test_the_batch_is_taken_from_its_field_or_the_conditions(fields, users):
     [
         ({}, None), ({"speculative": "off"}, False), ({"speculative": "EAGLE-3"}, True), ({"conditions": "with a draft model"}, True),
         ({"conditions": "no speculative decoding"}, False), ({"model": "Qwen3-8B + Medusa"}, True),
+        *(({"conditions": words}, True) for words in (
+            "spec decoding with a 1B model", "ngram lookup", "prompt-lookup decoding", "multi token prediction", "assisted generation",
+            "LayerSkip early exit", "1B draft", "with speculative decoding, no cache",
+        )),
+        *(({"conditions": words}, False) for words in ("no draft model", "without EAGLE", "speculative decoding disabled", "MTP off")),
+        ({"conditions": "draft version of the page"}, None), ({"speculative": "disabled"}, False),
     ],
 )  # fmt: skip
 def test_speculation_is_taken_from_its_field_or_the_words(fields, speculates):
@@ -56,6 +64,36 @@ def test_speculation_is_taken_from_its_field_or_the_words(fields, speculates):
 def test_the_backend_names_the_cores(backend, is_on_cpu):
     """Where both do, neither bound alone holds."""
     assert facts(backend=backend).is_on_cpu is is_on_cpu
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        "continuous batching", "vllm bench throughput, 1000 prompts", "vLLM benchmark_throughput", "total throughput of 64 requests",
+        "aggregate over all requests", "64 sequences",
+    ],
+)  # fmt: skip
+def test_answers_are_decoded_together_in_many_words(conditions):
+    """Where their number is not stated."""
+    assert facts(conditions=conditions).is_of_many
+
+
+@pytest.mark.parametrize("conditions", ["no batching", "total tokens 512", "1 requests", "without batching", "overall rate"])
+def test_one_answer_at_a_time_is_none_of_many(conditions):
+    """A word alone does not make a batch."""
+    assert not facts(conditions=conditions).is_of_many
+
+
+@pytest.mark.parametrize(
+    ("device", "ram_gb"),
+    [
+        ("Raspberry Pi 5 8GB", 8), ("Raspberry Pi 5, 256 GB NVMe", None), ("Raspberry Pi 5 16 GB, 256 GB SSD", 16),
+        ("Raspberry Pi 5 64GB", None), ("Pi 5 - 8GB (AMD RX 6700 XT) 12GB", None), ("Jetson Nano 4GB", 4),
+    ],
+)  # fmt: skip
+def test_the_ram_of_a_name_is_one_that_it_is_sold_with(device, ram_gb):
+    """And no disk's."""
+    assert facts(device).named_ram_gb == ram_gb
 
 
 def bound(device, **fields):
@@ -84,6 +122,22 @@ def bound(device, **fields):
         ("Raspberry Pi 4", {"conditions": "on the Hailo-10H"}, 17.1),
         ("Raspberry Pi 4", {"backend": "Hailo-10H"}, 17.1),
         ("NVIDIA H100", {"conditions": "TP=8"}, "how many devices of "),
+        ("Raspberry Pi 5", {"conditions": "4 nodes"}, 68.4),
+        ("DGX Spark", {"conditions": "2 DGX Spark, RPC"}, 602),
+        ("Raspberry Pi 5", {"conditions": "llama.cpp RPC"}, "how many devices of "),
+        ("Jetson AGX Orin", {"backend": "CUDA (RTX 4090)"}, 1008),
+        ("Orange Pi 5 Plus", {"backend": "Hailo-10H"}, 17.1),
+        ("Orange Pi 5 Plus", {"conditions": "on a Hailo-10H M.2 module", "backend": "npu"}, 44),
+        ("Orange Pi 5 Plus", {"conditions": "on a Hailo-8 M.2 module"}, "no bound of this boa"),
+        ("Raspberry Pi 5 with a Foo 3000", {}, "no bound of this boa"),
+        ("RTX 4090 with Ryzen 9 7950X", {}, 1008),
+        ("RTX 4090", {"backend": "CUDA, 2 GPUs"}, 2016),
+        ("Raspberry Pi 5", {"conditions": "averaged over 10 boards"}, "how many devices of "),
+        ("Raspberry Pi 5 with llama.cpp", {}, 17.1),
+        ("Jetson Orin Nano", {"power_mode": "MODE_15W"}, 68.3),
+        ("Jetson Orin Nano", {"conditions": "7W mode"}, 68.3),
+        ("Jetson Orin Nano", {"conditions": "15 W at the wall"}, 102.4),
+        ("Jetson Orin Nano 4GB", {"power_mode": "10W"}, 34.1),
     ],
 )
 def test_the_bound_is_that_of_the_part_that_works(device, fields, expected):

@@ -20,9 +20,9 @@ def test_the_bound_lies_where_it_is_worked_out(value, state):
 def test_the_sentence_has_all_of_the_arithmetic_and_its_source():
     """One sentence, with units, bound and document, and with the convention on users."""
     assert decode().sentence == (
-        "20 tokens/s x 1.606 GB of weights per token (3.213 x 10^9 weights x 4 bits / 8) = 32.1 GB/s, and the memory of "
-        "Raspberry Pi 5 gives at most 17.1 GB/s (LPDDR4X-4267, 32 bit; Raspberry Pi documentation, Processors, BCM2712): impossible for "
-        "one user without speculative "
+        "20 tokens/s x 1.606 GB of weights per token (3.213 x 10^9 weights x 4 bits / 8) = 32.1 GB/s, and the memory "
+        "of Raspberry Pi 5 gives at most "
+        "17.1 GB/s (LPDDR4X-4267, 32 bit; Raspberry Pi documentation, Processors, BCM2712): impossible for one user without speculative "
         "decoding or a batch, and neither is stated"
     )
 
@@ -77,6 +77,124 @@ def test_caches_may_hold_what_is_a_little_above():
     """100 MB less the 72 of a card's last cache: 12,000 steps read 336 GB/s."""
     assert decode(12_000.0, "a model", "RTX 4090", backend="gpu", weights_mb=100.0).state == "unclear"
     assert decode(120_000.0, "a model", "RTX 4090", backend="gpu", weights_mb=100.0).state == "impossible"
+
+
+INT8_640, Q4_K_M = {"precision": "INT8", "input_size": "640"}, {"precision": "Q4_K_M"}
+
+
+def state_of(figure, value, model, device, **fields):
+    """Return the worst that any evidence says of a row, and all sentences."""
+    evidence = evidence_of(published_row(figure, value, model, device, **fields), ())
+    states = {entry.state for entry in evidence}
+    return next((state for state in ("impossible", "unclear", "plausible") if state in states), None), [
+        entry.sentence for entry in evidence
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "words"),
+    [
+        # 7,504,924,672 x 4.5 bits = 4.222 GB; x 6.43 = 27.1 of 4 x 17.1.
+        (("tokens", 6.43, "DeepSeek R1 Distill Llama 8B Q40", "4x Raspberry Pi 5", {}), "plausible", "27.1 GB/s"),
+        # 1.807 GB x 220 = 397 GB/s, beyond 17.1, but not beyond the card's.
+        (("tokens", 220.0, "Llama 3.2 3B", "Raspberry Pi 5 with RTX4090", Q4_K_M), "unclear", "named beside it"),
+        # 3.752 GB x 9 = 33.8 of 8 x 17.1 = 136.8.
+        (("tokens", 9.0, "Llama 3 8B", "8 Raspberry Pi 5 boards", {"precision": "Q4"}), "plausible", "8 x Raspberry Pi 5"),
+        # 28.6 Gop x 491 = 14,043 Gop/s, of the Hailo-8's 26,000.
+        (
+            ("throughput", 491.0, "YOLOv8s", "Orange Pi 5 Plus",
+             {"precision": "INT8", "input_size": "640", "backend": "Hailo-8", "batch": 8}), "plausible", "Hailo-8 do",
+        ),
+        # 4.222 GB x 2,500 = 10.6 TB/s: of one user too much, of many not.
+        (("tokens", 2500.0, "Llama 3.1 8B", "RTX 4090", Q4_K_M | {"conditions": "continuous batching"}), "unclear", "at once"),
+        # 3,000 x 2 x 440,467,456 weights without the table = 2,643 of 33,500 Gop/s.
+        (("tokens", 3000.0, "Qwen3-Embedding-0.6B", "Jetson Orin Nano", {"precision": "FP16"}), "plausible", "2,640 Gop/s"),
+        (("tokens", 3000.0, "Qwen3-Reranker-0.6B", "Jetson Orin Nano", {"precision": "FP16"}), "plausible", "2,640 Gop/s"),
+        (("tokens", 200.0, "phi-4-multimodal", "RTX 4090", {"precision": "INT4"}), "unclear", "how many weights"),
+        (("throughput", 9000.0, "ResNet-50", "Jetson Nano", {"precision": "INT8, 95% sparse"}), "unclear", "how many operations"),
+        (("tokens", 30.0, "Llama 3.2 3B", "Raspberry Pi 5", {"precision": "int4", "conditions": "pruned by half"}), "unclear", "weights"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_accuses_nobody(row, state, words):
+    """A name, a backend or a condition that may add memory or compute, or takes weights out."""
+    *values, fields = row
+    worst, sentences = state_of(*values, **fields)
+    assert worst == state, sentences
+    assert words in " ".join(sentences)
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "words"),
+    [
+        # 15.01 GB x 500 = 7,505 of 1,008 GB/s; x16 are lanes.
+        (("tokens", 500.0, "Llama 3.1 8B", "RTX 4090 (PCIe 4.0 x16)", {"precision": "FP16"}), "impossible", "7,500 GB/s"),
+        # 1,000 x 2 x 7.505 = 15,010 of 4 x 3.24 x 32 = 414.7 Gop/s.
+        (("tokens", 1000.0, "Llama 3.1 8B", "Raspberry Pi 5", {"precision": "FP16", "batch": 1024}), "impossible", "15,000 Gop/s"),
+        # 4.222 GB / 102.4 GB/s = 41.2 ms.
+        (("ttft", 5.0, "Llama 3.1 8B", "Jetson Orin Nano", {"precision": "Q4_K_M", "prompt_tokens": 16}), "impossible", "41.2 ms"),
+        (("ttft", 5.0, "Llama 3.1 8B", "Jetson Orin Nano", {"precision": "Q4_K_M", "conditions": "prefix cache"}), "impossible", "41.2 ms"),
+        # 4 tokens / 2,000 a second = 2 ms; without the head of 525,336,576 weights 4.222 x .93 = 3.926 GB: 38.3 ms.
+        (
+            ("prefill-tokens", 2000.0, "Llama 3.1 8B", "Jetson Orin Nano", {"precision": "Q4_K_M", "prompt_tokens": 4, "batch": 1}),
+            "impossible", "38.3 ms",
+        ),
+        (
+            ("prefill-tokens", 2000.0, "Llama 3.1 8B", "Jetson Orin Nano", {"precision": "Q4_K_M", "prompt_tokens": 4}),
+            "unclear", "several prompts",
+        ),
+        # 15.01 GB in 1 GB, and in 8: 6 x (15.01 - 8.59) = 38.5 GB/s from a disk.
+        (("tokens", 0.8, "Llama 3.1 8B", "Raspberry Pi 4 1GB", {"precision": "FP16"}), "unclear", "more than the 1 GB of RAM"),
+        (("tokens", 6.0, "Llama 3.1 8B", "Jetson Orin Nano 8GB", {"precision": "FP16"}), "impossible", "from storage"),
+        (("tokens", 7.0, "Llama 3.3 70B", "RTX 4060", {"precision": "Q4"}), "unclear", "more than the 16 GB"),
+        (("tokens", 7.0, "Llama 3.3 70B", "RTX 4090", {"precision": "FP16"}), "unclear", "more than the 24 GB"),
+        # 116,829,156,672 x 4.25 bits = 62.07 GB.
+        (("tokens", 300.0, "gpt-oss-120b", "RTX 4090", {"precision": "MXFP4"}), "unclear", "62.07 GB"),
+        # 3.752 GB x 26 = 97.6 of 68.3 GB/s.
+        (("tokens", 26.0, "Llama 3.1 8B", "Jetson Orin Nano", {"precision": "INT4", "power_mode": "15W"}), "impossible", "68.3 GB/s"),
+        (("tokens", 26.0, "Llama 3.1 8B", "Jetson Orin Nano (7W)", {"precision": "INT4"}), "impossible", "68.3 GB/s"),
+        # 3,085,938,688 x 4.5 bits = 1.736 GB; x 55 = 95.5 of 51.2.
+        (("tokens", 55.0, "Qwen2.5 3B", "Jetson Orin Nano 4GB", Q4_K_M), "impossible", "51.2 GB/s"),
+        # 600 x 28.6 = 17,160 of 13,000 Gop/s; 1,100 of them are beyond 13,000 x 2.25 = 29,250.
+        (("throughput", 600.5, "YOLOv8s", "Raspberry Pi 5 with AI HAT+ (13 TOPS)", INT8_640), "unclear", "13,000"),
+        (("throughput", 1100.5, "YOLOv8s", "Pi 5 with AI HAT+ (13 TOPS)", INT8_640), "impossible", "Hailo-8L"),
+        # 760,000 of 165,200 in FP32, and of 165,200 x 5.0625 = 836,000; 120,000 are 912,000.
+        (("throughput", 100_000.5, "ResNet-50", "RTX 4090", {"precision": "FP32", "input_size": "224"}), "unclear", "Winograd"),
+        (("throughput", 120_000.5, "ResNet-50", "RTX 4090", {"precision": "FP32", "input_size": "224"}), "impossible", "165,000"),
+        # 43,500 of 33,500 in FP16.
+        (("throughput", 5000.5, "YOLOv8n", "Jetson Orin Nano", {"precision": "FP16", "input_size": "640"}), "unclear", "33,500"),
+        (("throughput", 500.0, "YOLOv8n", "Hailo-8", {"precision": "FP32"}), "unclear", "whole numbers"),
+        # 261,000: more than 165,200 in 32 bit, less than the most in 4.
+        (("throughput", 30_000.0, "YOLOv8n", "RTX 4090", {"input_size": "640"}), "unclear", "the precision is not stated"),
+        # 100,000 x 2 x 6.98 = 1,396,000 Gop/s: FP16 has 660,600, 4 bit would have 2,643,000.
+        (("prefill-tokens", 100_000.5, "Llama 3.1 8B", "RTX 4090", {"precision": "FP16"}), "impossible", "661,000"),
+    ],
+)  # fmt: skip
+def test_what_no_part_can_do_is_not_plausible(row, state, words):
+    """By the type of the numbers, the mode, the RAM, the compute of a batch, and the one reading of the weights that a token needs."""
+    *values, fields = row
+    worst, sentences = state_of(*values, **fields)
+    assert worst == state, sentences
+    assert words in " ".join(sentences)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        # 41.2 ms, and 38.3 of a prompt.
+        ("ttft", 42.0, "Llama 3.1 8B", "Jetson Orin Nano", {"precision": "Q4_K_M", "prompt_tokens": 1}),
+        ("prefill-tokens", 100.0, "Llama 3.1 8B", "Jetson Orin Nano", {"precision": "Q4_K_M", "prompt_tokens": 4, "batch": 1}),
+        # 49.5 ms x 64 answers: 19,000 of 67,000 Gop/s.
+        ("tokens", 1200.0, "Llama 3.1 8B", "Jetson Orin Nano", {"precision": "int4", "batch": 64}),
+        # 4.222 GB of 4.29: 4 GB are 4 x 1024^3 bytes.
+        ("tokens", 8.0, "Llama 3.1 8B", "Jetson Orin Nano 4GB", Q4_K_M),
+        ("tokens", 0.05, "Llama 3.1 8B", "Raspberry Pi 5 8GB with 8GB RAM and NVMe SSD", {"precision": "Q8_0"}),
+    ],
+)
+def test_what_a_part_can_do_is_not_accused(row):
+    """A little on the right side of each new bound."""
+    *values, fields = row
+    worst, sentences = state_of(*values, **fields)
+    assert worst == "plausible" or (not sentences and worst is None), sentences
 
 
 def compute(figure, value, model, device, **fields):
