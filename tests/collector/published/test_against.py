@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare.summary import summaries_of
-from edgemeter.collector.published.against import comparisons_of
+from edgemeter.collector.published.judge import judge
 from edgemeter.collector.runs.cases import group_cases
 from tests.fixtures.comparison_factory import day_by_day, make_run, no_energy
 from tests.fixtures.published_factory import make_published
@@ -28,6 +28,12 @@ def summaries(**changes):
     """Return the case of six days at 10 ms, fp32 on onnx on a Raspberry Pi 5; `changes` are its runs' fields."""
     runs = [make_run(p50_ms=p50_ms, **(no_energy() | changes)) for p50_ms in STEADY_MS]
     return summaries_of(group_cases(day_by_day(runs))[0])
+
+
+def comparisons_of(row, cases=(), other_rows=()):
+    """Return the comparisons of a row with own cases and other rows."""
+    (judgement,) = judge([row], cases, other_rows)
+    return judgement.comparisons
 
 
 def against(row, cases):
