@@ -78,9 +78,9 @@ class OwnCases:
         return [_nearest(comparisons, "own cases that fit as far as stated") for comparisons in of_devices]
 
 
-def few(entries: Sequence[Entry], ratio_of: Callable[[Entry], float | None]) -> list[Entry]:
-    """Return the entries whose ratio is the nearest to 1, and the farthest, in their order."""
-    by_distance = sorted(range(len(entries)), key=lambda index: abs(math.log(ratio_of(entries[index]) or math.inf)))
+def few(entries: Sequence[Entry], distance_of: Callable[[Entry], float]) -> list[Entry]:
+    """Return the nearest entries, and the farthest, in their order."""
+    by_distance = sorted(range(len(entries)), key=lambda index: distance_of(entries[index]))
     chosen = by_distance if len(entries) <= NEAREST + FARTHEST else [*by_distance[:NEAREST], *by_distance[-FARTHEST:]]
     return [entries[index] for index in sorted(chosen)]
 
@@ -246,10 +246,15 @@ _NAMED_ABSENT = {"software": "software", "power mode": "power_mode"}
 
 def _nearest(comparisons: Sequence[PublishedComparison], kind: str) -> PublishedComparison:
     """Return the comparison whose ratio is nearest to 1, and say of how many."""
-    nearest = min(comparisons, key=lambda comparison: abs(math.log(comparison.ratio or math.inf)))
+    nearest = min(comparisons, key=distance)
     if len(comparisons) == 1:
         return nearest
     return msgspec.structs.replace(nearest, sentence=f"{nearest.sentence}; the nearest of {len(comparisons)} {kind}")
+
+
+def distance(comparison: PublishedComparison) -> float:
+    """Return how far the ratio is from 1, on a logarithmic scale."""
+    return abs(math.log(comparison.ratio or math.inf))
 
 
 def _range(row: PublishedRow) -> Bounds:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.published.against import OwnCases, few
+from edgemeter.collector.published.against import OwnCases, distance, few
 from edgemeter.collector.published.judgement import RowJudgement
 from edgemeter.collector.published.other_rows import OtherRows
 from edgemeter.collector.published.row import PublishedRow
@@ -46,7 +46,7 @@ def with_own_runs(judged: Sequence[RowJudgement], summaries: Sequence[CaseSummar
     extended = []
     for judgement in judged:
         every = cases.comparisons(judgement.row)
-        compared = few(every, lambda comparison: comparison.ratio)
+        compared = few(every, distance)
         further = judgement.further_comparisons + len(every) - len(compared)
         extended.append(replace(judgement, comparisons=(*compared, *judgement.comparisons), further_comparisons=further))
     return extended

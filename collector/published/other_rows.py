@@ -35,10 +35,10 @@ class OtherRows:
         """Return how a row compares with the nearest that fits of each other edition, and how many more editions there are."""
         if row.is_mlperf:
             return [], 0
-        values = conditions_of(row)
+        values, position = conditions_of(row), math.log(row.canonical[0])
         editions = self._editions.get(_subject(row), {})
-        pairs = [pair for key, edition in editions.items() if key != row.key and (pair := edition.nearest(row, values))]
-        compared = few(pairs, lambda pair: row.canonical[0] / pair[0][2].canonical[0])
+        pairs = [pair for key, edition in editions.items() if key != row.key and (pair := edition.nearest(row, values, position))]
+        compared = few(pairs, lambda pair: abs(pair[0][0] - position))
         return [
             against_row(row, entry[2], differences(row, values, entry[3], is_case=False), is_nearest=is_nearest)
             for entry, is_nearest in compared
@@ -52,13 +52,13 @@ class _Edition:
         self._entries = sorted(entries, key=lambda entry: entry[:2])
         self._by_value = {index: grouped((entry[3][index], entry) for entry in self._entries) for index in _EXACT}
 
-    def nearest(self, row: PublishedRow, values: Sequence[Any]) -> tuple[_Entry, bool] | None:
-        """Return the row of the nearest value that may be of the case of `row`, and whether there are others; None: there is none."""
-        fitting = list(islice(self._fitting(row, values), 2))
+    def nearest(self, row: PublishedRow, values: Sequence[Any], position: float) -> tuple[_Entry, bool] | None:
+        """Return the row nearest to `position` that may be of the case of `row`, and whether there are others; None: there is none."""
+        fitting = list(islice(self._fitting(row, values, position), 2))
         return (fitting[0], len(fitting) > 1) if fitting else None
 
-    def _fitting(self, row: PublishedRow, values: Sequence[Any]) -> Iterator[_Entry]:
-        for entry in _outwards(self._candidates(values), math.log(row.canonical[0])):
+    def _fitting(self, row: PublishedRow, values: Sequence[Any], position: float) -> Iterator[_Entry]:
+        for entry in _outwards(self._candidates(values), position):
             is_one_statistic = None in (row.statistic, entry[2].statistic) or row.statistic == entry[2].statistic
             if is_one_statistic and is_one_case(row, values, entry[3]):
                 yield entry
