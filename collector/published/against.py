@@ -81,8 +81,8 @@ class OwnCases:
 def few(entries: Sequence[Entry], distance_of: Callable[[Entry], float]) -> list[Entry]:
     """Return the nearest entries, and the farthest, in their order."""
     by_distance = sorted(range(len(entries)), key=lambda index: distance_of(entries[index]))
-    chosen = by_distance if len(entries) <= NEAREST + FARTHEST else [*by_distance[:NEAREST], *by_distance[-FARTHEST:]]
-    return [entries[index] for index in sorted(chosen)]
+    indices = by_distance if len(entries) <= NEAREST + FARTHEST else [*by_distance[:NEAREST], *by_distance[-FARTHEST:]]
+    return [entries[index] for index in sorted(indices)]
 
 
 def _model_names(case: CaseSummary) -> set[str]:

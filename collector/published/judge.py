@@ -23,10 +23,10 @@ def judge(
 def judge_apart(rows: Sequence[PublishedRow], other_rows: Sequence[PublishedRow] = ()) -> list[RowJudgement]:
     """Return the judgement of each row by the rules and the other rows, whatever own runs there are."""
     of_case = grouped((row.case, row) for row in rows)
-    others = OtherRows(list({row.id: row for row in (*other_rows, *rows)}.values()))
+    rows_by_case = OtherRows(list({row.id: row for row in (*other_rows, *rows)}.values()))
     judged = []
     for row in rows:
-        comparisons, further = others.comparisons(row)
+        comparisons, further = rows_by_case.comparisons(row)
         companions = [companion for companion in of_case[row.case] if companion is not row]
         judged.append(
             RowJudgement(
@@ -45,8 +45,8 @@ def with_own_runs(judged: Sequence[RowJudgement], summaries: Sequence[CaseSummar
     cases = OwnCases(summaries)
     extended = []
     for judgement in judged:
-        every = cases.comparisons(judgement.row)
-        compared = few(every, distance)
-        further = judgement.further_comparisons + len(every) - len(compared)
+        comparisons = cases.comparisons(judgement.row)
+        compared = few(comparisons, distance)
+        further = judgement.further_comparisons + len(comparisons) - len(compared)
         extended.append(replace(judgement, comparisons=(*compared, *judgement.comparisons), further_comparisons=further))
     return extended

@@ -65,23 +65,23 @@ class _Edition:
 
     def _candidates(self, values: Sequence[Any]) -> list[_Entry]:
         """Return the entries that have the row's value of the condition that the fewest have, or none."""
-        stated = [index for index in _EXACT if values[index] is not None]
-        sides = [(self._by_value[index].get(values[index], []), self._by_value[index].get(None, [])) for index in stated]
+        stated_in = [index for index in _EXACT if values[index] is not None]
+        sides = [(self._by_value[index].get(values[index], []), self._by_value[index].get(None, [])) for index in stated_in]
         same, absent = min(sides, key=lambda pair: len(pair[0]) + len(pair[1]), default=(self._entries, []))
         return sorted([*same, *absent], key=lambda entry: entry[:2]) if same and absent else same or absent
 
 
 def _outwards(entries: Sequence[_Entry], center: float) -> Iterator[_Entry]:
     """Yield entries in the order of their distance from `center`."""
-    right = bisect_left(entries, center, key=operator.itemgetter(0))
-    left = right - 1
-    while left >= 0 or right < len(entries):
-        if right == len(entries) or (left >= 0 and center - entries[left][0] <= entries[right][0] - center):
-            yield entries[left]
-            left -= 1
+    above = bisect_left(entries, center, key=operator.itemgetter(0))
+    below = above - 1
+    while below >= 0 or above < len(entries):
+        if above == len(entries) or (below >= 0 and center - entries[below][0] <= entries[above][0] - center):
+            yield entries[below]
+            below -= 1
         else:
-            yield entries[right]
-            right += 1
+            yield entries[above]
+            above += 1
 
 
 def _subject(row: PublishedRow) -> tuple[str, str, str]:

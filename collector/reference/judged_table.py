@@ -60,7 +60,7 @@ def figure_title(row: PublishedRow) -> str:
 
 def further_text(number: int) -> str:
     """Return how many comparisons are not written out."""
-    return count(number, "further comparison")
+    return f"and {count(number, 'further comparison')}, between the nearest and the farthest"
 
 
 def titled(row: PublishedRow) -> str:
@@ -85,7 +85,7 @@ def show(judged: Sequence[RowJudgement], console: Console) -> None:
         print_text(console, "Compared with own runs and other published figures", "bold")
         _print_table(console, ("outcome", "figure", "comparison"), compared)
     if further := sum(judgement.further_comparisons for judgement in judged):
-        print_lines(console, [f"and {further_text(further)} between the nearest and the farthest"])
+        print_lines(console, [further_text(further)])
 
 
 def _rows(judged: Sequence[RowJudgement]) -> list[PublishedRow]:
@@ -123,6 +123,6 @@ def _claim_lines(judgement: RowJudgement) -> Iterator[str]:
         yield from (f"{state}: {entry.sentence}" for entry in judgement.evidence if entry.state == state)
     yield from (f"{entry.outcome}: {entry.sentence}" for entry in judgement.comparisons)
     if judgement.further_comparisons:
-        yield f"and {further_text(judgement.further_comparisons)} between the nearest and the farthest"
+        yield further_text(judgement.further_comparisons)
     if judgement.not_stated:
         yield f"not stated: {', '.join(judgement.not_stated)}"

@@ -204,9 +204,7 @@ def _ratio(comparison: PublishedComparison) -> str:
 def _comparisons(judged: RowJudgement, own_cases: Mapping[str, CaseKey], links: Links) -> Markup:
     ordered = sorted(judged.comparisons, key=lambda entry: (entry.kind != "own run", entry.ratio is None))
     lines = [_comparison(entry, own_cases.get(entry.name), links) for entry in ordered]
-    unwritten = (
-        [f"and {further_text(judged.further_comparisons)} between the nearest and the farthest"] if judged.further_comparisons else []
-    )
+    unwritten = [further_text(judged.further_comparisons)] if judged.further_comparisons else []
     further = _folded(f"{len(lines) - COMPARED + judged.further_comparisons} more", [*lines[COMPARED:], *unwritten])
     return (
         element("div", {"class": "prose"}, part("reasons", lines[:COMPARED]), *further)

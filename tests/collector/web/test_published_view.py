@@ -181,3 +181,12 @@ def test_more_rows_than_anybody_reads_are_counted(tmp_path, monkeypatch):
     assert view.body.count('<tr data-model="') == 3
     assert "2 more: pick" in view.body
     assert len(rows_of(view)) == 5
+
+
+def test_further_comparisons_are_counted(tmp_path):
+    """Of many editions the page has the nearest and the farthest."""
+    rows = [make_row(version=str(number), value=20.0 + number) for number in range(12)]
+    view = view_of(store_of(tmp_path, *rows), (), source="A guide")
+    assert "8 more" in view.body
+    assert "and 3 further comparisons, between the nearest and the farthest" in view.body
+    assert {row["further_comparisons"] for row in rows_of(view)} == {3}
