@@ -123,7 +123,7 @@ def device_name(text: str) -> DeviceName:
         # The smaller Hailo-8 is named by its TOPS, or not at all.
         names = {"Hailo-8" if entry.name == "Hailo-8L" else entry.name for entry in limits.added}
         name = " + ".join(sorted(names)) + (" Ti" if re.search(r"\bti\b", words) else "")
-        host = limits.board and limits.board.name
+        host = limits.board.name if limits.board else None
         return DeviceName(name, None if host else memory_gb, form=form, host=host)
     words = _OF_BOARD.sub(" ", _MEMORY.sub(" ", words.replace("+", " ")))
     parts = words.split()
