@@ -57,7 +57,7 @@ def device_of(case: CaseSummary) -> DeviceName:
         return device_name(board)
     attached = next((text for text in case.newest.environment.attached if limits_named(text).added), None)
     host = limits_named(board).board
-    return replace(device_name(attached), host=host and host.name) if attached else DeviceName("")
+    return replace(device_name(attached), host=host.name if host else None) if attached else DeviceName("")
 
 
 def _users(judged: JudgedRow) -> int | str | None:
@@ -84,7 +84,9 @@ def _accelerator(judged: JudgedRow) -> str:
     """Return what the backend and the conditions add to the device, `none` as a rule."""
     device, limits = limits_named(judged.row.device), judged.limits
     added = sorted(entry.name for entry in limits.added if entry not in device.added)
-    return _UNLISTED if device.is_complete and not limits.is_complete else ", ".join(added) or "none"
+    # The runtime of an accelerator that the device names is no other one.
+    is_complete = limits_named(judged.row.conditions).is_complete if device.added else limits.is_complete
+    return _UNLISTED if device.is_complete and not is_complete else ", ".join(added) or "none"
 
 
 def _is_one_accelerator(name: str, other: str) -> bool | None:
@@ -92,8 +94,8 @@ def _is_one_accelerator(name: str, other: str) -> bool | None:
 
 
 def _clock_ghz(case: CaseSummary) -> float | None:
-    clocks_hz = [entry.clock_hz for entry in case.newest.conditions if entry.when == "during" and case.key.backend == "cpu"]
-    return clocks_hz[0] / 1e9 if clocks_hz and clocks_hz[0] else None
+    clocks_hz = [entry.clock_hz for entry in case.newest.conditions if entry.when == "during" and entry.clock_hz]
+    return clocks_hz[0] / 1e9 if clocks_hz and _processor(case.key.backend) == "cpu" else None
 
 
 def _case_input(case: CaseSummary) -> str | None:
@@ -123,8 +125,12 @@ def _is_one_memory(stated_gb: float, other_gb: float) -> bool:
     return low * stated_gb <= other_gb <= high * stated_gb
 
 
+def _processor(backend: str) -> str | None:
+    return next((kind for kind, names in _PROCESSORS.items() if re.search(names, backend.casefold())), None)
+
+
 def _is_one_processor(backend: str, other: str) -> bool | None:
-    kinds = [next((kind for kind, names in _PROCESSORS.items() if re.search(names, name.casefold())), None) for name in (backend, other)]
+    kinds = [_processor(name) for name in (backend, other)]
     return None if None in kinds else kinds[0] == kinds[1]
 
 

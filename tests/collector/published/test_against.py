@@ -5,7 +5,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.record_conditions import Condition, Verdict
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare.summary import summaries_of
 from edgemeter.collector.published.judge import judge
@@ -344,7 +344,11 @@ def test_a_batch_of_one_side_only_contradicts_nothing(facts):
 
 
 def test_another_clock_is_another_case():
-    """Where both sides state theirs."""
+    """Where both sides state theirs; an own run of the cores records it."""
+    condition = Condition(when="during", clock_hz=2.4e9)
+    cases = summaries(conditions=(condition,))
+    assert "clock in GHz 1.5 against 2.4" in against(make_published(clock_hz=1.5e9), cases).sentence
+    assert against(make_published(value=10.03, clock_hz=2.4e9), cases).outcome == "agrees"
     row, other = make_published(clock_hz=1.5e9), make_published(clock_hz=2.4e9, source="a blog", value=20.0)
     assert comparisons_of(row, (), [other]) == ()
     assert len(comparisons_of(row, (), [replace(other, clock_hz=1.51e9)])) == 1
@@ -387,6 +391,10 @@ def test_an_own_accelerator_is_the_one_that_is_attached():
     environment = make_environment(board="Raspberry Pi 5 Model B Rev 1.0", attached=("Hailo-8L PCIe (0001:01:00.0)",))
     cases = summaries(runtime="hailo", environment=environment)
     assert against(make_published(value=10.03, device="Raspberry Pi 5 with AI HAT+ (13 TOPS)"), cases).outcome == "agrees"
+    hailo = make_published(value=53.0, device="Hailo-8L", runtime="hailo", batch=1)
+    assert against(hailo, cases).outcome == "contradicts"
+    on_board = make_published(value=53.0, device="Raspberry Pi 5", backend="Hailo-8")
+    assert "accelerator Hailo-8 against none" in against(on_board, summaries()).sentence
     assert "product 26 TOPS against 13 TOPS" in against(make_published(device="Hailo-8"), cases).sentence
     assert "board Raspberry Pi 4 against Raspberry Pi 5" in against(make_published(device="Raspberry Pi 4 with Hailo-8L"), cases).sentence
 
