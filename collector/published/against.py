@@ -5,9 +5,9 @@ several own cases of a device that fit, or rows of another edition, the nearest 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.collector.compare.judgement import is_within_a_day
 from edgemeter.collector.compare.spread import Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary, spread_of_figure
-from edgemeter.collector.published.conditions import ConditionDifferences, differences
+from edgemeter.collector.published.conditions import ConditionDifferences, conditions_of, device_of, differences
 from edgemeter.collector.published.judgement import Agreement, PublishedComparison
 from edgemeter.collector.published.name_matching import device_name, model_name
 from edgemeter.collector.published.row import PublishedRow
@@ -33,15 +33,9 @@ ROWS_AGREE = 0.10
 _APART = "MLPerf\N{TRADE MARK SIGN} results may only be compared with compatible MLPerf\N{TRADE MARK SIGN} results"
 _ENTRIES = {entry.choice: entry for entry in FIGURES}
 _LATENCY_OF = {"mean": "latency-mean", "p90": "latency-p90", "p99": "latency-p99"}
-# Runtimes of accelerators that are added to a board: a figure of one is none of the board's processor.
-_ADDED = ("hailo", "edgetpu")
-
-
-def comparisons_of(
-    row: PublishedRow, summaries: Sequence[CaseSummary] = (), other_rows: Sequence[PublishedRow] = ()
-) -> tuple[PublishedComparison, ...]:
-    """Return how a figure compares with the own cases and the other rows that are, or may be, of its case."""
-    return (*_with_own_runs(row, summaries), *_with_rows(row, other_rows))
+# Of one figure's comparisons with own runs, and with other rows, so many are written out: the nearest, and the farthest.
+NEAREST, FARTHEST = 6, 2
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +49,43 @@ class _OwnFigure:
     note: str
 
 
-def _with_own_runs(row: PublishedRow, summaries: Sequence[CaseSummary]) -> list[PublishedComparison]:
-    name, device = model_name(row.model).name, device_name(row.device).name
-    cases = [case for case in summaries if name in model_names(case) and device in _devices_of(case)] if name and device else []
-    compared: list[tuple[CaseSummary, PublishedComparison]] = []
-    refused: list[tuple[int, PublishedComparison]] = []
-    for case in cases:
-        differs = differences(row, case)
-        figure = _own_figure(row, case)
-        if (why := _why_not(row, case, differs)) or isinstance(figure, str):
-            reason = why or str(figure)
-            sentence = f"not compared with {named(case.key)}: {reason}"
-            refused.append((len(differs.decisive), _comparison("own run", named(case.key), "not compared", sentence, differs)))
-        else:
-            compared.append((case, _against_case(row, case, figure, differs)))
-    if not compared:
-        return [min(refused, key=lambda pair: pair[0])[1]] if refused else []
-    of_devices = grouped((case.device, comparison) for case, comparison in compared).values()
-    return [_nearest(comparisons, "own cases that fit as far as stated") for comparisons in of_devices]
+class OwnCases:
+    """Own cases by the names of their models."""
+
+    def __init__(self, summaries: Sequence[CaseSummary]) -> None:
+        cases = [(case, _devices_of(case), conditions_of(case)) for case in summaries]
+        self._cases = grouped((name, entry) for entry in cases for name in _model_names(entry[0]))
+
+    def comparisons(self, row: PublishedRow) -> list[PublishedComparison]:
+        """Return how a figure compares with the cases that are, or may be, of its case: the nearest of each device."""
+        name, device = model_name(row.model).name, device_name(row.device).name
+        cases = [entry for entry in self._cases.get(name, ()) if device in entry[1]] if name and device else []
+        values = conditions_of(row) if cases else ()
+        compared: list[tuple[CaseSummary, PublishedComparison]] = []
+        refused: list[tuple[int, PublishedComparison]] = []
+        for case, _, case_values in cases:
+            differs = differences(row, values, case_values, is_case=True)
+            figure = _own_figure(row, case)
+            if (why := _why_not(row, case, differs)) or isinstance(figure, str):
+                reason = why or str(figure)
+                sentence = f"not compared with {named(case.key)}: {reason}"
+                refused.append((len(differs.decisive), _comparison("own run", named(case.key), "not compared", sentence, differs)))
+            else:
+                compared.append((case, _against_case(row, case, figure, differs)))
+        if not compared:
+            return [min(refused, key=lambda pair: pair[0])[1]] if refused else []
+        of_devices = grouped((case.device, comparison) for case, comparison in compared).values()
+        return [_nearest(comparisons, "own cases that fit as far as stated") for comparisons in of_devices]
 
 
-def model_names(case: CaseSummary) -> set[str]:
+def few(entries: Sequence[Entry], distance_of: Callable[[Entry], float]) -> list[Entry]:
+    """Return the nearest entries, and the farthest, in their order."""
+    by_distance = sorted(range(len(entries)), key=lambda index: distance_of(entries[index]))
+    indices = by_distance if len(entries) <= NEAREST + FARTHEST else [*by_distance[:NEAREST], *by_distance[-FARTHEST:]]
+    return [entries[index] for index in sorted(indices)]
+
+
+def _model_names(case: CaseSummary) -> set[str]:
     """Return the names of a case's model: of its file, and as a server states it."""
     served = (case.key.served_model or "").partition(", ")[0]
     return {model_name(name).name for name in (case.key.model, served) if name}
@@ -83,9 +93,7 @@ def model_names(case: CaseSummary) -> set[str]:
 
 def _devices_of(case: CaseSummary) -> set[str]:
     """Return the names of the device that did the work: the user's own, and the board's, or that of an accelerator attached to it."""
-    is_added = case.key.runtime in _ADDED
-    hardware = case.newest.environment.attached if is_added else (case.around.environment["board"] or "",)
-    return {device_name(text).name for text in (case.key.device, *hardware)}
+    return {device_name(case.key.device).name, device_of(case).name}
 
 
 def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences) -> str:
@@ -191,7 +199,7 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
     over = interval.over if interval else count(spread.n, "run")
     statistic = "p50" if figure.entry.path.endswith(".p50_ms") else "median"
     sentence = (
-        f"{_as_published(row)} is {significant(ratio)} times the {significant(spread.median)} {unit} of {named(case.key)}"
+        f"{as_published(row)} is {significant(ratio)} times the {significant(spread.median)} {unit} of {named(case.key)}"
         f" ({statistic} over {over}{f'; 95% of the ratio {span(*bounds)}' if bounds else ''})"
     )
     notes = [reason] if reason else []
@@ -200,48 +208,34 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
         notes.append(f"with its rounding and range it may be {span(*_range(row))} {unit}")
     notes += [interval.suspicion] if interval and interval.suspicion else []
     # What is suspect accuses nobody.
-    agreement = "not settled" if case.suspect and _agreement(decision) == "contradicts" else _agreement(decision)
+    agreement = _agreement(decision, is_open=differs.is_open or bool(case.suspect))
     doubts = (figure.note, f"own runs are suspect: {', '.join(map(rule_of, case.verdict_reasons))}" if case.suspect else "")
     extended = ConditionDifferences(differs.decisive, (*differs.named, *filter(None, doubts)))
     return _comparison("own run", named(case.key), agreement, "; ".join([sentence, *notes]), extended, ratio, bounds)
 
 
-def _agreement(decision: Decision) -> Agreement:
+def _agreement(decision: Decision, *, is_open: bool) -> Agreement:
     if decision.outcome == "alike":
         return "agrees"
-    return "contradicts" if decision.outcome in ("lower", "higher") and decision.is_beyond_margin else "not settled"
+    is_beyond = decision.outcome in ("lower", "higher") and decision.is_beyond_margin
+    return "contradicts" if is_beyond and not is_open else "not settled"
 
 
-def _with_rows(row: PublishedRow, other_rows: Sequence[PublishedRow]) -> list[PublishedComparison]:
-    if row.is_mlperf:
-        return []
-    name, device = model_name(row.model).name, device_name(row.device).name
-    compared: list[tuple[str, PublishedComparison]] = []
-    for other in other_rows:
-        is_candidate = name and device and other.figure == row.figure and other.key != row.key and not other.is_mlperf
-        if not is_candidate or model_name(other.model).name != name or device_name(other.device).name != device:
-            continue
-        if None not in (row.statistic, other.statistic) and row.statistic != other.statistic:
-            continue
-        differs = differences(row, other)
-        if not differs.decisive:
-            compared.append((other.key, _against_row(row, other, differs)))
-    return [_nearest(comparisons, "rows of that edition that fit as far as stated") for comparisons in grouped(compared).values()]
-
-
-def _against_row(row: PublishedRow, other: PublishedRow, differs: ConditionDifferences) -> PublishedComparison:
+def against_row(row: PublishedRow, other: PublishedRow, differs: ConditionDifferences, *, is_nearest: bool) -> PublishedComparison:
+    """Return how a figure compares with another row; `is_nearest` of several of its edition."""
     ratio = row.canonical[0] / other.canonical[0]
     bounds = interval_of_ratio(row.canonical[0], _range(row), other.canonical[0], _range(other))
-    outcome = _agreement(decide(ratio, bounds, ROWS_AGREE))
+    outcome = _agreement(decide(ratio, bounds, ROWS_AGREE), is_open=differs.is_open)
     times = row.kind.entry.times if row.kind.entry else f"times the {row.kind.title}"
     if row.figure == "power":
         # Of a peak, as of a mean.
         times = "times the power"
     source = "the same source" if other.source == row.source else other.source
-    sentence = f"{source} says {_as_published(other)} ({other.version}, {other.date}): {significant(1 / ratio)} {times}"
+    sentence = f"{source} says {as_published(other)} ({other.version}, {other.date}): {significant(1 / ratio)} {times}"
     notes = [] if outcome != "agrees" else [f"within {percent(ROWS_AGREE)}"]
     unstated = [title for title, values in _NAMED_ABSENT.items() if not any(getattr(side, values) for side in (row, other))]
     absent = [f"{' and '.join(unstated)} stated on neither side"] if unstated and outcome != "agrees" else []
+    notes += ["the nearest of several rows of that edition that fit as far as stated"] if is_nearest else []
     extended = ConditionDifferences((), (*differs.named, *absent))
     return _comparison("published row", other.key, outcome, "; ".join([sentence, *notes]), extended, ratio, bounds)
 
@@ -252,10 +246,15 @@ _NAMED_ABSENT = {"software": "software", "power mode": "power_mode"}
 
 def _nearest(comparisons: Sequence[PublishedComparison], kind: str) -> PublishedComparison:
     """Return the comparison whose ratio is nearest to 1, and say of how many."""
-    nearest = min(comparisons, key=lambda comparison: abs(math.log(comparison.ratio or math.inf)))
+    nearest = min(comparisons, key=distance)
     if len(comparisons) == 1:
         return nearest
     return msgspec.structs.replace(nearest, sentence=f"{nearest.sentence}; the nearest of {len(comparisons)} {kind}")
+
+
+def distance(comparison: PublishedComparison) -> float:
+    """Return how far the ratio is from 1, on a logarithmic scale."""
+    return abs(math.log(comparison.ratio or math.inf))
 
 
 def _range(row: PublishedRow) -> Bounds:
@@ -268,9 +267,10 @@ def _range(row: PublishedRow) -> Bounds:
     return low if low > 0 else high * 1e-6, high
 
 
-def _as_published(row: PublishedRow) -> str:
-    low_high = f" ({row.low:g} to {row.high:g})" if row.low is not None and row.high is not None else ""
-    return f"{row.value:g} {row.unit}{low_high}"
+def as_published(row: PublishedRow, title: str = "") -> str:
+    """Return a figure with its unit, title and range as its source states them: `20 t/s decoding rate (18 to 22)`."""
+    low_high = f"({row.low:g} to {row.high:g})" if row.low is not None and row.high is not None else ""
+    return " ".join(filter(None, (f"{row.value:g} {row.unit}", title, low_high)))
 
 
 def _comparison(

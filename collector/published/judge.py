@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.published.against import comparisons_of, model_names
+from edgemeter.collector.published.against import OwnCases, distance, few
 from edgemeter.collector.published.judgement import RowJudgement
-from edgemeter.collector.published.name_matching import device_name, model_name
+from edgemeter.collector.published.other_rows import OtherRows
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.published.rules import evidence_of, not_stated
 from edgemeter.collector.runs.cases import grouped
@@ -15,22 +17,36 @@ def judge(
     rows: Sequence[PublishedRow], summaries: Sequence[CaseSummary] = (), other_rows: Sequence[PublishedRow] = ()
 ) -> list[RowJudgement]:
     """Return the judgement of each row, in their order; `other_rows` are compared with, and not judged themselves."""
+    return with_own_runs(judge_apart(rows, other_rows), summaries)
+
+
+def judge_apart(rows: Sequence[PublishedRow], other_rows: Sequence[PublishedRow] = ()) -> list[RowJudgement]:
+    """Return the judgement of each row by the rules and the other rows, whatever own runs there are."""
     of_case = grouped((row.case, row) for row in rows)
-    # Of thousands of rows, and of cases, a few are of one model.
-    cases = grouped((name, case) for case in summaries for name in model_names(case))
-    candidates = grouped((_subject(row), row) for row in {row.id: row for row in (*other_rows, *rows)}.values())
-    return [
-        RowJudgement(
-            row=row,
-            evidence=evidence_of(row, [companion for companion in of_case[row.case] if companion is not row]),
-            comparisons=comparisons_of(
-                row, cases.get(model_name(row.model).name, ()), [other for other in candidates[_subject(row)] if other is not row]
-            ),
-            not_stated=not_stated(row),
+    rows_by_case = OtherRows(list({row.id: row for row in (*other_rows, *rows)}.values()))
+    judged = []
+    for row in rows:
+        comparisons, further = rows_by_case.comparisons(row)
+        companions = [companion for companion in of_case[row.case] if companion is not row]
+        judged.append(
+            RowJudgement(
+                row=row,
+                evidence=evidence_of(row, companions),
+                comparisons=tuple(comparisons),
+                not_stated=not_stated(row),
+                further_comparisons=further,
+            )
         )
-        for row in rows
-    ]
+    return judged
 
 
-def _subject(row: PublishedRow) -> tuple[str, str, str]:
-    return model_name(row.model).name, device_name(row.device).name, row.figure
+def with_own_runs(judged: Sequence[RowJudgement], summaries: Sequence[CaseSummary]) -> list[RowJudgement]:
+    """Return judgements with the comparisons with own runs, which stand before those with other rows."""
+    cases = OwnCases(summaries)
+    extended = []
+    for judgement in judged:
+        comparisons = cases.comparisons(judgement.row)
+        compared = few(comparisons, distance)
+        further = judgement.further_comparisons + len(comparisons) - len(compared)
+        extended.append(replace(judgement, comparisons=(*compared, *judgement.comparisons), further_comparisons=further))
+    return extended

@@ -48,6 +48,7 @@ class RowJudgement(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...]
     comparisons: tuple[PublishedComparison, ...] = ()
     not_stated: tuple[str, ...] = ()
+    further_comparisons: int = 0
 
     @property
     def state(self) -> PublishedState:

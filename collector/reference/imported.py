@@ -76,9 +76,10 @@ class ReferenceStore:
         return [_read_import(path) for path in sorted(self.path.glob("mlperf-*.json"))]
 
     def published(self) -> list[PublishedRow]:
-        """Return the published rows, those that ship first; raises ConfigError if a file cannot be read."""
+        """Return the published rows, those that ship first, unless they are kept too; raises ConfigError if a file cannot be read."""
         path = self.path / "published.toml"
-        return [*shipped_rows(), *(table_file.read(path) if path.exists() else [])]
+        rows = [*shipped_rows(), *(table_file.read(path) if path.exists() else [])]
+        return list({row.id: row for row in rows}.values())
 
     def keep_import(
         self, path: Path, parsed: mlperf.ParsedRound, source: str | None, retrieved: str, *, is_verified: bool, replaces: bool = False

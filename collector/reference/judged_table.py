@@ -9,6 +9,7 @@ from rich.console import Console
 
 from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_lines, print_text
+from edgemeter.collector.published.against import as_published
 from edgemeter.collector.published.judgement import PublishedState, RowJudgement
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.reference.mlperf import APART, LEGEND
@@ -29,6 +30,7 @@ def document(judged: Sequence[RowJudgement], left_out: Sequence[str] = ()) -> di
             "not_stated": judgement.not_stated,
             "evidence": msgspec.to_builtins(judgement.evidence),
             "comparisons": msgspec.to_builtins(judgement.comparisons),
+            "further_comparisons": judgement.further_comparisons,
         }
         for judgement in judged
     ]
@@ -48,12 +50,6 @@ def summary(judged: Sequence[RowJudgement]) -> str:
     return "; ".join([f"{count(len(judged), 'row')}: {', '.join(parts)}", *([", ".join(ends)] if ends else [])])
 
 
-def as_published(row: PublishedRow) -> str:
-    """Return a figure with its unit, statistic and range as its source states them: `20 t/s decoding rate (18 to 22)`."""
-    span = f" ({row.low:g} to {row.high:g})" if row.low is not None and row.high is not None else ""
-    return f"{row.value:g} {row.unit} {figure_title(row)}{span}"
-
-
 def figure_title(row: PublishedRow) -> str:
     """Return what a figure is, with its statistic: `power, peak`, `latency, median`."""
     # The title of a mean or a peak says so already; a published power may be another statistic.
@@ -62,11 +58,16 @@ def figure_title(row: PublishedRow) -> str:
     return f"{title}, {statistic}" if statistic and statistic not in title else title
 
 
+def further_text(number: int) -> str:
+    """Return how many comparisons are not written out."""
+    return f"and {count(number, 'further comparison')}, between the nearest and the farthest"
+
+
 def titled(row: PublishedRow) -> str:
     """Return what a figure is of, and the figure: `YOLOv8n INT8 640 on Jetson Orin Nano (25W): 3.49 ms latency`."""
     model = " ".join(filter(None, (row.model, row.precision, row.input_size)))
     device = f"{row.device} ({row.power_mode})" if row.power_mode else row.device
-    return printable(f"{model} on {device}: {as_published(row)}")
+    return printable(f"{model} on {device}: {as_published(row, figure_title(row))}")
 
 
 def show(judged: Sequence[RowJudgement], console: Console) -> None:
@@ -83,6 +84,8 @@ def show(judged: Sequence[RowJudgement], console: Console) -> None:
     if compared:
         print_text(console, "Compared with own runs and other published figures", "bold")
         _print_table(console, ("outcome", "figure", "comparison"), compared)
+    if further := sum(judgement.further_comparisons for judgement in judged):
+        print_lines(console, [further_text(further)])
 
 
 def _rows(judged: Sequence[RowJudgement]) -> list[PublishedRow]:
@@ -119,5 +122,7 @@ def _claim_lines(judgement: RowJudgement) -> Iterator[str]:
     for state in get_args(PublishedState):
         yield from (f"{state}: {entry.sentence}" for entry in judgement.evidence if entry.state == state)
     yield from (f"{entry.outcome}: {entry.sentence}" for entry in judgement.comparisons)
+    if judgement.further_comparisons:
+        yield further_text(judgement.further_comparisons)
     if judgement.not_stated:
         yield f"not stated: {', '.join(judgement.not_stated)}"

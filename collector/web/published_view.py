@@ -15,7 +15,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published.judgement import PublishedComparison, PublishedState, RowJudgement
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.reference.imported import ReferenceImport
-from edgemeter.collector.reference.judged_table import figure_title
+from edgemeter.collector.reference.judged_table import figure_title, further_text
 from edgemeter.collector.reference.mlperf import APART, LEGEND, MlperfRow, footnote, published_footnote
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Attributes, Markup, element, join, part
@@ -145,6 +145,7 @@ def _columns(own_cases: Mapping[str, CaseKey], links: Links) -> list[ViewColumn[
         *(ViewColumn(name, "", read, is_shown=False) for name, read in of_row.items() if name not in names),
         ViewColumn("canonical_value", "", lambda entry: entry.row.canonical[0], is_shown=False),
         ViewColumn("canonical_unit", "", lambda entry: entry.row.canonical[1], is_shown=False),
+        ViewColumn("further_comparisons", "", attrgetter("further_comparisons"), is_shown=False),
         ViewColumn("not_stated", "", lambda entry: list(entry.not_stated), is_shown=False),
         ViewColumn("id", "", attrgetter("row.id"), is_shown=False),
     ]
@@ -203,7 +204,8 @@ def _ratio(comparison: PublishedComparison) -> str:
 def _comparisons(judged: RowJudgement, own_cases: Mapping[str, CaseKey], links: Links) -> Markup:
     ordered = sorted(judged.comparisons, key=lambda entry: (entry.kind != "own run", entry.ratio is None))
     lines = [_comparison(entry, own_cases.get(entry.name), links) for entry in ordered]
-    further = _folded(f"{len(lines) - COMPARED} more", lines[COMPARED:])
+    unwritten = [further_text(judged.further_comparisons)] if judged.further_comparisons else []
+    further = _folded(f"{len(lines) - COMPARED + judged.further_comparisons} more", [*lines[COMPARED:], *unwritten])
     return (
         element("div", {"class": "prose"}, part("reasons", lines[:COMPARED]), *further)
         if lines

@@ -1,12 +1,14 @@
 """Facts about published figures against own runs and other rows: what is compared, what is named, and what is never compared."""
 
+import time
+
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.record_conditions import Condition, Verdict
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare.summary import summaries_of
-from edgemeter.collector.published.against import comparisons_of
+from edgemeter.collector.published.judge import judge
 from edgemeter.collector.runs.cases import group_cases
 from tests.fixtures.comparison_factory import day_by_day, make_run, no_energy
 from tests.fixtures.published_factory import make_published
@@ -28,6 +30,12 @@ def summaries(**changes):
     """Return the case of six days at 10 ms, fp32 on onnx on a Raspberry Pi 5; `changes` are its runs' fields."""
     runs = [make_run(p50_ms=p50_ms, **(no_energy() | changes)) for p50_ms in STEADY_MS]
     return summaries_of(group_cases(day_by_day(runs))[0])
+
+
+def comparisons_of(row, cases=(), other_rows=()):
+    """Return the comparisons of a row with own cases and other rows."""
+    (judgement,) = judge([row], cases, other_rows)
+    return judgement.comparisons
 
 
 def against(row, cases):
@@ -275,3 +283,152 @@ def test_rows_of_other_sources_agree_within_a_tenth():
     same_edition = make_published(figure="tokens", value=7.0, unit="t/s", model="Llama 3.2 3B", batch=1)
     outcomes = {comparison.name.split(" |")[0]: comparison.outcome for comparison in comparisons_of(row, (), [near, far, same_edition])}
     assert outcomes == {"a blog": "agrees", "a repository": "contradicts"}
+
+
+def of_language(**changes):
+    """Return the case of six days at 100 tokens/s, one user and no speculation, on a Jetson in its 25 W mode."""
+    fields = {
+        "model": "llama3.2-3b",
+        "task": "text-generation",
+        "precision": "q4_k_m",
+        "runtime": "llama",
+        "scenario": "single_stream",
+        "ap": None,
+    }
+    environment = make_environment(board="NVIDIA Jetson Orin Nano Developer Kit", power_mode="MODE_25W")
+    return summaries(generation=make_generation(), environment=environment, **(fields | changes))
+
+
+SLOW = {"model": "Llama 3.2 3B", "device": "Jetson Orin Nano", "figure": "tokens", "value": 300.4, "unit": "t/s"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        ("8 users", "batch 8 against 1"),
+        ("batch=8", "batch 8 against 1"),
+        ("with speculative decoding, 1B draft", "speculation on against off"),
+        ("15W mode", "power mode 15 W against MODE_25W"),
+    ],
+)
+def test_what_the_conditions_say_in_words_makes_another_case(conditions, reason):
+    """As the rules read it; a field of its own is seldom filled."""
+    comparison = against(make_published(conditions=conditions, **SLOW), of_language())
+    assert comparison.outcome == "not compared"
+    assert reason in comparison.sentence
+    assert against(make_published(**SLOW), of_language()).outcome == "contradicts"
+
+
+@pytest.mark.parametrize("conditions", ["tensor parallel over several boards", "batched requests", "offloaded to an RX 6700 XT"])
+def test_what_is_said_without_a_number_settles_nothing(conditions):
+    """It may be the own case, and may explain any ratio."""
+    assert against(make_published(conditions=conditions, **SLOW), of_language()).outcome != "contradicts"
+
+
+def test_a_power_mode_may_stand_in_the_name_of_the_device():
+    """The board is the same, the case another."""
+    comparison = against(make_published(**(SLOW | {"device": "Jetson Orin Nano (7W)"})), of_language())
+    assert "power mode 7 W against MODE_25W" in comparison.sentence
+
+
+@pytest.mark.parametrize("facts", [{"batch": 1024}, {"concurrency": 8}, {"speculative": "draft"}, {"conditions": "64 users"}])
+def test_a_batch_of_one_side_only_contradicts_nothing(facts):
+    """What the other source leaves out may be that batch; one answer at a time is what everybody takes for granted."""
+    row, other = make_published(**SLOW), make_published(**(SLOW | {"value": 9000.0, "source": "a blog"} | facts))
+    for first, second in ((row, other), (other, row)):
+        (comparison,) = comparisons_of(first, (), [second])
+        assert comparison.outcome == "not settled"
+        assert "stated on one side only" in " ".join(comparison.differs)
+    (comparison,) = comparisons_of(make_published(source="a blog", batch=1, **(SLOW | {"value": 9000.0})), (), [row])
+    assert comparison.outcome == "contradicts"
+
+
+def test_another_clock_is_another_case():
+    """Where both sides state theirs; an own run of the cores records it."""
+    condition = Condition(when="during", clock_hz=2.4e9)
+    cases = summaries(conditions=(condition,))
+    assert "clock in GHz 1.5 against 2.4" in against(make_published(clock_hz=1.5e9), cases).sentence
+    assert against(make_published(value=10.03, clock_hz=2.4e9), cases).outcome == "agrees"
+    row, other = make_published(clock_hz=1.5e9), make_published(clock_hz=2.4e9, source="a blog", value=20.0)
+    assert comparisons_of(row, (), [other]) == ()
+    assert len(comparisons_of(row, (), [replace(other, clock_hz=1.51e9)])) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("NVIDIA H100 PCIe", "H100 SXM5"), ("RTX 4060 Laptop", "RTX 4060 desktop"),
+        ("RTX 3090 Ti", "RTX 3090"), ("RTX 4070 Super", "RTX 4070"),
+        ("Raspberry Pi 5 with AI HAT+ (13 TOPS)", "Raspberry Pi 5 with AI HAT+ (26 TOPS)"),
+        ("Coral USB on a Raspberry Pi 3", "Coral Dev Board"),
+        ("Raspberry Pi 3 Model B", "Raspberry Pi 3B+"), ("RTX 4060 Ti 8GB", "RTX 4060 Ti 16GB"),
+        ("Raspberry Pi 5 with Hailo-8", "Raspberry Pi 4 with Hailo-8"), ("Raspberry Pi 5 with AI HAT+ (13 TOPS)", "Hailo-8"),
+    ],
+)  # fmt: skip
+def test_products_of_one_name_are_not_compared(first, second):
+    """Where both names say which one it is."""
+    row, other = make_published(device=first), make_published(device=second, source="a blog", value=20.0)
+    assert comparisons_of(row, (), [other]) == ()
+    assert comparisons_of(other, (), [row]) == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "difference"),
+    [
+        ("NVIDIA H100 PCIe", "H100", "product pcie"), ("RTX 4090 Laptop", "RTX 4090", "product laptop"),
+        ("Raspberry Pi 5 with RTX 4090", "RTX 4090", "board Raspberry Pi 5"), ("Hailo-8L", "Raspberry Pi AI HAT+", "product 13 TOPS"),
+        ("Raspberry Pi 3", "Raspberry Pi 3 Model B Plus Rev 1.3", "product b+"),
+    ],
+)  # fmt: skip
+def test_a_name_that_says_less_is_compared_and_the_difference_named(first, second, difference):
+    """It may be the same product."""
+    (comparison,) = comparisons_of(make_published(device=first), (), [make_published(device=second, source="a blog", value=20.0)])
+    assert f"{difference} stated on one side only" in comparison.differs
+
+
+def test_an_own_accelerator_is_the_one_that_is_attached():
+    """A HAT of 13 TOPS is a Hailo-8L, and the board that it is on counts."""
+    environment = make_environment(board="Raspberry Pi 5 Model B Rev 1.0", attached=("Hailo-8L PCIe (0001:01:00.0)",))
+    cases = summaries(runtime="hailo", environment=environment)
+    assert against(make_published(value=10.03, device="Raspberry Pi 5 with AI HAT+ (13 TOPS)"), cases).outcome == "agrees"
+    hailo = make_published(value=53.0, device="Hailo-8L", runtime="hailo", batch=1)
+    assert against(hailo, cases).outcome == "contradicts"
+    on_board = make_published(value=53.0, device="Raspberry Pi 5", backend="Hailo-8")
+    assert "accelerator Hailo-8 against none" in against(on_board, summaries()).sentence
+    assert "product 26 TOPS against 13 TOPS" in against(make_published(device="Hailo-8"), cases).sentence
+    assert "board Raspberry Pi 4 against Raspberry Pi 5" in against(make_published(device="Raspberry Pi 4 with Hailo-8L"), cases).sentence
+
+
+def test_a_source_that_names_mlperf_anywhere_stands_apart():
+    """However it is written."""
+    for source in ("MLCommons MLPerf Tiny v1.3", "mlperf-inference results"):
+        row = make_published(source=source)
+        assert row.is_mlperf
+        assert comparisons_of(row, (), [make_published()]) == ()
+
+
+def test_of_many_comparisons_the_nearest_and_the_farthest_are_written_out():
+    """The others are counted, of other editions and of own devices."""
+    row = make_published(value=10.0)
+    editions = [make_published(version=str(number), value=10.0 + number) for number in range(1, 21)]
+    (judgement,) = judge([row], (), editions)
+    assert [comparison.name.split(" | ")[1] for comparison in judgement.comparisons] == ["1", "2", "3", "4", "5", "6", "19", "20"]
+    assert judgement.further_comparisons == 12
+    fleet = [case for number in range(10) for case in summaries(device=f"pi-{number}")]
+    (judgement,) = judge([row], fleet, editions)
+    assert (len(judgement.comparisons), judgement.further_comparisons) == (16, 14)
+
+
+def test_thousands_of_rows_of_one_case_take_seconds():
+    """The nearest row of an edition is found without looking at every other one: 5,000 took 93 s, 1,000 editions 33 s and 344 MB."""
+    two_editions = [
+        make_published(version=str(number % 2), prompt_tokens=number // 2 + 1, value=5.0 + number * 7919 % 4500 / 100)
+        for number in range(2000)
+    ]
+    many_editions = [make_published(version=str(number), value=5.0 + number * 7919 % 4500 / 100) for number in range(300)]
+    for rows in (two_editions, many_editions):
+        started_s = time.process_time()
+        judged = judge(rows)
+        assert time.process_time() - started_s < 8
+        assert max(len(judgement.comparisons) for judgement in judged) <= 8
+    assert all(comparison.name.startswith("a guide | ") for comparison in judged[0].comparisons)

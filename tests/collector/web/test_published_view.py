@@ -120,17 +120,18 @@ def test_results_of_mlperf_stand_apart_with_the_footnote(tmp_path):
 
 
 def test_the_rows_are_judged_again_only_where_something_changed(tmp_path, monkeypatch):
-    """A run, or a file of the store; a reader who comes back waits for nothing."""
-    judged = []
-    monkeypatch.setattr("edgemeter.collector.reference.judged.judge", lambda rows, _: judged.append(len(rows)) or [])
+    """A file of the store; a run that arrives is held against the rows, which are not held against each other again."""
+    apart, against_runs = [], []
+    monkeypatch.setattr("edgemeter.collector.reference.judged.judge_apart", lambda rows: apart.append(len(rows)) or [])
+    monkeypatch.setattr("edgemeter.collector.reference.judged.with_own_runs", lambda judged, _: against_runs.append(len(judged)) or [])
     store = store_of(tmp_path, make_row())
     references = JudgedReferences(store)
     for version in ("1", "1", "2"):
         references.of(version, list)
-    assert len(judged) == 2
+    assert (len(apart), len(against_runs)) == (1, 2)
     store_of(tmp_path, make_row(), IMPOSSIBLE)
     references.of("2", list)
-    assert judged[-1] == judged[0] + 1
+    assert apart[-1] == apart[0] + 1
 
 
 def test_a_damaged_store_is_named_and_stops_no_report(tmp_path):
@@ -180,3 +181,12 @@ def test_more_rows_than_anybody_reads_are_counted(tmp_path, monkeypatch):
     assert view.body.count('<tr data-model="') == 3
     assert "2 more: pick" in view.body
     assert len(rows_of(view)) == 5
+
+
+def test_further_comparisons_are_counted(tmp_path):
+    """Of many editions the page has the nearest and the farthest."""
+    rows = [make_row(version=str(number), value=20.0 + number) for number in range(12)]
+    view = view_of(store_of(tmp_path, *rows), (), source="A guide")
+    assert "8 more" in view.body
+    assert "and 3 further comparisons, between the nearest and the farthest" in view.body
+    assert {row["further_comparisons"] for row in rows_of(view)} == {3}
