@@ -11,6 +11,7 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import RowCollector
 from edgemeter.collector.published.name_matching import INPUT_SIZE, PRECISION
+from edgemeter.collector.published.readers.markup_tables import number
 from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, PublishedRow
 
 SHAPE = "MODEL [PRECISION] [INPUT SIZE] on DEVICE [(POWER MODE)]: FIGURE UNIT [STATISTIC][, CONDITION ...]"
@@ -31,16 +32,18 @@ _SPELLINGS = {
     "frames per second": "fps", "frames/s": "fps", "images per second": "images/s", "img/s": "images/s",
     "inferences per second": "inferences/s", "milliseconds": "ms", "seconds": "s", "joules": "j", "watts": "w",
     "j/tok": "j/token", "mj/tok": "mj/token", "ms/tok": "ms/token", "j per token": "j/token", "mj per token": "mj/token",
-    "ms per token": "ms/token", "j/inference": "j", "mj/inference": "mj", "j per inference": "j", "mj per inference": "mj",
+    "ms per token": "ms/token", "j/inference": "j", "mj/inference": "mj", "j per inference": "j", "mj per inference": "mj", "mwh per token": "mwh/token",
 }  # fmt: skip
-_UNITS = {**{unit: unit for units in UNITS.values() for unit in units}, **_SPELLINGS}
+# Units that are the inverse of one of ours.
+_INVERSE = {"tokens/j": "j/token", "tok/j": "j/token", "t/j": "j/token", "tokens per joule": "j/token", "tokens per j": "j/token"}
+_UNITS = {**{unit: unit for units in UNITS.values() for unit in units}, **_SPELLINGS, **_INVERSE}
 _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True) if unit != "ratio")
 _FIGURE = re.compile(
     rf"(?P<low>{_NUMBER})\+?(?:\s*(?:-|\u2013|to)\s*(?P<high>{_NUMBER}))?\s*(?P<unit>{_UNIT})(?![\w/])", re.IGNORECASE,
 )  # fmt: skip
 # What a unit is of where no word says more.
 _USUAL = {
-    "ms/token": "tpot", "mj/token": "energy-output-token", "j/token": "energy-output-token", "ms": "latency", "per s": "throughput",
+    "ms/token": "tpot", **dict.fromkeys(("mj/token", "j/token", "mwh/token"), "energy-output-token"), "ms": "latency", "per s": "throughput",
     "tokens/s": "tokens", "mJ": "energy", "W": "power", "°C": "temperature_max_c",
 }  # fmt: skip
 # Words that say which figure it is; of one word the first whose unit fits.
@@ -57,6 +60,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     r"power": ("power",),
     r"energy": ("energy", "energy-output-token"),
 }
+_METRICS = {"map": "mAP", "top-1": "top-1", "top1": "top-1", "accuracy": "accuracy"}
 _STATISTICS = {
     "mean": "mean|average|avg|on average", "median": "median|p50|typical", "max": "peak|max|maximum|up to", "min": "min|minimum|best",
     **{level: re.escape(level) for level in ("p90", "p95", "p99.9", "p99")},
@@ -111,6 +115,9 @@ def parse_claim(text: str, defaults: Mapping[str, Any] | None = None) -> list[Pu
     figures: list[dict[str, Any]] = []
     for part in _BETWEEN.split(claim["figures"].rstrip(" .")):
         if fields := _condition(part):
+            twice = next((name for name in fields if facts.get(name) not in (None, fields[name])), None)
+            if twice:
+                raise _refusal(f"{twice} is stated twice, as {facts[twice]} and as {fields[twice]}", text)
             facts |= fields
         else:
             figures.append(_figure(part, text))
@@ -173,14 +180,18 @@ def _figure(part: str, text: str) -> dict[str, Any]:
     statistic, remaining = _taken(remaining, _STATISTICS)
     scope, remaining = _taken(remaining, _SCOPES)
     if unknown := " ".join(_FILLERS.sub(" ", remaining).split()):
-        raise _refusal(f"{unknown!r} is not understood", text)
+        why = ": an idle power says nothing of a model" if unknown == "idle" else ""
+        raise _refusal(f"{unknown!r} is not understood{why}", text)
     figure = _kind(unit, _WORDS[named] if named else (), part, text)
-    ends = [float(number.replace(",", "")) for number in (match["low"], match["high"]) if number]
+    ends = [_value(digits, text) for digits in (match["low"], match["high"]) if digits]
+    if match["unit"].casefold() in _INVERSE:
+        ends = [_inverse(digits, end) for digits, end in zip((match["high"], match["low"])[-len(ends) :], reversed(ends), strict=True)]
     if ends != sorted(ends):
         raise _refusal(f"the range {match[0]!r} ends below its start", text)
     entry = KINDS[figure].entry
     is_easier_high = entry is not None and entry.better == "lower"
-    number = int(counted["count"].replace(",", "")) if counted else None
+    # A count has no decimals: 5,000 of them are a thousand.
+    count = int(counted["count"].replace(",", "")) if counted else None
     return {
         "figure": figure,
         "value": ends[-1] if is_easier_high else ends[0],
@@ -189,8 +200,26 @@ def _figure(part: str, text: str) -> dict[str, Any]:
         "scope": scope,
         "low": ends[0] if len(ends) == 2 else None,
         "high": ends[1] if len(ends) == 2 else None,
-        "images" if figure == "accuracy" else "count": number,
+        "accuracy_metric": next((name for word, name in _METRICS.items() if word in part.casefold()), None)
+        if figure == "accuracy"
+        else None,
+        "images" if figure == "accuracy" else "count": count,
     }
+
+
+def _value(digits: str, text: str) -> float:
+    try:
+        return number(digits)
+    except ValueError as error:
+        raise _refusal(f"{error}: write {digits.replace(',', '')} or {digits.replace(',', '.')}", text) from error
+
+
+def _inverse(digits: str, value: float) -> float:
+    """Return the inverse of a number with as many digits as are stated, two at least: more would make it more exact than it is."""
+    if value == 0:
+        return value
+    exact = max(2, len(re.sub(r"\D", "", digits).lstrip("0")))
+    return float(f"{1 / value:.{exact}g}")
 
 
 def _taken(text: str, patterns: Mapping[str, str]) -> tuple[str | None, str]:

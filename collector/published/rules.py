@@ -21,8 +21,26 @@ _TIMES = frozenset({"latency", "ttft", "tpot", "image-encode"})
 
 def evidence_of(row: PublishedRow, companions: Sequence[PublishedRow]) -> tuple[Evidence, ...]:
     """Return what the rules find in a row, each with its arithmetic in one sentence; `companions` are the other rows of its case."""
-    judged = JudgedRow(row, companions)
-    return tuple(msgspec.structs.replace(evidence, rule=rule.name) for rule in RULES if (evidence := rule.evidence(judged)) is not None)
+    ends = [("lower", row.low), ("upper", row.high)]
+    further = [(f"its {name} end, {end:g} {row.unit}", _at(row, end)) for name, end in ends if end is not None and end != row.value]
+    found = ((rule, _with_ends(rule, rule.evidence(JudgedRow(row, companions)), further, companions)) for rule in RULES)
+    return tuple(msgspec.structs.replace(evidence, rule=rule.name) for rule, evidence in found if evidence is not None)
+
+
+def _at(row: PublishedRow, end: float) -> PublishedRow:
+    return msgspec.structs.replace(row, value=end, low=None, high=None)
+
+
+def _with_ends(
+    rule: PublishedRule, evidence: Evidence | None, ends: Sequence[tuple[str, PublishedRow]], companions: Sequence[PublishedRow]
+) -> Evidence | None:
+    """Return the evidence, in doubt where an end of the range is impossible that the value is not."""
+    for words, row in () if evidence and evidence.state == "impossible" else ends:
+        at_end = rule.evidence(JudgedRow(row, companions))
+        if at_end and at_end.state == "impossible":
+            sentence = f"{evidence.sentence}; but {words}: {at_end.sentence}" if evidence else f"{words}: {at_end.sentence}"
+            return msgspec.structs.replace(at_end, state="unclear", sentence=sentence)
+    return evidence
 
 
 def not_stated(row: PublishedRow) -> tuple[str, ...]:
