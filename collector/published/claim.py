@@ -41,6 +41,8 @@ _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=Tru
 _FIGURE = re.compile(
     rf"(?P<low>{_NUMBER})\+?(?:\s*(?:-|\u2013|to)\s*(?P<high>{_NUMBER}))?\s*(?P<unit>{_UNIT})(?![\w/])", re.IGNORECASE,
 )  # fmt: skip
+# An idle power is no figure of a model: it stays in the conditions.
+_IDLE = re.compile(rf"(?:{_NUMBER})\s*m?w (?:at )?idle|idle(?: power)?(?: of)? (?:{_NUMBER})\s*m?w", re.IGNORECASE)
 # What a unit is of where no word says more.
 _USUAL = {
     "ms/token": "tpot", **dict.fromkeys(("mj/token", "j/token", "mwh/token"), "energy-output-token"), "ms": "latency", "per s": "throughput",
@@ -119,7 +121,7 @@ def parse_claim(text: str, defaults: Mapping[str, Any] | None = None) -> list[Pu
             if twice:
                 raise _refusal(f"{twice} is stated twice, as {facts[twice]} and as {fields[twice]}", text)
             facts |= fields
-        else:
+        elif not _IDLE.fullmatch(part):
             figures.append(_figure(part, text))
     if not figures:
         raise _refusal("it has conditions and no figure", text)
@@ -180,8 +182,7 @@ def _figure(part: str, text: str) -> dict[str, Any]:
     statistic, remaining = _taken(remaining, _STATISTICS)
     scope, remaining = _taken(remaining, _SCOPES)
     if unknown := " ".join(_FILLERS.sub(" ", remaining).split()):
-        why = ": an idle power says nothing of a model" if unknown == "idle" else ""
-        raise _refusal(f"{unknown!r} is not understood{why}", text)
+        raise _refusal(f"{unknown!r} is not understood", text)
     figure = _kind(unit, _WORDS[named] if named else (), part, text)
     ends = [_value(digits, text) for digits in (match["low"], match["high"]) if digits]
     if match["unit"].casefold() in _INVERSE:

@@ -16,7 +16,7 @@ _OUTPUT = ("energy-output-token", "energy-decode-token")
 _PREFILL = ("energy-prefill-token",)
 # A power of these words is no mean, or lacks what the machine draws at rest.
 _EXTREME = ("peak", "maximum", "max power", "max. power")
-_NET = re.compile(r"\bnet\b|\bidle\b|dynamic|baseline|incremental|marginal|differential|active energy", re.IGNORECASE)
+_NET = re.compile(r"\bnet\b|(?<!W )\bidle\b(?! power)|dynamic|baseline|incremental|marginal|differential|active energy", re.IGNORECASE)
 # An energy may hold more than a latency that stands beside it, such as a request over HTTP; not more than so many times as much.
 OVERHEAD_TIMES = 20.0
 # Ten times the best accelerator: 18 x 10^15 operations/s of 4 bits, skipped zeros counted, at 1,000 W. Source: NVIDIA, data sheet of HGX B200.
@@ -91,6 +91,8 @@ def _power_outside_board(judged: JudgedRow) -> Evidence | None:
         return finding("impossible", f"{at_most}: impossible", stated_w, highest_w, "W")
     if most_w < lowest_w and _NET.search(judged.text) is None:
         at_least = f"{words}, and {board} draws at least {number(lowest_w)} W while it runs (about half of its idle power)"
+        if not is_whole:
+            return finding("unclear", f"{at_least}: possible only if more inferences ran at once than are stated", stated_w, lowest_w, "W")
         if row.scope is None:
             return finding(
                 "unclear", f"{at_least}: possible only of a part of it, and what is covered is not stated", stated_w, lowest_w, "W"
@@ -120,12 +122,10 @@ def _energy_below_operations(judged: JudgedRow) -> Evidence | None:
         return None
     best = f"ten times better than the best accelerator, NVIDIA's B200 with {BEST_TOPS_PER_W:g} TOPS/W"
     sums = f"{words} / {MOST_TOPS_PER_W:g} TOPS/W ({best}) = {result(needed_mj)} mJ, and {number(stated_mj)} mJ are stated"
-    unstated = [
-        "the size of the input, a smaller one," if largest(row) >= least_gop / MOST_TOPS_PER_W else "",
-        "how much of the prompt came from a cache" if row.figure in _PREFILL and judged.has_cache else "",
-        _unknown_parts(judged),
-    ]
-    return _below(judged, sums, needed_mj, next(filter(None, unstated), ""))
+    if largest(row) >= least_gop / MOST_TOPS_PER_W:
+        return _below(judged, sums, needed_mj, "possible only with a smaller input, whose size is not stated")
+    is_cached = row.figure in _PREFILL and judged.has_cache
+    return _below(judged, sums, needed_mj, "possible only if part of the prompt came from a cache" if is_cached else "")
 
 
 @ENERGY_RULES.rule(
@@ -144,25 +144,20 @@ def _energy_below_reading(judged: JudgedRow) -> Evidence | None:
     shared = f" / {users} answers at once" if users > 1 else ""
     memory = f"a tenth of what HBM2 takes, {HBM_PJ_PER_BIT:g} pJ/bit by O'Connor et al., MICRO 2017"
     sums = f"{weights.text}, x 8 bits x {LEAST_PJ_PER_BIT:g} pJ ({memory}){shared} = {result(needed_mj)} mJ, and {number(stated_mj)} mJ are stated"
-    share = f"how many tokens share a reading ({result(needed_mj / stated_mj)}, by a batch or speculative decoding)"
-    is_shared = judged.users is None or judged.speculates is not False
-    return _below(judged, sums, needed_mj, share if is_shared else _unknown_parts(judged))
+    if judged.users is None or judged.speculates is not False:
+        shared_by = f"{result(needed_mj / stated_mj)} tokens share a reading, by a batch or speculative decoding, which is not stated"
+        return _below(judged, sums, needed_mj, f"possible only if {shared_by}")
+    return _below(judged, sums, needed_mj)
 
 
-def _below(judged: JudgedRow, sums: str, needed_mj: float, unstated: str) -> Evidence:
-    """Return the evidence on an energy that is too small, unless what is not stated explains it."""
-    stated_mj = judged.row.canonical[0]
-    if unstated:
-        return finding("unclear", f"{sums}: possible only by {unstated}, which is not stated", stated_mj, needed_mj, "mJ")
-    return finding("impossible", f"{sums}: impossible", stated_mj, needed_mj, "mJ")
-
-
-def _unknown_parts(judged: JudgedRow) -> str:
-    """Return which parts may have taken energy of their own, or are not on record; empty where all are known and covered."""
-    if judged.row.scope == "soc-rails":
-        return "the energy of other rails"
-    parts = [part for part in (judged.limits.board, *judged.limits.added) if part]
-    return "" if parts and judged.limits.is_complete else f"the efficiency of {judged.row.device}"
+def _below(judged: JudgedRow, sums: str, needed_mj: float, explanation: str = "") -> Evidence:
+    """Return the evidence on an energy that is too small: what could still explain it, or parts that are not on record, or not covered."""
+    row, limits = judged.row, judged.limits
+    if not explanation and row.scope == "soc-rails":
+        explanation = "possible only if rails that are not covered take the difference"
+    if not explanation and not (limits.is_complete and (limits.board or limits.added)):
+        explanation = f"no bound of this board is on record ({row.device}), and its parts may be of another kind"
+    return finding("unclear" if explanation else "impossible", f"{sums}: {explanation or 'impossible'}", row.canonical[0], needed_mj, "mJ")
 
 
 def _gop(judged: JudgedRow) -> tuple[float, float]:
@@ -174,7 +169,7 @@ def _gop(judged: JudgedRow) -> tuple[float, float]:
     side = judged.side(usual)
 
     def at(pixels: int) -> float:
-        return min((gop * (pixels / known) ** 2 for known, gop in by_side.items()), default=0.0)
+        return min((gop * (pixels / listed) ** 2 for listed, gop in by_side.items()), default=0.0)
 
     return at(side or usual), at(side or LEAST_SIDE)
 
@@ -209,9 +204,7 @@ def _drawn(judged: JudgedRow) -> tuple[float, float, float, str, bool] | None:
     time = _time(judged)
     if time is None or row.figure not in (*_WHOLE, *_OUTPUT, *_PREFILL):
         return None
-    # A latency may be that of one of several on their way: only what is too much is sure.
-    most_w = largest(row) / time.least_s / 1000 if time.is_whole else float("inf")
-    stated_w = value / time.stated_s / 1000
+    stated_w, most_w = value / time.stated_s / 1000, largest(row) / time.least_s / 1000
     return stated_w, smallest(row) / time.most_s / 1000, most_w, f"{number(value)} mJ {time.divisor} = {result(stated_w)} W", time.is_whole
 
 

@@ -60,7 +60,7 @@ class RowJudgement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> PublishedState:
-        """What the evidence that decides says; unclear without any."""
+        """The state of the evidence that decides; unclear without any."""
         return self._deciding.state if self._deciding else "unclear"
 
     @property

@@ -23,8 +23,8 @@ def evidence_of(row: PublishedRow, companions: Sequence[PublishedRow]) -> tuple[
     """Return what the rules find in a row, each with its arithmetic in one sentence; `companions` are the other rows of its case."""
     ends = [("lower", row.low), ("upper", row.high)]
     further = [(f"its {name} end, {end:g} {row.unit}", _at(row, end)) for name, end in ends if end is not None and end != row.value]
-    found = ((rule, _with_ends(rule, rule.evidence(JudgedRow(row, companions)), further, companions)) for rule in RULES)
-    return tuple(msgspec.structs.replace(evidence, rule=rule.name) for rule, evidence in found if evidence is not None)
+    checked = ((rule, _with_ends(rule, rule.evidence(JudgedRow(row, companions)), further, companions)) for rule in RULES)
+    return tuple(msgspec.structs.replace(evidence, rule=rule.name) for rule, evidence in checked if evidence is not None)
 
 
 def _at(row: PublishedRow, end: float) -> PublishedRow:

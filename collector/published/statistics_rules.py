@@ -32,8 +32,10 @@ def _too_few_items(judged: JudgedRow) -> Evidence | None:
     value, items = row.canonical[0], row.images
     if items is None:
         return finding("unclear", f"the number of items behind the accuracy of {value:.3g} is not stated: over a few, chance decides")
+    if value > 1 and _is_counted(row):
+        return None
     bounds = f"{value:.3g} over {items:,} items"
-    if _is_counted(row) and value <= 1:
+    if _is_counted(row):
         low, high = wilson_interval(value * items, items)
         bounds = f"{bounds} has 95% bounds of {low:.2g} to {high:.2g} by chance alone"
     if too_few_items(row):

@@ -110,6 +110,13 @@ def test_energy_per_token_may_be_in_watt_hours():
     assert (row.figure, row.canonical) == ("energy-output-token", (pytest.approx(720.0), "mJ"))
 
 
+def test_an_idle_power_is_no_figure_of_the_model():
+    """It stays in the conditions, beside the figures."""
+    for idle in ("6 W idle", "6 W at idle", "idle power 6 W"):
+        (row,) = parse_claim(f"m on d: 7 W, {idle}", TODAY)
+        assert (row.value, row.conditions) == (7.0, f"m on d: 7 W, {idle}")
+
+
 def test_a_number_follows_the_rule_of_the_tables():
     """A thousand only where nothing else can be meant; a count has no decimals."""
     assert parse_claim("m on d: 1,234.5 ms over 5,000 queries", TODAY)[0].value == 1234.5
@@ -122,7 +129,7 @@ def test_a_number_follows_the_rule_of_the_tables():
         ("m on d: 1,234 ms", "'1,234' may be a thousand or a decimal: write 1234 or 1.234"),
         ("m on d: 5 ms, batch 4, batch 1", "batch is stated twice, as 4 and as 1"),
         ("m INT8 on d: 5 ms, precision FP16", "precision is stated twice, as INT8 and as FP16"),
-        ("m on d: 6 W idle", "'idle' is not understood: an idle power says nothing of a model"),
+        ("m on d: 6 W idle", "conditions and no figure"),
         ("m: 5 ms", "it has no MODEL, DEVICE and FIGURE"),
         ("m on d: 5 parsec", "'5 parsec' is neither a figure with its unit"),
         ("m on d: 20 t/s with magic", "'magic' is not understood"),
