@@ -37,8 +37,11 @@ class CpuLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def gop_per_s(self, bits: float, clock_hz: float | None = None) -> float:
         """Return what all cores do at most with numbers of so many bits, 10^9 operations/s."""
-        per_cycle = self.fp32 if bits > 16 else self.fp16 if bits > 8 else self.int8
-        return self.cores * (clock_hz or self.clock_hz) * per_cycle / 1e9
+        return self.cores * (clock_hz or self.clock_hz) * self.operations_per_cycle(bits) / 1e9
+
+    def operations_per_cycle(self, bits: float) -> float:
+        """Return what one core does in a cycle with numbers of so many bits."""
+        return self.fp32 if bits > 16 else self.fp16 if bits > 8 else self.int8
 
 
 class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

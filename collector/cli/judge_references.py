@@ -1,4 +1,4 @@
-"""`edgemeter references judge` and `readers`: published figures, or a claim, held against physics, own runs and other rows."""
+"""`edgemeter references judge` and `readers`: published figures, or a claim, judged by physics, own runs and other rows."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -25,14 +25,16 @@ from edgemeter.collector.reference.imported import ReferenceStore, default_store
 
 # Facts of one figure, or of all figures of a file.
 fact_options = added(
-    click.option("--source", help="Publisher."),
-    renamed_option("--edition", "version", former=["--version"], help="Edition: a release or a commit. Part of the key."),
-    renamed_option("--retrieved", "date", former=["--date"], metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key."),
+    click.option("--source", help="Publisher. Default of a file: its name."),
+    renamed_option("--edition", "version", former=["--version"], help="Edition of the source: a release or a commit. Part of the key."),
+    renamed_option(
+        "--retrieved", "date", former=["--date"], metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key. Default of a file: today."
+    ),
     click.option("--address", help="Address of the source."),
     click.option("-m", "--model", help="Model."),
-    click.option("--device", help="Device, as named there."),
+    click.option("--device", help="Device, as the source names it."),
     click.option("--power-mode", help="Power mode of the device."),
-    click.option("--conditions", help="Measurement conditions, as stated there."),
+    click.option("--conditions", help="Measurement conditions, as the source states them."),
     click.option("--runtime", help="Runtime."),
     click.option("--precision", help="Precision."),
     click.option("--batch", type=int, help="Batch size."),
@@ -52,7 +54,7 @@ reader_options = added(
     ),
     click.option(
         "--column", "columns", multiple=True, metavar="HEADING=FIELD",
-        help='Column of a table of your own, a field ("Model=model") or a figure ("Latency (ms)=latency:ms"). Repeatable.',
+        help='What a column of a CSV or Markdown table holds: a field ("Model=model") or a figure ("Latency (ms)=latency:ms"). Repeatable.',
     ),
 )  # fmt: skip
 
@@ -67,7 +69,7 @@ def facts_of(path: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @click.command(short_help="Judge published figures, or a claim.")
 @click.argument("file", required=False, type=PATH)
-@click.option("--claim", metavar="TEXT", help="A claim instead of a file: MODEL on DEVICE: FIGURE UNIT, CONDITION, ...")
+@click.option("--claim", metavar="TEXT", help="A claim instead of a FILE: MODEL on DEVICE: FIGURE UNIT, CONDITION, ...")
 @reader_options
 @fact_options
 @shelf_option
@@ -84,17 +86,20 @@ def judge(
     form: Format | None,
     **options: str | int | None,
 ) -> None:
-    """Judge the figures of FILE, of a claim, or all that are kept: impossible, unclear or plausible, and why.
+    """Judge the figures of FILE, of a claim, or all kept figures: impossible, unclear or plausible, and why.
 
-    FILE is what a tool printed or a page states; the facts given by options hold where it states none. Each figure is held against the
-    bounds of its board, own runs of the same case and other published figures of it. None of them enters a statistic.
+    FILE is the output of a tool or a table saved from a page; options state what it does not. Each figure is checked against the bounds of
+    its board and compared with own runs and other published figures of its case. None of them enters a statistic.
+
+    Of a table, name the columns: edgemeter references judge page.md --column "Model=model" --column "FPS=throughput" --device "Jetson Orin
+    Nano"
 
     Example: edgemeter references judge --claim "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
     """
-    if file and claim:
+    if file and claim is not None:
         raise click.UsageError("give a FILE or --claim, not both")
     stored_rows = opened_shelf(shelf).published()
-    rows = parse_claim(claim, facts_of(None, options)) if claim else stored_rows
+    rows = stored_rows if claim is None else parse_claim(claim, facts_of(None, options))
     table = read_table(file, reader, columns, options) if file else ReadTable(tuple(rows))
     judged = judge_rows(table.rows, own_cases(stores), stored_rows)
     for words in table.left_out:
@@ -102,14 +107,14 @@ def judge(
     if print_data(form, judged_table.document(judged, table.left_out), "rows"):
         return
     console = console_for(form)
-    (judged_table.show_claim if claim else judged_table.show)(judged, console)
+    (judged_table.show if claim is None else judged_table.show_claim)(judged, console)
     print_text(console, judged_table.summary(judged), "bold")
 
 
-@click.command(short_help="List the formats that are read.")
+@click.command(short_help="List the formats of published figures.")
 @format_option("Print each reader with what it reads")
 def readers(*, form: Format | None) -> None:
-    """List the formats of published figures, as they are tried.
+    """List the formats of published figures, in the order in which they are tried.
 
     Example: edgemeter references readers
     """

@@ -99,7 +99,7 @@ def import_(
         click.echo(f"{figures.count(parsed.dropped, 'result')} left out: the round marks them as erroneous", err=True)
 
 
-@references.command(short_help="Add published figures of a file, or one by options.")
+@references.command(short_help="Keep published figures of a file, or one by options.")
 @click.argument("file", required=False, type=PATH)
 @reader_options
 @fact_options
@@ -114,9 +114,10 @@ def import_(
 @renamed_option("--image-count", "images", former=["--images"], type=int, help="Number of images of an accuracy.")
 @shelf_option
 def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shelf: Path | None, **options: str | float | None) -> None:
-    """Add published figures: displayed, judged, in no statistic.
+    """Keep published figures: they are listed and judged, and enter no statistic.
 
-    Of a file the options are facts that hold where it states none.
+    FILE has any format that `references readers` lists, or is a TOML or CSV file with a figure in each [[row]] or line. Options state what
+    the file does not; without FILE they state one figure.
 
     Example: edgemeter references add figures.toml
     """
@@ -125,7 +126,7 @@ def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shel
     if file is None and not figure_options:
         raise click.UsageError("give a file, or the options of one figure (--source, --edition, --retrieved, --address, --model, ...)")
     if file is not None and of_one:
-        raise click.UsageError(f"{of_one[0]} is of one figure: leave it or the file out")
+        raise click.UsageError(f"{of_one[0]} describes one figure: omit it, or omit the file")
     try:
         rows = _rows_of(read_table(file, reader, columns, figure_options)) if file else [msgspec.convert(figure_options, PublishedRow)]
     except msgspec.ValidationError as error:
@@ -178,7 +179,7 @@ def list_(
 @_store_option
 @_json_option
 def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool) -> None:
-    """Show references by key: an MLPerf entry (6.0-0028), the id of a published row, or DEVICE/MODEL of a measured one.
+    """Show a reference in full by its key: an MLPerf entry (6.0-0028), the id of a published row, or DEVICE/MODEL of a measured one.
 
     Example: edgemeter references show 6.0-0028
     """

@@ -197,7 +197,7 @@ def _against_case(row: PublishedRow, case: CaseSummary, figure: _OwnFigure, diff
     notes = [reason] if reason else []
     low, high = (math.log(bound / value) for bound in _range(row))
     if decision.outcome == "not settled" and not reason and high - low > 2 * matters:
-        notes.append(f"it stands for {span(*_range(row))} {unit}")
+        notes.append(f"with its rounding and range it may be {span(*_range(row))} {unit}")
     notes += [interval.suspicion] if interval and interval.suspicion else []
     # What is suspect accuses nobody.
     agreement = "not settled" if case.suspect and _agreement(decision) == "contradicts" else _agreement(decision)
@@ -234,11 +234,14 @@ def _against_row(row: PublishedRow, other: PublishedRow, differs: ConditionDiffe
     bounds = interval_of_ratio(row.canonical[0], _range(row), other.canonical[0], _range(other))
     outcome = _agreement(decide(ratio, bounds, ROWS_AGREE))
     times = row.kind.entry.times if row.kind.entry else f"times the {row.kind.title}"
+    if row.figure == "power":
+        # Of a peak, as of a mean.
+        times = "times the power"
     source = "the same source" if other.source == row.source else other.source
     sentence = f"{source} says {_as_published(other)} ({other.version}, {other.date}): {significant(1 / ratio)} {times}"
     notes = [] if outcome != "agrees" else [f"within {percent(ROWS_AGREE)}"]
     unstated = [title for title, values in _NAMED_ABSENT.items() if not any(getattr(side, values) for side in (row, other))]
-    absent = [f"{' and '.join(unstated)} not stated of either"] if unstated and outcome != "agrees" else []
+    absent = [f"{' and '.join(unstated)} stated on neither side"] if unstated and outcome != "agrees" else []
     extended = ConditionDifferences((), (*differs.named, *absent))
     return _comparison("published row", other.key, outcome, "; ".join([sentence, *notes]), extended, ratio, bounds)
 

@@ -130,7 +130,7 @@ def differences(row: PublishedRow, other: PublishedRow | CaseSummary) -> Conditi
 
 def _absence(title: str, value: object, other: object, *, is_case: bool) -> str:
     if not is_case:
-        return f"{title} {_text(other if value is None else value)} on one side only"
+        return f"{title} {_text(other if value is None else value)} stated on one side only"
     return f"{title} not stated (own: {_text(other)})" if value is None else f"{title} {_text(value)}, not recorded of the own runs"
 
 

@@ -2,7 +2,7 @@
 
 from edgemeter.collector.published.judgement import Evidence
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, smallest
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, result, smallest
 
 # Means and medians of the same queries differ, and a rate over all of them is not the mean of their rates.
 SPREAD_RATIO = 1.25
@@ -11,8 +11,8 @@ CONSISTENCY_RULES = PublishedRules()
 
 
 @CONSISTENCY_RULES.rule(
-    "throughput x mean latency is at most the number of inputs that are on their way at once (Little's law)",
-    "a device that has one input at a time cannot finish more than 1 / latency a second",
+    "throughput x mean latency is at most the number of inputs in flight (Little's law)",
+    "a device that works on one input at a time finishes at most 1 / latency per second",
 )
 def _throughput_above_latency(judged: JudgedRow) -> Evidence | None:
     row, latency = judged.row, judged.companion("latency-mean", "latency")
@@ -22,18 +22,16 @@ def _throughput_above_latency(judged: JudgedRow) -> Evidence | None:
     product = rate * latency_ms / 1000
     if smallest(row) * smallest(latency) / 1000 <= at_once * SPREAD_RATIO:
         return None
-    sums = f"{number(rate)} inferences/s x {number(latency_ms)} ms = {number(product)} on their way at once"
+    sums = f"{number(rate)} inferences/s x {number(latency_ms)} ms = {result(product)} inputs in flight"
     is_mean = latency.figure == "latency-mean" or latency.statistic == "mean"
     both = (row.batch or 1) * row.concurrency if row.concurrency else None
     if both and is_mean and judged.is_on_cpu and smallest(row) * smallest(latency) / 1000 > both:
         return finding("impossible", f"{sums}, and the source states {both}: impossible by Little's law", product, both, "inputs")
-    clause = f"the source states {at_once}" if judged.users else "the source states none but one at a time"
+    clause = f"the source states {at_once}" if judged.users else "the source states no more than one at a time"
     return finding("unclear", f"{sums}, and {clause}: a pipeline or parallel streams would explain it", product, at_once, "inputs")
 
 
-@CONSISTENCY_RULES.rule(
-    "the time to the first token is not below prompt tokens / prefill rate", "the first token comes when all of the prompt is processed"
-)
+@CONSISTENCY_RULES.rule("the time to the first token is at least prompt tokens / prefill rate", "the first token follows the whole prompt")
 def _first_token_before_prompt(judged: JudgedRow) -> Evidence | None:
     row, rate = judged.row, judged.companion("prefill-tokens")
     if row.figure != "ttft" or rate is None or row.prompt_tokens is None:
@@ -41,13 +39,13 @@ def _first_token_before_prompt(judged: JudgedRow) -> Evidence | None:
     ttft_ms, needed_ms = row.canonical[0], row.prompt_tokens / rate.canonical[0] * 1000
     if largest(row) * SPREAD_RATIO >= row.prompt_tokens / largest(rate) * 1000:
         return None
-    sums = f"{row.prompt_tokens} prompt tokens / {number(rate.canonical[0])} tokens/s = {number(needed_ms)} ms"
+    sums = f"{row.prompt_tokens} prompt tokens / {number(rate.canonical[0])} tokens/s = {result(needed_ms)} ms"
     sums = f"{sums}, and the first token comes after {number(ttft_ms)} ms"
-    why = "of how many prompts the rate is" if (judged.users or 1) > 1 else "how much of the prompt came from a cache"
-    return finding("unclear", f"{sums}: {why} would decide", ttft_ms, needed_ms, "ms")
+    why = "for how many prompts the rate holds" if (judged.users or 1) > 1 else "how much of the prompt came from a cache"
+    return finding("unclear", f"{sums}: {why} is not stated", ttft_ms, needed_ms, "ms")
 
 
-@CONSISTENCY_RULES.rule("tokens a second are at most 1 / time per token x users", "two figures of the same tokens are one")
+@CONSISTENCY_RULES.rule("tokens per second are at most 1 / time per token x users", "the two figures describe the same tokens")
 def _tokens_faster_than_their_time(judged: JudgedRow) -> Evidence | None:
     row, tpot = judged.row, judged.companion("tpot")
     if row.figure not in {"tokens", "output-tokens", "user-tokens"} or tpot is None:
@@ -56,16 +54,14 @@ def _tokens_faster_than_their_time(judged: JudgedRow) -> Evidence | None:
     rate, limit = row.canonical[0], 1000 / tpot.canonical[0] * users
     if smallest(row) <= 1000 / smallest(tpot) * users * SPREAD_RATIO:
         return None
-    sums = f"1 token / {number(tpot.canonical[0])} ms x {users} = {number(limit)} tokens/s, and {number(rate)} tokens/s are stated"
+    sums = f"1 token / {number(tpot.canonical[0])} ms x {users} = {result(limit)} tokens/s, and {number(rate)} tokens/s are stated"
     if judged.users is None and row.figure != "user-tokens":
-        return finding(
-            "unclear", f"{sums}: how many answers were decoded at once would decide, which is not stated", rate, limit, "tokens/s"
-        )
+        return finding("unclear", f"{sums}: how many answers were decoded at once is not stated", rate, limit, "tokens/s")
     return finding("impossible", f"{sums}: the two contradict each other", rate, limit, "tokens/s")
 
 
 @CONSISTENCY_RULES.rule(
-    "memory, and a file of weights, fit into the RAM that the device is named with or is sold with at most",
+    "memory use, and a file of weights, fit into the RAM that the device's name states, else the most it is sold with",
     "memory in use is part of the RAM; only a mapped file or swap lies outside",
 )
 def _memory_beyond_ram(judged: JudgedRow) -> Evidence | None:
@@ -76,13 +72,13 @@ def _memory_beyond_ram(judged: JudgedRow) -> Evidence | None:
         return weights
     parts = [part for part in (board, *judged.limits.added) if part and part.ram_gb]
     if not parts or board is None:
-        return finding("unclear", f"{number(row.canonical[0])} MB cannot be held against the RAM: no bound of this board is on record")
+        return finding("unclear", f"{number(row.canonical[0])} MB cannot be checked against the RAM: no bound of this board is on record")
     named_gb = judged.named_ram_gb
     board_gb = named_gb or max(board.ram_gb)
     added_gb = sum(max(part.ram_gb) for part in parts if part is not board)
     # People call 8 x 1024^3 bytes 8 GB.
     limit_mb = (board_gb + added_gb) * 1073.741824 * judged.limits.devices
-    origin = "by its name" if named_gb else f"at most; {board.ram_source}"
+    origin = "as its name states" if named_gb else f"the most it is sold with; {board.ram_source}"
     sums = f"{number(row.canonical[0])} MB are in use, and {row.device} has {number(board_gb + added_gb)} GB of RAM ({origin})"
     if smallest(row) > limit_mb:
         return finding("impossible", f"{sums}: impossible", row.canonical[0], limit_mb, "MB")
@@ -94,5 +90,5 @@ def _weights_above(judged: JudgedRow, row: PublishedRow) -> Evidence | None:
     weights = judged.weights()
     if isinstance(weights, str) or weights.is_even_so or largest(row) >= weights.least_mb:
         return None
-    sentence = f"{number(row.canonical[0])} MB are in use, and it holds {weights.text}: whether the file is mapped would decide"
+    sentence = f"{number(row.canonical[0])} MB are in use, less than {weights.text}: possible only with a memory-mapped file"
     return finding("unclear", sentence, row.canonical[0], weights.mb, "MB")

@@ -1,5 +1,6 @@
 """Rules on energy and power: what power and time give, and what a board can draw."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ from edgemeter.agent.machine.board_limits import plain_name
 from edgemeter.agent.machine.power_range import BOARDS, READING_RATIO, WALL_RATIO, PowerRange
 from edgemeter.collector.published.judgement import Evidence
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, smallest
+from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, result, smallest
 
 _WHOLE = ("energy",)
 _OUTPUT = ("energy-output-token", "energy-decode-token")
@@ -36,7 +37,7 @@ class UnitTime(NamedTuple):
 
 @ENERGY_RULES.rule(
     "energy is not below the stated mean power x the time of one inference or token",
-    "energy is power x time: less means that they were not measured together, or not of the same parts",
+    "energy is power x time: less means that the two were not measured together, or not on the same parts",
 )
 def _energy_below_power(judged: JudgedRow) -> Evidence | None:
     row, power, time = judged.row, judged.companion("power"), _time(judged)
@@ -46,20 +47,20 @@ def _energy_below_power(judged: JudgedRow) -> Evidence | None:
         return None
     stated_mj, power_w = row.canonical[0], power.canonical[0]
     needed_mj, least_mj = power_w * time.stated_s * 1000, smallest(power) * time.least_s * 1000
-    sums = f"{number(power_w)} W x {time.words} = {number(needed_mj)} mJ, and {number(stated_mj)} mJ are stated"
+    sums = f"{number(power_w)} W x {time.words} = {result(needed_mj)} mJ, and {number(stated_mj)} mJ are stated"
     values = (stated_mj, needed_mj, "mJ")
     if largest(row) >= least_mj:
         return finding("plausible", f"{sums}: not below what power and time give", *values)
     if row.scope != power.scope or _NET.search(judged.text):
-        return finding("unclear", f"{sums}: the scope of both would decide, which is not stated", *values)
+        return finding("unclear", f"{sums}: possible only if the two have different scopes, which are not both stated", *values)
     if not time.is_whole and judged.is_on_cpu is not True:
-        return finding("unclear", f"{sums}: how many inferences were on their way at once would decide, which is not stated", *values)
+        return finding("unclear", f"{sums}: possible only if several inferences ran at once, and their number is not stated", *values)
     return finding("impossible", f"{sums}: energy below what the stated power and time give{_one_user(judged)}", *values)
 
 
 @ENERGY_RULES.rule(
     "mean power, stated or as energy / time, lies within what the board can draw",
-    "a factor of 10 in a shunt or of 1000 in a unit leaves the range of its supply, and a gross energy holds what it draws idle",
+    "a shunt wrong by 10 times or a unit by 1000 times leaves the range of the supply; a gross energy includes idle power",
 )
 def _power_outside_board(judged: JudgedRow) -> Evidence | None:
     row = judged.row
@@ -69,22 +70,38 @@ def _power_outside_board(judged: JudgedRow) -> Evidence | None:
     stated_w, least_w, most_w, words, is_whole = power
     limits = power_limits(judged)
     if limits is None:
-        return finding("unclear", f"{words} cannot be held against what it may draw: no bound of this board is on record ({row.device})")
+        return finding(
+            "unclear", f"{words} cannot be checked against what the board can draw: no bound of this board is on record ({row.device})"
+        )
     devices = judged.limits.devices or 1
-    highest_w = (limits.highest_in(row.scope) if row.scope else limits.highest_w * WALL_RATIO) * devices
-    highest_w *= READING_RATIO if _is_extreme(row) else 1
+    highest_w, factors = _highest(row, limits, devices)
     lowest_w = limits.lowest_in(row.scope) * devices if row.scope and row.figure != "energy-net" else 0.0
     several = f"{devices} x " if devices > 1 else ""
-    at_most = f"{words}, and {several}{limits.machine} draws at most {number(highest_w)} W (its supply, with all that may hang on it)"
+    at_most = f"{words}, and {several}{limits.machine} draws at most {factors} W (what its supply gives, attached devices included)"
     if least_w > highest_w and not is_whole and least_w <= OVERHEAD_TIMES * highest_w:
-        return finding("unclear", f"{at_most}: what else than the inference the energy holds would decide", stated_w, highest_w, "W")
+        return finding("unclear", f"{at_most}: possible only if the energy covers more than the inference", stated_w, highest_w, "W")
     if least_w > highest_w:
         return finding("impossible", f"{at_most}: impossible", stated_w, highest_w, "W")
     is_gross = _NET.search(judged.text) is None
     if most_w < lowest_w and is_gross:
-        at_least = f"{words}, and {several}{limits.machine} draws at least {number(lowest_w)} W while it runs (half of its idle power)"
-        return finding("impossible", f"{at_least}: impossible for {row.scope}{_one_user(judged)}", stated_w, lowest_w, "W")
+        at_least = (
+            f"{words}, and {several}{limits.machine} draws at least {number(lowest_w)} W while it runs (about half of its idle power)"
+        )
+        return finding("impossible", f"{at_least}: impossible with the scope {row.scope}{_one_user(judged)}", stated_w, lowest_w, "W")
     return finding("plausible", f"{at_most}: possible", stated_w, highest_w, "W")
+
+
+def _highest(row: PublishedRow, limits: PowerRange, devices: int) -> tuple[float, str]:
+    """Return the most that the board draws in the scope of a row, W, and its factors."""
+    board_w = (limits.highest_w if row.scope in {None, "wall-ac"} else limits.highest_in(row.scope)) * devices
+    ratios = [
+        *([(WALL_RATIO, "supply losses, in case it was measured at the wall")] if row.scope is None else []),
+        *([(WALL_RATIO, "supply losses")] if row.scope == "wall-ac" else []),
+        *([(READING_RATIO, "allowance for a peak")] if _is_extreme(row) else []),
+    ]
+    highest_w = board_w * math.prod(ratio for ratio, _ in ratios)
+    factors = "".join(f" x {ratio:g} ({why})" for ratio, why in ratios)
+    return highest_w, f"{number(board_w)}{f' W{factors} = {number(highest_w)}' if factors else ''}"
 
 
 def power_limits(judged: JudgedRow) -> PowerRange | None:
@@ -107,7 +124,8 @@ def _drawn(judged: JudgedRow) -> tuple[float, float, float, str, bool] | None:
     # A latency may be that of one of several on their way: only what is too much is sure.
     most_w = largest(row) / time.least_s / 1000 if time.is_whole else float("inf")
     stated_w = value / time.stated_s / 1000
-    return stated_w, smallest(row) / time.most_s / 1000, most_w, f"{number(value)} mJ / {time.words} = {number(stated_w)} W", time.is_whole
+    divisor = f"({time.words})" if " / " in time.words else time.words
+    return stated_w, smallest(row) / time.most_s / 1000, most_w, f"{number(value)} mJ / {divisor} = {result(stated_w)} W", time.is_whole
 
 
 def _time(judged: JudgedRow) -> UnitTime | None:
@@ -147,4 +165,4 @@ def _is_extreme(power: PublishedRow) -> bool:
 
 
 def _one_user(judged: JudgedRow) -> str:
-    return "" if judged.users else " for one at a time, and no batch is stated"
+    return "" if judged.users else " (one at a time: no batch is stated)"

@@ -42,7 +42,7 @@ class PublishedComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowJudgement(msgspec.Struct, frozen=True, kw_only=True):
-    """One row, judged: impossible if any evidence is, plausible if a bound was checked and held, else unclear."""
+    """One row, judged: impossible if any evidence is, plausible if a bound was checked and is not exceeded, else unclear."""
 
     row: PublishedRow
     evidence: tuple[Evidence, ...]

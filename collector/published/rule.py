@@ -31,8 +31,13 @@ _SIDE = re.compile(r"(?<![\d.])(\d{2,4}) ?[x\u00d7*] ?(\d{2,4})(?![\d.])")
 
 
 def number(value: float) -> str:
-    """Return a number as a sentence has it: three digits, or all before the point."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    """Return a number that goes into a sum, as a sentence has it: four digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def result(value: float) -> str:
+    """Return what a sum gives: three digits, fewer than its numbers have, so that a pocket calculator confirms each of them."""
+    return f"{float(f'{value:.3g}'):,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def rounding(value: float) -> float:
@@ -182,7 +187,7 @@ class JudgedRow:
         backend = f" with the backend {self.row.backend}" if board and self.row.backend else ""
         return f"no bound of this board is on record ({self.row.device}{backend})"
 
-    def _largest(self, of: Callable[[BoardLimit], tuple[float | None, str]], words: str, unit: str, scale: float) -> Bound | str:
+    def _largest(self, of: Callable[[BoardLimit], tuple[float | None, str]], words: str, verb: str, unit: str, scale: float) -> Bound | str:
         parts = self._working()
         if isinstance(parts, str):
             return parts
@@ -192,15 +197,19 @@ class JudgedRow:
             return f"no bound of this board is on record ({words} of {missing})"
         value, source, part = max(values, key=lambda entry: entry[0])
         devices = self.limits.devices or 1
-        note = "; the larger bound of both, as the backend is not stated" if len(parts) > 1 else ""
+        note = "; the largest bound of its parts, as the backend is not stated" if len(parts) > 1 else ""
         several = f"{devices} x " if devices > 1 else ""
-        clause = f"{words} of {several}{part.name} gives at most {number(value * devices / scale)} {unit} ({source}{note})"
+        clause = f"{words} of {several}{part.name} {verb} at most {result(value * devices / scale)} {unit} ({source}{note})"
         return Bound(value * devices, clause)
 
     def memory(self) -> Bound | str:
         """Return the bandwidth of the memory, MB/s."""
         return self._largest(
-            lambda part: (part.memory_gbyte_per_s and part.memory_gbyte_per_s * 1000, part.memory_source), "the memory", "GB/s", 1000.0
+            lambda part: (part.memory_gbyte_per_s and part.memory_gbyte_per_s * 1000, part.memory_source),
+            "the memory",
+            "gives",
+            "GB/s",
+            1000.0,
         )
 
     def compute(self, bits: float | None) -> Bound | str:
@@ -211,10 +220,12 @@ class JudgedRow:
             if cpu is None:
                 return (None, "") if self.is_on_cpu else (part.gop_per_s(bits), part.compute_source)
             clock_hz = self.row.clock_hz or OVERCLOCKED * cpu.clock_hz
-            cores = f"{cpu.cores} cores at {clock_hz / 1e9:.3g} GHz{'' if self.row.clock_hz else ', overclocked'}"
+            per_cycle = cpu.operations_per_cycle(bits or 8.0)
+            clock = f"{clock_hz / 1e9:.3g} GHz" if self.row.clock_hz else f"{cpu.clock_hz / 1e9:.3g} GHz x {OVERCLOCKED} for overclocking"
+            cores = f"{cpu.cores} cores x {clock} x {per_cycle:g} operations a cycle"
             return cpu.gop_per_s(bits or 8.0, clock_hz), f"{cores}; {cpu.source}"
 
-        return self._largest(of, "the compute", "Gop/s", 1.0)
+        return self._largest(of, "the compute units", "do", "Gop/s", 1.0)
 
     def cache_mb(self) -> float:
         """Return what the last caches hold, MB; where that is not known, more than most have."""
@@ -227,23 +238,23 @@ class JudgedRow:
         read = facts.read_parameters if facts else None
         is_part = bool(facts and facts.is_dense is False)
         if is_mixture(row.model) and not is_part and row.read_parameters is None:
-            return "how many weights of this mixture of experts a token passes is not stated"
+            return "how many weights of this mixture of experts a token reads is not stated"
         if row.weights_mb is not None and not is_part:
             mb = row.weights_mb
-            return ReadWeights(mb, mb - rounding(mb), f"{_size(mb)} of weights a token")
+            return ReadWeights(mb, mb - rounding(mb), f"{_size(mb)} of weights per token")
         if row.read_parameters is not None:
             read = row.read_parameters
         if read is None:
-            return "how many weights a token reads is not stated (the model's size, and whether all of them are read)"
-        at = f"{bits or LEAST_BITS:g} bits{'' if bits else ' or more'}"
+            return "how many weights a token reads is not stated (the model's size, and whether all weights are read)"
+        at = f"{bits or LEAST_BITS:g} bits{'' if bits else ', the fewest in use,'} / 8"
         mb, least_read = read * (bits or LEAST_BITS) / 8e6, read - (rounding(read) if row.read_parameters else 0.0)
         return ReadWeights(
-            mb, mb * least_read / read, f"{_size(mb)} of weights a token ({number(read / 1e9)} x 10^9 at {at})", bits is None
+            mb, mb * least_read / read, f"{_size(mb)} of weights per token ({number(read / 1e9)} x 10^9 weights x {at})", bits is None
         )
 
 
 def _size(mb: float) -> str:
-    return f"{mb / 1000:.3g} GB" if mb >= 1000 else f"{mb:.3g} MB"
+    return f"{mb / 1000:.4g} GB" if mb >= 1000 else f"{mb:.4g} MB"
 
 
 def finding(state: PublishedState, sentence: str, value: float | None = None, limit: float | None = None, unit: str = "") -> Evidence:

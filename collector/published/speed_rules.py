@@ -1,7 +1,17 @@
 """Rules on speed: what memory and compute units can do at most."""
 
 from edgemeter.collector.published.judgement import Evidence
-from edgemeter.collector.published.rule import JudgedRow, PublishedRules, ReadWeights, finding, largest, number, smallest
+from edgemeter.collector.published.rule import (
+    LEAST_BITS,
+    JudgedRow,
+    PublishedRules,
+    ReadWeights,
+    finding,
+    largest,
+    number,
+    result,
+    smallest,
+)
 
 # What caches may hold says nothing of the memory.
 LEAST_WEIGHTS_MB = 64.0
@@ -16,8 +26,8 @@ SPEED_RULES = PublishedRules()
 
 
 @SPEED_RULES.rule(
-    "decode steps a second x bytes that each reads stay below the bandwidth of the memory",
-    "each step reads all weights of a dense model; what is beyond the caches comes from memory",
+    "decode steps per second x bytes read per step stay below the bandwidth of the memory",
+    "each step reads all weights of a dense model; what the caches do not hold comes from memory",
 )
 def _decode_above_bandwidth(judged: JudgedRow) -> Evidence | None:
     row = judged.row
@@ -26,7 +36,7 @@ def _decode_above_bandwidth(judged: JudgedRow) -> Evidence | None:
     weights, bound = judged.weights(), judged.memory()
     if isinstance(weights, str) or isinstance(bound, str):
         reason = weights if isinstance(weights, str) else str(bound)
-        return finding("unclear", f"{_rate(judged)[2]} cannot be held against the bandwidth of the memory: {reason}")
+        return finding("unclear", f"{_rate(judged)[2]} cannot be checked against the memory bandwidth: {reason}")
     if weights.mb < LEAST_WEIGHTS_MB:
         return None
     stated_per_s, least_per_s, rate = _rate(judged)
@@ -34,14 +44,16 @@ def _decode_above_bandwidth(judged: JudgedRow) -> Evidence | None:
     step_tokens = judged.companion("step-tokens")
     per_step = step_tokens.canonical[0] if step_tokens and judged.speculates is not False else 1.0
     divided = f" / {users} answers at once" if users and users > 1 else ""
-    divided += f" / {number(per_step)} tokens a step" if per_step > 1 else ""
+    divided += f" / {number(per_step)} tokens per step" if per_step > 1 else ""
     required, limit = stated_per_s * weights.mb / per_step / (users or 1) / 1000, bound.value / 1000
-    sums = f"{rate} x {weights.text}{divided} = {number(required)} GB/s, and {bound.clause}"
+    sums = f"{rate} x {weights.text}{divided} = {result(required)} GB/s, and {bound.clause}"
     # The fewest steps that give so many tokens.
     steps_per_s = least_per_s / (largest(step_tokens) if step_tokens and per_step > 1 else 1.0) / (users or 1)
     if steps_per_s * weights.least_mb <= bound.value * (1 + 1e-9):
         if weights.is_even_so:
-            return finding("unclear", f"{sums}: the precision would decide, which is not stated", required, limit, "GB/s")
+            return finding(
+                "unclear", f"{sums}: possible at {LEAST_BITS:g} bits a weight, but the precision is not stated", required, limit, "GB/s"
+            )
         return finding("plausible", f"{sums}: possible{_rounded(required, limit)}", required, limit, "GB/s")
     return _above_bandwidth(judged, sums, required, limit, steps_per_s, weights)
 
@@ -54,11 +66,19 @@ def _above_bandwidth(judged: JudgedRow, sums: str, required: float, limit: float
     """Return the evidence on a rate above the bandwidth: what could still explain it, and whether it is stated."""
     cache_mb = judged.cache_mb()
     if steps_per_s * max(weights.least_mb - cache_mb, 0.0) <= limit * 1000:
-        return finding("unclear", f"{sums}: caches of {number(cache_mb)} MB could make up for it", required, limit, "GB/s")
+        return finding(
+            "unclear", f"{sums}: possible only if caches of {number(cache_mb)} MB hold part of the weights", required, limit, "GB/s"
+        )
     if judged.speculates and judged.companion("step-tokens") is None:
-        return finding("unclear", f"{sums}: with speculative decoding the tokens of a step would decide", required, limit, "GB/s")
+        return finding("unclear", f"{sums}: speculative decoding is stated, but not how many tokens a step yields", required, limit, "GB/s")
     if judged.is_of_many:
-        return finding("unclear", f"{sums}: how many answers were decoded at once would decide", required, limit, "GB/s")
+        return finding(
+            "unclear",
+            f"{sums}: possible only if several answers were decoded at once, and their number is not stated",
+            required,
+            limit,
+            "GB/s",
+        )
     users = 1 if judged.row.figure in {"user-tokens", "tpot"} else judged.users
     unstated = [] if judged.speculates is not None else ["speculative decoding"]
     unstated += [] if users else ["a batch"]
@@ -78,8 +98,8 @@ def _rate(judged: JudgedRow) -> tuple[float, float, str]:
 
 
 @SPEED_RULES.rule(
-    "prompt tokens a second x 2 x weights stay below what the compute units do at most",
-    "each token of a prompt is multiplied with all weights but the output head; sparse peaks count, so that nobody honest is accused",
+    "prompt tokens per second x 2 operations x weights stay below the peak of the compute units",
+    "each prompt token is multiplied by all weights but the output head; a sparse peak is allowed for, in favour of the figure",
 )
 def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
     row, facts = judged.row, judged.model
@@ -95,22 +115,24 @@ def _prefill_above_compute(judged: JudgedRow) -> Evidence | None:
         parameters = row.read_parameters * LEAST_PROMPT_SHARE
     bound = judged.compute(None)
     if parameters is None or isinstance(bound, str):
-        reason = bound if isinstance(bound, str) else "how many weights a token of the prompt passes is not stated"
-        return finding("unclear", f"{words} cannot be held against the peak of the compute units: {reason}")
+        reason = bound if isinstance(bound, str) else "how many weights a prompt token is multiplied by is not stated"
+        return finding("unclear", f"{words} cannot be checked against the peak of the compute units: {reason}")
     required = rate * 2 * parameters / 1e9
-    sums = f"{words} x 2 x {number(parameters / 1e9)} x 10^9 weights = {number(required)} Gop/s, and {bound.clause}"
+    sums = f"{words} x 2 operations x {number(parameters / 1e9)} x 10^9 weights = {result(required)} Gop/s, and {bound.clause}"
     if least_rate * 2 * parameters / 1e9 <= bound.value:
         return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
     if judged.has_cache or row.figure == "ttft":
-        return finding("unclear", f"{sums}: how much of the prompt came from a cache would decide", required, bound.value, "Gop/s")
+        return finding(
+            "unclear", f"{sums}: possible only if part of the prompt came from a cache, which is not stated", required, bound.value, "Gop/s"
+        )
     return finding(
         "impossible", f"{sums}: impossible unless the prompt came from a cache, and none is stated", required, bound.value, "Gop/s"
     )
 
 
 @SPEED_RULES.rule(
-    "inferences a second x operations of each stay below what the compute units do at most in that precision",
-    "each operation is done by a unit that exists; sparse peaks, overclocking and Winograd's algorithm count in favour of the figure",
+    "inferences per second x operations per inference stay below the peak of the compute units in that precision",
+    "no hardware exceeds its peak; sparse peaks, overclocking and Winograd's algorithm are allowed for, in favour of the figure",
 )
 def _work_above_compute(judged: JudgedRow) -> Evidence | None:
     row, facts = judged.row, judged.model
@@ -125,17 +147,30 @@ def _work_above_compute(judged: JudgedRow) -> Evidence | None:
     bound = judged.compute(judged.bits)
     if isinstance(gop, str) or isinstance(bound, str):
         reason = gop if isinstance(gop, str) else str(bound)
-        return finding("unclear", f"{words} cannot be held against the peak of the compute units: {reason}")
+        words = f"a latency of {number(value)} ms" if is_latency else words
+        return finding("unclear", f"{words} cannot be checked against the peak of the compute units: {reason}")
     required = rate * gop
-    sums = f"{words} x {number(gop)} Gop = {number(required)} Gop/s, and {bound.clause}"
+    sums = f"{words} x {_gop_words(judged, gop)} = {result(required)} Gop/s, and {bound.clause}"
     if least_rate * gop <= bound.value:
         return finding("plausible", f"{sums}: possible{_rounded(required, bound.value)}", required, bound.value, "Gop/s")
     saved = WINOGRAD_SMALL if judged.bits is not None and judged.bits <= 8 else WINOGRAD
     if least_rate * gop <= bound.value * saved:
-        return finding("unclear", f"{sums}: possible only with fewer operations (Winograd's algorithm)", required, bound.value, "Gop/s")
+        return finding(
+            "unclear",
+            f"{sums}: possible only with Winograd's algorithm (up to {number(saved)} times fewer operations)",
+            required,
+            bound.value,
+            "Gop/s",
+        )
     if row.gop is None and _side(judged) is None and least_rate * _gop_at(judged, LEAST_SIDE) <= bound.value * saved:
-        return finding("unclear", f"{sums}: the size of the input would decide, which is not stated", required, bound.value, "Gop/s")
-    return finding("impossible", f"{sums}: impossible, even with {number(saved)} times fewer (Winograd)", required, bound.value, "Gop/s")
+        return finding("unclear", f"{sums}: possible only with a smaller input, whose size is not stated", required, bound.value, "Gop/s")
+    return finding(
+        "impossible",
+        f"{sums}: impossible, even with Winograd's algorithm (up to {number(saved)} times fewer operations)",
+        required,
+        bound.value,
+        "Gop/s",
+    )
 
 
 def _gop(judged: JudgedRow) -> float | str:
@@ -143,8 +178,18 @@ def _gop(judged: JudgedRow) -> float | str:
     if judged.row.gop is not None:
         return judged.row.gop
     if judged.model is None or not judged.model.gop:
-        return "how many operations one inference has is not stated"
+        return "how many operations an inference takes is not stated"
     return _gop_at(judged, _side(judged) or next(iter(judged.model.gop)))
+
+
+def _gop_words(judged: JudgedRow, gop: float) -> str:
+    """Return the operations in words, with the factor by which they follow from those at another size of the input."""
+    words, side = f"{number(gop)} Gop per inference", _side(judged)
+    by_side = judged.model.gop if judged.model else {}
+    if judged.row.gop is not None or side is None or side in by_side or not by_side:
+        return words
+    usual = max(by_side, key=lambda entry: by_side[entry] / entry**2)
+    return f"{words} ({number(by_side[usual])} Gop x ({side} / {usual})^2, by the sides of the input in pixels)"
 
 
 def _gop_at(judged: JudgedRow, side: int) -> float:

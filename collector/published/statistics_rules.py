@@ -16,7 +16,7 @@ STATISTICS_RULES = PublishedRules()
 
 @STATISTICS_RULES.rule(
     f"an accuracy is over at least {FEWEST_IMAGES} items, and their number is stated",
-    "over few items chance decides: AP 0.61 over 4 images was published for a model that has 0.40",
+    "over a few items chance decides: AP 0.61 over 4 images was published for a model whose AP is 0.40",
 )
 def _too_few_items(judged: JudgedRow) -> Evidence | None:
     row = judged.row
@@ -24,18 +24,18 @@ def _too_few_items(judged: JudgedRow) -> Evidence | None:
         return None
     value, items = row.canonical[0], row.images
     if items is None:
-        return finding("unclear", f"how many items the accuracy of {value:.3g} is over is not stated: of few, chance decides")
+        return finding("unclear", f"the number of items behind the accuracy of {value:.3g} is not stated: over a few, chance decides")
     bounds = f"{value:.3g} over {items:,} items"
     if _is_share(row):
         low, high = wilson_interval(min(value, 1.0) * items, items)
         bounds = f"{bounds} has 95% bounds of {low:.2g} to {high:.2g} by chance alone"
     if too_few_items(row):
-        sentence = f"{bounds}, and an accuracy needs at least {FEWEST_IMAGES} items: so few say nothing of the model"
+        sentence = f"{bounds}, and an accuracy needs at least {FEWEST_IMAGES} items: so few say nothing about the model"
         return finding("impossible", sentence, items, FEWEST_IMAGES, "items")
-    return finding("plausible", f"{bounds}: enough items to say something of the model", items, FEWEST_IMAGES, "items")
+    return finding("plausible", f"{bounds}: at least {FEWEST_IMAGES} items, enough to judge the model", items, FEWEST_IMAGES, "items")
 
 
-@STATISTICS_RULES.rule("an accuracy lies within what its metric can be", "a share of right answers is at most 1: more is another unit")
+@STATISTICS_RULES.rule("an accuracy lies within the range of its metric", "a share of right answers is at most 1: more means another unit")
 def _outside_metric(judged: JudgedRow) -> Evidence | None:
     row = judged.row
     if row.figure != "accuracy" or row.canonical[0] <= 1 or not _is_share(row):
@@ -50,8 +50,8 @@ def _is_share(row: PublishedRow) -> bool:
 
 
 @STATISTICS_RULES.rule(
-    "a percentile from p90 on is of as many queries as own runs need for it",
-    "of fewer queries none, or chance, lies beyond it: with confidence 0.99 a p90 needs 64, a p99 662",
+    "a percentile from p90 up is over as many queries as own runs need for it",
+    "of fewer queries too few lie beyond it: at a confidence of 0.99 a p90 needs 64 queries, a p99 662",
 )
 def _unsupported_percentile(judged: JudgedRow) -> Evidence | None:
     level = _level(judged.row)
@@ -60,7 +60,7 @@ def _unsupported_percentile(judged: JudgedRow) -> Evidence | None:
         return None
     required, count = queries_needed(share), judged.row.count
     if count is None:
-        return finding("unclear", f"a {level} needs {required:,} queries, and how many it is of is not stated")
+        return finding("unclear", f"a {level} needs {required:,} queries, and their number is not stated")
     if count >= required:
         return None
     beyond = f"{count:,} x {1 - share:.2g} = {number(count * (1 - share))} of them lie beyond it"
@@ -69,7 +69,7 @@ def _unsupported_percentile(judged: JudgedRow) -> Evidence | None:
 
 
 @STATISTICS_RULES.rule(
-    "min <= p50 <= p90 <= p95 <= p99 <= max and min <= mean <= max, of one case", "percentiles of one set of queries cannot cross"
+    "within one case, min <= p50 <= p90 <= p95 <= p99 <= max and min <= mean <= max", "percentiles of one set of queries cannot cross"
 )
 def _percentiles_cross(judged: JudgedRow) -> Evidence | None:
     row, level = judged.row, _level(judged.row)

@@ -69,7 +69,10 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
         return ReadTable(tuple(_checked(path, content, defaults)))
     if broken:
         raise broken
-    raise ConfigError(f"no reader recognises {str(path)!r}: name one with --reader ({', '.join(names)})")
+    raise ConfigError(
+        f'no reader recognises {str(path)!r}: state the columns of a table (--column "Model=model" --column "FPS=throughput"), '
+        f"or name a reader with --reader ({', '.join(names)})"
+    )
 
 
 def to_toml(row: PublishedRow) -> str:

@@ -51,10 +51,15 @@ def summary(judged: Sequence[RowJudgement]) -> str:
 def as_published(row: PublishedRow) -> str:
     """Return a figure with its unit, statistic and range as its source states them: `20 t/s decoding rate (18 to 22)`."""
     span = f" ({row.low:g} to {row.high:g})" if row.low is not None and row.high is not None else ""
+    return f"{row.value:g} {row.unit} {figure_title(row)}{span}"
+
+
+def figure_title(row: PublishedRow) -> str:
+    """Return what a figure is, with its statistic: `power, peak`, `latency, median`."""
     # The title of a mean or a peak says so already; a published power may be another statistic.
     title = "power" if row.figure == "power" else row.kind.title.removesuffix(" p50")
     statistic = {"max": "peak"}.get(row.statistic or "", row.statistic)
-    return f"{row.value:g} {row.unit} {title}{f', {statistic}' if statistic and statistic not in title else ''}{span}"
+    return f"{title}, {statistic}" if statistic and statistic not in title else title
 
 
 def titled(row: PublishedRow) -> str:

@@ -15,20 +15,21 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published.judgement import PublishedComparison, PublishedState, RowJudgement
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.reference.imported import ReferenceImport
+from edgemeter.collector.reference.judged_table import figure_title
 from edgemeter.collector.reference.mlperf import APART, LEGEND, MlperfRow, footnote, published_footnote
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Attributes, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, summaries
 from edgemeter.collector.web.view import FormInput, Links, View, ViewColumn, ViewRequest, grid, link, note, plain_table, section, with_small
 
-LEAD = "Stated by others, judged by physics; never ranked with what was measured."
+LEAD = "Figures that others state, judged by physics; never ranked with measured ones."
 STATES: tuple[PublishedState, ...] = get_args(PublishedState)
 # Nobody reads more rows at once, nor more comparisons of one.
 SHOWN, COMPARED = 400, 3
 MLPERF = "MLPerf"
 MEANING = (
-    "impossible: contradicts physics, arithmetic or statistics; unclear: a bound would need a fact that is not stated;"
-    " plausible: a bound was checked and held."
+    "impossible: contradicts physics, arithmetic or statistics; unclear: a fact that the check needs is not stated;"
+    " plausible: no bound that was checked is exceeded."
 )
 BY = {"vendor": "stated by its vendor", "paper": "stated in a paper", "user": "stated by a user", "second-hand": "second-hand"}
 OfficialRow = tuple[ReferenceImport, MlperfRow]
@@ -157,16 +158,17 @@ def _model(judged: RowJudgement) -> Markup:
 def _value(judged: RowJudgement) -> Markup:
     row = judged.row
     span = "" if row.low is None or row.high is None else f"{row.low:g} to {row.high:g}"
-    return with_small(f"{row.value:.12g} {row.unit}", ", ".join(filter(None, (row.kind.title.removesuffix(" p50"), row.statistic, span))))
+    return with_small(f"{row.value:.12g} {row.unit}", ", ".join(filter(None, (figure_title(row), span))))
 
 
 def _reasons(judged: RowJudgement) -> Markup:
     further = [entry for entry in judged.evidence if entry.sentence != judged.sentence]
     checks = [join([_badge(entry.state), f" {entry.sentence}"]) for entry in further]
+    unstated = f" ({len(judged.not_stated)} not stated)" if judged.not_stated else ""
     return element(
         "div", {"class": "prose"}, judged.sentence,
         *_folded(figures.count(len(checks), "further check"), checks),
-        *_folded(f"conditions, and {len(judged.not_stated)} not stated", _conditions(judged)),
+        *_folded(f"conditions{unstated}", _conditions(judged)),
     )  # fmt: skip
 
 
@@ -182,7 +184,7 @@ def _source(judged: RowJudgement) -> Markup:
     row = judged.row
     # A page that is left alone loads nothing: this is followed by whoever clicks.
     name = element("a", {"href": row.address, "rel": "external noreferrer"}, row.source)
-    by = BY[row.stated_by] if row.stated_by else "by whom is not stated"
+    by = BY[row.stated_by] if row.stated_by else "not stated by whom"
     cited = _folded("footnote", [published_footnote(row).removesuffix(LEGEND)]) if row.is_mlperf else []
     return join([with_small(name, f"{row.version}, {row.date}, {by}"), *cited])
 

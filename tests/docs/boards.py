@@ -27,7 +27,7 @@ INTRODUCTION = """# What is known to work
 <!-- Made from agent/doctor/setups.toml by `python -m tests.docs.boards`. -->
 
 No Raspberry Pi, Jetson or Coral has been on our bench. This page lists which packages belong together on which board and system, and who
-ran them. `edgemeter doctor` prints the commands, files and hashes for the machine it runs on; `agent/doctor/setups.toml` has those of all.
+ran them. `edgemeter doctor` prints the commands, files and hashes for the machine it runs on.
 
 - **Name, date**: a recorded run on that machine, linked below. It shows nothing of other versions of the packages.
 - **Emulated**: a recorded run of the arm64 packages under qemu. It shows nothing of speed, sensors and accelerators.

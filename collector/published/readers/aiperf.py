@@ -1,4 +1,4 @@
-"""aiperf (ai-dynamo): `profile_export_aiperf.json`, what users of a server of language models waited for.
+"""aiperf (ai-dynamo): `profile_export_aiperf.json`, latencies and rates that users of a language-model server saw.
 
 Its inter-token latency is the mean of a request, (last - first token) / tokens after the first: our time per output token. Read of schema
 1.4 (release 0.13), and of releases that name models as `endpoint.model_names` and users as `loadgen.concurrency`.

@@ -1,4 +1,4 @@
-"""benchncnn: the text that ncnn's benchmark program prints, alone or under the headings of ncnn's benchmark/README.md.
+"""benchncnn: the output of ncnn's benchmark program, alone or as in ncnn's benchmark/README.md.
 
 A heading names the device of what follows. The program loads no weights. Not stated: version of ncnn, size of the input, precision
 (but for the names that end in `_int8`).

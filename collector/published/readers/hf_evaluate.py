@@ -1,4 +1,4 @@
-"""Hugging Face `evaluate`: what `evaluate.save` writes, a flat JSON object of scores, parameters and the program's versions.
+"""Hugging Face `evaluate`: JSON that `evaluate.save` writes: scores, parameters and versions.
 
 It has no place for the number of items: only where the writer added one (`num_samples`, `eval_samples`, ...) is a score a row. Parameters
 that are read: `model`, `dataset`, `batch_size`. Read of release 0.4.6. Format: https://github.com/huggingface/evaluate

@@ -1,4 +1,4 @@
-"""litert-benchmark: the JSON of its option `--result_json`; the program comes with LiteRT's wheel.
+"""litert-benchmark: JSON of its option `--result_json`; the program comes with LiteRT's wheel.
 
 It times `run_by_name` of a CompiledModel, on one random input, and rounds to 0.01 ms; its MB are 2^20 bytes. Not stated: device, version
 of LiteRT, precision, batch, date. Tested with ai-edge-litert 2.1.

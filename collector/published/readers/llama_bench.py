@@ -1,4 +1,4 @@
-"""llama-bench: the JSON, the lines of JSON and the Markdown table of llama.cpp's benchmark program, which times no sampling.
+"""llama-bench: JSON, JSON lines or Markdown table of llama.cpp's benchmark program, which does not time sampling.
 
 A test `pp` is prefill, `tg` decoding, either behind the depth `d`; the rate of a test `pg`, of both, is no figure. `model_size` is all
 weights: of a mixture of experts, or where the table of embeddings is looked up, a token reads fewer, so it is a condition and not

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness (EleutherAI): `results_*.json`, the scores of a language model, each a share of its task's items.
+"""lm-evaluation-harness (EleutherAI): `results_*.json`, scores of a language model, each a ratio over the items of its task.
 
 Only metrics that are such shares are read: a perplexity or a BLEU is no accuracy. A group is a mean of tasks and states no number of items.
 Read of release 0.4.13. Format: https://github.com/EleutherAI/lm-evaluation-harness

@@ -1,4 +1,4 @@
-"""Any table, CSV or Markdown, whose columns the user names: which holds which field of a row, or which figure in which unit.
+"""Any CSV or Markdown table: `--column HEADING=FIELD` states which column holds what, such as "Model=model" or "Latency (ms)=latency:ms".
 
 Recognises nothing by itself: `--reader table` with a mapping. A command makes it of its options, `HEADING=TARGET` each, by `column()`, and
 passes the list as `defaults["columns"]`:

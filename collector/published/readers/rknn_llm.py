@@ -1,4 +1,4 @@
-"""Rockchip's rknn-llm, `benchmark.md` (formerly in `README.md`): first token, tokens per second and memory of language models on its NPUs.
+"""Rockchip's rknn-llm, `benchmark.md` (formerly in `README.md`): time to first token, tokens per second and memory of language models.
 
 An empty cell under a model's name is the model above. Of the stages of models that see pictures the prefill is left out: its time is a
 part of the first token's. Memory in `G` is left out: it says neither GB nor GiB.

@@ -1,4 +1,4 @@
-"""Ultralytics' guides of devices (`docs/en/guides/raspberry-pi.md`, `nvidia-jetson.md`): latency and size of a model in each format.
+"""Ultralytics' device guides (`docs/en/guides/raspberry-pi.md`, `nvidia-jetson.md`): latency and size of a model in each format.
 
 The accuracy of these tables is left out: it is over the four images of COCO8, where a model of AP 0.40 has 0.61, or over images that the
 model was trained on (COCO128). The release differs by table: it stands under it, or at the head of the page (`benchmark_version`).

@@ -346,4 +346,4 @@ def test_a_file_and_the_options_of_one_figure_are_refused(folder):
     """A value is of one figure; facts of all are taken."""
     result = run("add", folder / "guide.toml", "--value", 3)
     assert result.exit_code == 2
-    assert "--value is of one figure" in result.stderr
+    assert "--value describes one figure" in result.stderr

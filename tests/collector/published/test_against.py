@@ -264,7 +264,7 @@ def test_a_page_that_changed_contradicts_itself():
     assert (comparison.kind, comparison.outcome) == ("published row", "contradicts")
     assert comparison.ratio == pytest.approx(81.192 / 530.224)
     assert comparison.sentence.startswith("the same source says 530.224 ms (8.2.0, 2026-11-20): 6.53 times as long")
-    assert "software and power mode not stated of either" in comparison.sentence
+    assert "software and power mode stated on neither side" in comparison.sentence
 
 
 def test_rows_of_other_sources_agree_within_a_tenth():

@@ -90,12 +90,12 @@ def test_a_range_counts_at_the_end_that_is_easier_to_reach(figure, value, low, h
     ("text", "reason"),
     [
         ("m: 5 ms", "it has no MODEL, DEVICE and FIGURE"),
-        ("m on d: 5 parsec", "'5 parsec' is neither a figure with a unit nor a condition"),
+        ("m on d: 5 parsec", "'5 parsec' is neither a figure with its unit"),
         ("m on d: 20 t/s with magic", "'magic' is not understood"),
-        ("m on d: 5 MB", "does not say of what"),
+        ("m on d: 5 MB", "does not state what it measures"),
         ("m on d: batch 1", "conditions and no figure"),
-        ("m on d: 5 W prefill", "no unit of prefill-tokens"),
-        ("m on d: 22-18 t/s", "ends below its beginning"),
+        ("m on d: 5 W prefill", "not a unit of prefill-tokens"),
+        ("m on d: 22-18 t/s", "ends below its start"),
         ("m on d: 0 t/s", "not a number above 0"),
     ],
 )
@@ -103,7 +103,7 @@ def test_what_is_not_understood_is_refused_in_one_line(text, reason):
     """With the shape of a claim, and one that is understood."""
     with pytest.raises(ConfigError, match=reason) as refusal:
         parse_claim(text, TODAY)
-    assert "Its shape: MODEL [PRECISION]" in str(refusal.value)
+    assert "Write: MODEL [PRECISION]" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 

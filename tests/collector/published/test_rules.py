@@ -41,8 +41,8 @@ def test_what_is_not_stated_is_named_by_the_kind_of_figure():
     assert {"the length of the prompt", "the length of the answer", "the batch", "the power mode", "the precision of the weights"} <= {
         *tokens
     }
-    assert "whether tokens are guessed (speculative decoding)" in tokens
-    assert "what the energy or power is of (wall, board, module, rails)" in not_stated(published_row("power", 5.0, "x", "Raspberry Pi 5"))
+    assert "whether decoding is speculative" in tokens
+    assert "what the energy or power covers (wall, board, module, rails)" in not_stated(published_row("power", 5.0, "x", "Raspberry Pi 5"))
     accuracy = not_stated(published_row("accuracy", 61.0, "YOLO11n", "Raspberry Pi 5"))
     assert {"the number of items", "the dataset", "the metric"} <= {*accuracy}
     assert "the batch" not in accuracy

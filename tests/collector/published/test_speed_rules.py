@@ -20,7 +20,7 @@ def test_the_bound_lies_where_it_is_worked_out(value, state):
 def test_the_sentence_has_all_of_the_arithmetic_and_its_source():
     """One sentence, with units, bound and document, and with the convention on users."""
     assert decode().sentence == (
-        "20 tokens/s x 1.61 GB of weights a token (3.21 x 10^9 at 4 bits) = 32.1 GB/s, and the memory of Raspberry Pi 5 gives at most "
+        "20 tokens/s x 1.606 GB of weights per token (3.213 x 10^9 weights x 4 bits / 8) = 32.1 GB/s, and the memory of Raspberry Pi 5 gives at most "
         "17.1 GB/s (LPDDR4X-4267, 32 bit; Raspberry Pi documentation, Processors, BCM2712): impossible for one user without speculative "
         "decoding or a batch, and neither is stated"
     )
@@ -33,16 +33,16 @@ def test_the_sentence_has_all_of_the_arithmetic_and_its_source():
         ({"batch": 2}, "plausible", "/ 2 answers at once"),
         ({"concurrency": 4}, "plausible", "/ 4 answers at once"),
         ({"batch": 2, "value": 30.0}, "impossible", "for 2 answers at once without speculative decoding"),
-        ({"speculative": "draft model"}, "unclear", "tokens of a step"),
-        ({"conditions": "llama-server --draft-max 8"}, "unclear", "tokens of a step"),
+        ({"speculative": "draft model"}, "unclear", "tokens a step yields"),
+        ({"conditions": "llama-server --draft-max 8"}, "unclear", "tokens a step yields"),
         ({"conditions": "MLPerf Offline"}, "unclear", "decoded at once"),
         ({"figure": "output-tokens"}, "unclear", "decoded at once"),
         ({"figure": "user-tokens"}, "impossible", "for one user"),
         ({"figure": "user-tokens", "batch": 8}, "impossible", "for one user"),
         ({"figure": "tpot", "value": 50.0}, "impossible", "1 token / 50 ms"),
         ({"figure": "tpot", "value": 0.05, "unit": "s"}, "impossible", "1 token / 50 ms"),
-        ({"precision": None}, "unclear", "the precision would decide"),
-        ({"precision": None, "value": 60.0}, "impossible", "at 1.5 bits or more"),
+        ({"precision": None}, "unclear", "but the precision is not stated"),
+        ({"precision": None, "value": 60.0}, "impossible", "x 1.5 bits, the fewest in use, / 8"),
         ({"model": "an unknown 3B"}, "unclear", "how many weights a token reads"),
         ({"model": "Qwen3-30B-A3B"}, "impossible", "3 x 10^9"),
         ({"model": "Qwen3-30B-A3B", "value": 8.0}, "plausible", "3 x 10^9"),

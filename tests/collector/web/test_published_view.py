@@ -79,7 +79,7 @@ def rows_of(view, name="published"):
 def test_each_row_has_its_verdict_the_sentence_and_the_source(tmp_path):
     """On the page as in what is exported; the line on top says what these figures are."""
     view = view_of(store_of(tmp_path, IMPOSSIBLE), own_runs())
-    assert view.lead == "Stated by others, judged by physics; never ranked with what was measured."
+    assert view.lead == "Figures that others state, judged by physics; never ranked with measured ones."
     (row,) = [row for row in rows_of(view) if row["source"] == "A guide"]
     assert row["verdict"] == "impossible"
     assert "17.1 GB/s" in row["sentence"]
