@@ -11,7 +11,7 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import RowCollector
 from edgemeter.collector.published.name_matching import INPUT_SIZE, PRECISION
-from edgemeter.collector.published.readers.markup_tables import number
+from edgemeter.collector.published.numbers import number
 from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, PublishedRow
 
 SHAPE = "MODEL [PRECISION] [INPUT SIZE] on DEVICE [(POWER MODE)]: FIGURE UNIT [STATISTIC][, CONDITION ...]"
@@ -32,7 +32,8 @@ _SPELLINGS = {
     "frames per second": "fps", "frames/s": "fps", "images per second": "images/s", "img/s": "images/s",
     "inferences per second": "inferences/s", "milliseconds": "ms", "seconds": "s", "joules": "j", "watts": "w",
     "j/tok": "j/token", "mj/tok": "mj/token", "ms/tok": "ms/token", "j per token": "j/token", "mj per token": "mj/token",
-    "ms per token": "ms/token", "j/inference": "j", "mj/inference": "mj", "j per inference": "j", "mj per inference": "mj", "mwh per token": "mwh/token",
+    "ms per token": "ms/token", "j/inference": "j", "mj/inference": "mj", "j per inference": "j", "mj per inference": "mj",
+    "mwh per token": "mwh/token",
 }  # fmt: skip
 # Units that are the inverse of one of ours.
 _INVERSE = {"tokens/j": "j/token", "tok/j": "j/token", "t/j": "j/token", "tokens per joule": "j/token", "tokens per j": "j/token"}
@@ -45,8 +46,9 @@ _FIGURE = re.compile(
 _IDLE = re.compile(rf"(?:{_NUMBER})\s*m?w (?:at )?idle|idle(?: power)?(?: of)? (?:{_NUMBER})\s*m?w", re.IGNORECASE)
 # What a unit is of where no word says more.
 _USUAL = {
-    "ms/token": "tpot", **dict.fromkeys(("mj/token", "j/token", "mwh/token"), "energy-output-token"), "ms": "latency", "per s": "throughput",
-    "tokens/s": "tokens", "mJ": "energy", "W": "power", "°C": "temperature_max_c",
+    **dict.fromkeys(("mj/token", "j/token", "mwh/token"), "energy-output-token"),
+    "ms/token": "tpot", "ms": "latency", "per s": "throughput", "tokens/s": "tokens", "mJ": "energy", "W": "power",
+    "°C": "temperature_max_c",
 }  # fmt: skip
 # Words that say which figure it is; of one word the first whose unit fits.
 _WORDS: Mapping[str, tuple[str, ...]] = {
@@ -212,7 +214,8 @@ def _value(digits: str, text: str) -> float:
     try:
         return number(digits)
     except ValueError as error:
-        raise _refusal(f"{error}: write {digits.replace(',', '')} or {digits.replace(',', '.')}", text) from error
+        remedy = f": write {digits.replace(',', '')} or {digits.replace(',', '.')}" if "," in digits else ""
+        raise _refusal(f"{error}{remedy}", text) from error
 
 
 def _inverse(digits: str, value: float) -> float:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from edgemeter.agent.machine.board_limits import plain_name
 from edgemeter.agent.machine.power_range import BOARDS, READING_RATIO, WALL_RATIO, PowerRange
-from edgemeter.collector.published.judgement import Evidence
+from edgemeter.collector.published.judgement import Evidence, PublishedState
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, result, smallest
 from edgemeter.collector.published.speed_rules import LEAST_SIDE
@@ -19,7 +19,7 @@ _EXTREME = ("peak", "maximum", "max power", "max. power")
 _NET = re.compile(r"\bnet\b|(?<!W )\bidle\b(?! power)|dynamic|baseline|incremental|marginal|differential|active energy", re.IGNORECASE)
 # An energy may hold more than a latency that stands beside it, such as a request over HTTP; not more than so many times as much.
 OVERHEAD_TIMES = 20.0
-# Ten times the best accelerator: 18 x 10^15 operations/s of 4 bits, skipped zeros counted, at 1,000 W. Source: NVIDIA, data sheet of HGX B200.
+# Ten times the best accelerator: 18 x 10^15 operations/s of 4 bits, skipped zeros counted, at 1,000 W. Source: NVIDIA HGX B200 data sheet.
 BEST_TOPS_PER_W, MOST_TOPS_PER_W = 18.0, 200.0
 # A tenth of what a read of HBM2 takes; LPDDR and GDDR take more. Source: O'Connor et al., "Fine-Grained DRAM", MICRO 2017: 3.92 pJ/bit.
 HBM_PJ_PER_BIT, LEAST_PJ_PER_BIT = 3.92, 0.39
@@ -91,20 +91,14 @@ def _power_outside_board(judged: JudgedRow) -> Evidence | None:
         return finding("impossible", f"{at_most}: impossible", stated_w, highest_w, "W")
     if most_w < lowest_w and _NET.search(judged.text) is None:
         at_least = f"{words}, and {board} draws at least {number(lowest_w)} W while it runs (about half of its idle power)"
-        if not is_whole:
-            return finding("unclear", f"{at_least}: possible only if more inferences ran at once than are stated", stated_w, lowest_w, "W")
-        if row.scope is None:
-            return finding(
-                "unclear", f"{at_least}: possible only of a part of it, and what is covered is not stated", stated_w, lowest_w, "W"
-            )
-        one_user = "" if row.figure == "power" else _one_user(judged)
-        return finding("impossible", f"{at_least}: impossible with the scope {row.scope}{one_user}", stated_w, lowest_w, "W")
+        state, why = _below_idle(judged, is_whole=is_whole)
+        return finding(state, f"{at_least}: {why}", stated_w, lowest_w, "W")
     return finding("plausible", f"{at_most}: possible{_rounded(stated_w, highest_w)}", stated_w, highest_w, "W")
 
 
 @ENERGY_RULES.rule(
     f"energy is not below operations / {MOST_TOPS_PER_W:g} TOPS/W",
-    f"the best accelerator does {BEST_TOPS_PER_W:g} TOPS/W (NVIDIA B200, 4 bits, sparse); ten times that is allowed for, whatever the scope",
+    f"the best accelerator does {BEST_TOPS_PER_W:g} TOPS/W (NVIDIA B200, 4 bits, sparse); ten times as many are allowed for",
 )
 def _energy_below_operations(judged: JudgedRow) -> Evidence | None:
     row, facts = judged.row, judged.model
@@ -143,11 +137,12 @@ def _energy_below_reading(judged: JudgedRow) -> Evidence | None:
         return None
     shared = f" / {users} answers at once" if users > 1 else ""
     memory = f"a tenth of what HBM2 takes, {HBM_PJ_PER_BIT:g} pJ/bit by O'Connor et al., MICRO 2017"
-    sums = f"{weights.text}, x 8 bits x {LEAST_PJ_PER_BIT:g} pJ ({memory}){shared} = {result(needed_mj)} mJ, and {number(stated_mj)} mJ are stated"
-    if judged.users is None or judged.speculates is not False:
-        shared_by = f"{result(needed_mj / stated_mj)} tokens share a reading, by a batch or speculative decoding, which is not stated"
-        return _below(judged, sums, needed_mj, f"possible only if {shared_by}")
-    return _below(judged, sums, needed_mj)
+    sums = f"{weights.text}, x 8 bits x {LEAST_PJ_PER_BIT:g} pJ ({memory}){shared} = {result(needed_mj)} mJ"
+    unstated = [] if judged.users else ["a batch"]
+    unstated += [] if judged.speculates is False else ["speculative decoding"]
+    tokens = f"{result(needed_mj / stated_mj)} {'times as many ' if users > 1 else ''}tokens share a reading"
+    explanation = f"possible only if {tokens}, by {' or '.join(unstated)}, which is not stated" if unstated else ""
+    return _below(judged, f"{sums}, and {number(stated_mj)} mJ are stated", needed_mj, explanation)
 
 
 def _below(judged: JudgedRow, sums: str, needed_mj: float, explanation: str = "") -> Evidence:
@@ -172,6 +167,16 @@ def _gop(judged: JudgedRow) -> tuple[float, float]:
         return min((gop * (pixels / listed) ** 2 for listed, gop in by_side.items()), default=0.0)
 
     return at(side or usual), at(side or LEAST_SIDE)
+
+
+def _below_idle(judged: JudgedRow, *, is_whole: bool) -> tuple[PublishedState, str]:
+    """Return what a power below that at rest means, and in words what could explain it."""
+    row = judged.row
+    if not is_whole:
+        return "unclear", "possible only if more inferences ran at once than are stated"
+    if row.scope is None:
+        return "unclear", "possible only of a part of it, and what is covered is not stated"
+    return "impossible", f"impossible with the scope {row.scope}{'' if row.figure == 'power' else _one_user(judged)}"
 
 
 def _highest(row: PublishedRow, limits: PowerRange, devices: int) -> tuple[float, str]:

@@ -69,7 +69,7 @@ def _is_counted(row: PublishedRow) -> bool:
 
 @STATISTICS_RULES.rule(
     "a percentile from p90 up is over as many queries as own runs need for it",
-    "of fewer queries few lie beyond it, and where it is less than one it is the largest: at a confidence of 0.99 a p90 needs 64 queries, a p99 662",
+    "of fewer queries few or none lie beyond it: at a confidence of 0.99 a p90 needs 64 queries, a p99 662",
 )
 def _unsupported_percentile(judged: JudgedRow) -> Evidence | None:
     level = _level(judged.row)

@@ -17,7 +17,8 @@ from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import ReadTable, RowCollector
-from edgemeter.collector.published.readers.markup_tables import MarkupTable, markdown_tables, quantity
+from edgemeter.collector.published.numbers import quantity
+from edgemeter.collector.published.readers.markup_tables import MarkupTable, markdown_tables
 from edgemeter.collector.published.row import KINDS, PublishedRow
 
 _FIELDS = frozenset(PublishedRow.__struct_fields__) - {"figure", "value", "unit"}

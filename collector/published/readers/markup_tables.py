@@ -1,19 +1,17 @@
 """Tables in Markdown and reStructuredText, with the headings above them, and the numbers in their cells: strict, nothing is guessed."""
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgemeter.collector.published import RowCollector
+from edgemeter.collector.published.numbers import number
 
 _DELIMITER = re.compile(r":?-+:?")
 _TAB = re.compile(r'(\s*)=== "(.+)"\s*')
 _UNDERLINE = re.compile(r"([=\-^~\"'`#*+.:_])\1{2,}\s*")
 _LIST_ROW = re.compile(r"(\s*)\* -(?: (.*)|\s*)")
-# A group of three digits after a comma is a thousand only where nothing else can be meant: 1,234 is also how half the world writes 1.234.
-_NUMBER = re.compile(r"-?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+(?=\.)|[0-9]{1,3}(?:,[0-9]{3}){2,})(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +39,6 @@ class MarkupTable:
                 yield line, dict(zip(names, cells, strict=True))
             else:
                 collector.leave_out(f"line {line}", f"{len(cells)} cells under {len(names)} column names")
-
-
-def quantity(cell: str) -> tuple[float, str]:
-    """Return the number in a cell and the unit behind it, if any; raises ValueError, which says why, if it holds anything else."""
-    matched = re.fullmatch(rf"({_NUMBER.pattern})\s*([^\W\d_][\w/ ]*|%)?", cell.strip())
-    if matched is None:
-        is_ambiguous = re.fullmatch(r"\d{1,3},\d{3}", cell.strip())
-        raise ValueError(f"{cell!r} may be a thousand or a decimal" if is_ambiguous else f"{cell!r} is not a number")
-    value = float(matched[1].replace(",", ""))
-    if not math.isfinite(value):
-        raise ValueError(f"{cell!r} is too large")
-    return value, matched[2] or ""
-
-
-def number(cell: str) -> float:
-    """Return the number in a cell that holds nothing else; raises ValueError, which says why."""
-    value, unit = quantity(cell)
-    if unit:
-        raise ValueError(f"{cell!r} is not a number alone")
-    return value
 
 
 def number_or_none(cell: str | None) -> float | None:
