@@ -42,8 +42,11 @@ _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=Tru
 _FIGURE = re.compile(
     rf"(?P<low>{_NUMBER})\+?(?:\s*(?:-|\u2013|to)\s*(?P<high>{_NUMBER}))?\s*(?P<unit>{_UNIT})(?![\w/])", re.IGNORECASE,
 )  # fmt: skip
-# An idle power is no figure of a model: it stays in the conditions.
-_IDLE = re.compile(rf"(?:{_NUMBER})\s*m?w (?:at )?idle|idle(?: power)?(?: of)? (?:{_NUMBER})\s*m?w", re.IGNORECASE)
+# An idle power and swap are no figures of a model: they stay in the conditions.
+_NO_FIGURE = re.compile(
+    rf"(?:{_NUMBER})\s*m?w (?:at )?idle|idle(?: power)?(?: of)? (?:{_NUMBER})\s*m?w|(?:(?:with|without|no) )?(?:[^,]* of )?(?:swap|zram)\b.*",
+    re.IGNORECASE,
+)
 # What a unit is of where no word says more.
 _USUAL = {
     **dict.fromkeys(("mj/token", "j/token", "mwh/token"), "energy-output-token"),
@@ -123,7 +126,7 @@ def parse_claim(text: str, defaults: Mapping[str, Any] | None = None) -> list[Pu
             if twice:
                 raise _refusal(f"{twice} is stated twice, as {facts[twice]} and as {fields[twice]}", text)
             facts |= fields
-        elif not _IDLE.fullmatch(part):
+        elif not _NO_FIGURE.fullmatch(part):
             figures.append(_figure(part, text))
     if not figures:
         raise _refusal("it has conditions and no figure", text)

@@ -88,7 +88,7 @@ def _memory_beyond_ram(judged: JudgedRow) -> Evidence | None:
     origin = "as its name states" if named_gb else f"the most it is sold with; {board.ram_source}"
     sums = f"{number(row.canonical[0])} MB are in use, and {row.device} has {number(board_gb + added_gb)} GB of RAM ({origin})"
     if smallest(row) > limit_mb and _SWAP.search(judged.text) and not _NO_SWAP.search(judged.text):
-        return finding("unclear", f"{sums}: possible only with swap, whose size is not part of it", row.canonical[0], limit_mb, "MB")
+        return finding("unclear", f"{sums}: possible only if part of it lies in swap or in a mapped file", row.canonical[0], limit_mb, "MB")
     if smallest(row) > limit_mb:
         return finding("impossible", f"{sums}: impossible", row.canonical[0], limit_mb, "MB")
     return finding("plausible", f"{sums}: possible", row.canonical[0], limit_mb, "MB")

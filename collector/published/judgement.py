@@ -6,7 +6,8 @@ import msgspec
 
 from edgemeter.collector.published.row import PublishedRow
 
-# impossible: what is stated contradicts physics, arithmetic or statistics. unclear: a bound would need a fact that is not stated.
+# impossible: what is stated contradicts physics, arithmetic or statistics. unclear: a bound needs a fact that is not stated, or only such a
+# fact would explain a bound that is exceeded.
 PublishedState = Literal["impossible", "unclear", "plausible"]
 _WEIGHT: dict[PublishedState, int] = {"impossible": 0, "plausible": 2, "unclear": 3}  # A doubt stands between the first two.
 Agreement = Literal["agrees", "contradicts", "not settled", "not compared"]

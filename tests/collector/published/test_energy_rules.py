@@ -102,7 +102,7 @@ def test_a_microcontroller_is_no_raspberry_pi():
     assert judge("power-outside-board", ("power", 25.0, {"scope": "board-input"}), device="Raspberry Pi Pico").state == "impossible"
 
 
-def test_a_power_that_rounding_alone_allows_is_said_to_be():
+def test_a_sum_that_rounding_alone_allows_names_the_rounding():
     """6 J x 10 tokens/s = 60 W; 5.7 J x 9.5 = 54.2, and 56 W are possible."""
     evidence = judge("power-outside-board", ("energy-output-token", 6.0, {"unit": "J/token"}), ("tokens", 10.0), model="Llama 3.2 1B")
     assert evidence.state == "plausible"

@@ -49,6 +49,8 @@ def verdicts(text):
         ("Qwen3 4B on Jetson Orin Nano: 73.8 % accuracy over 30 items, dataset AIME24", "accuracy", "unclear"),
         ("Llama 3.1 8B Q4_K_M on RTX 4090: 180 tokens/s, itl 15 ms, 1 users, speculative on", "tokens", "unclear"),
         ("x on Jetson Nano 4GB: 6 GB memory", "memory", "impossible"),
+        ("x on Jetson Nano 4GB: 6 GB memory, with 8 GB of swap on an SSD", "memory", "unclear"),
+        ("x on Jetson Nano 4GB: 6 GB memory, no swap", "memory", "impossible"),
     ],
 )
 def test_claims_get_the_verdict_that_their_arithmetic_gives(text, figure, state):
