@@ -44,7 +44,8 @@ _FIGURE = re.compile(
 )  # fmt: skip
 # An idle power and swap are no figures of a model: they stay in the conditions.
 _NO_FIGURE = re.compile(
-    rf"(?:{_NUMBER})\s*m?w (?:at )?idle|idle(?: power)?(?: of)? (?:{_NUMBER})\s*m?w|(?:(?:with|without|no) )?(?:[^,]* of )?(?:swap|zram)\b.*",
+    rf"(?:{_NUMBER})\s*m?w (?:at )?idle|idle(?: power)?(?: of)? (?:{_NUMBER})\s*m?w"
+    r"|(?:(?:with|without|no) )?(?:[^,]* of )?(?:swap|zram)\b.*",
     re.IGNORECASE,
 )
 # What a unit is of where no word says more.

@@ -143,7 +143,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def is_mlperf(self) -> bool:
         """Whether it is a result of MLPerf, which may only be compared with compatible ones and stands apart."""
-        return self.source.startswith("MLPerf")
+        return "mlperf" in self.source.casefold()
 
     @property
     def canonical(self) -> tuple[float, str]:
