@@ -44,6 +44,8 @@ BOARDS: tuple[tuple[str, PowerRange], ...] = (
     ("raspberry pi compute module", PowerRange("Raspberry Pi Compute Module", 0.5, 60)),  # carriers with PCIe: 12 V, 5 A
     ("raspberry pi 4", PowerRange("Raspberry Pi 4", 0.8, 35)),  # 5.1 V, 3 A (15 W); PoE+ gives 25.5 W
     ("raspberry pi zero", PowerRange("Raspberry Pi Zero", 0.15, 13)),  # 5 V, 2.5 A
+    # A microcontroller: 5 V, 0.5 A, up to 3 A of USB-C; 0.8 mA where it sleeps. Source: Raspberry Pi Pico data sheet, power consumption.
+    ("raspberry pi pico", PowerRange("Raspberry Pi Pico", 0.002, 15)),
     ("raspberry pi", PowerRange("Raspberry Pi", 0.4, 30)),  # 5 V, 2.5 A; PoE gives 15.4 W
     ("agx thor", PowerRange("Jetson AGX Thor", 5, 400)),  # modes up to 130 W; 240 W with what it feeds
     ("agx orin", PowerRange("Jetson AGX Orin", 1.5, 200)),  # modes of 15 to 60 W; 90 W

@@ -3,13 +3,13 @@
 Source: lm-evaluation-harness 0.4, `results_*.json` as `--output_path` writes it.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import parse_json, whole_number
 
 
 class ImportedScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,9 +87,9 @@ def parse_results(content: bytes | str, path: Path | None = None) -> ImportedRes
     """Return the scores in the content of a file; raises ConfigError if it is none of lm-evaluation-harness."""
     name = "this" if path is None else repr(str(path))
     try:
-        # Python's JSON: a score may be NaN.
-        file = msgspec.convert(json.loads(content), _ResultsFile)
-    except (ValueError, RecursionError) as error:
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        file = msgspec.convert(parse_json(text), _ResultsFile)
+    except (ConfigError, ValueError) as error:
         raise ConfigError(f"{name} is no file of lm-evaluation-harness ({error}): give a results_*.json of its --output_path") from error
     scores = [
         _score(file, task, name, value) for task, values in file.results.items() for name, value in values.items() if _is_score(name, value)
@@ -97,11 +97,13 @@ def parse_results(content: bytes | str, path: Path | None = None) -> ImportedRes
     if not scores:
         raise ConfigError(f"{name} holds no score: give a results_*.json of lm-evaluation-harness")
     config, arguments = file.config, file.config.model_args
-    text = ",".join(f"{key}={value}" for key, value in arguments.items()) if isinstance(arguments, dict) else str(arguments or "")
+    given_arguments = (
+        ",".join(f"{key}={value}" for key, value in arguments.items()) if isinstance(arguments, dict) else str(arguments or "")
+    )
     return ImportedResults(
         file=path.name if path else "",
         source=f"lm-evaluation-harness {file.lm_eval_version or 'of unknown version'}",
-        model=" ".join(filter(None, (config.model, text))),
+        model=" ".join(filter(None, (config.model, given_arguments))),
         date_s=file.date,
         scores=tuple(scores),
         groups=tuple(file.groups),
@@ -109,7 +111,7 @@ def parse_results(content: bytes | str, path: Path | None = None) -> ImportedRes
         runtime=config.model or None,
         precision=config.model_dtype.removeprefix("torch.") if config.model_dtype else None,
         parameters=config.model_num_parameters if (config.model_num_parameters or 0) > 0 else None,
-        batch=int(config.batch_size) if str(config.batch_size).isdecimal() and int(config.batch_size) > 0 else None,
+        batch=whole_number(str(config.batch_size)) or None,
         # Of a server it is the tool's default.
         device=config.device if config.model_dtype else None,
     )

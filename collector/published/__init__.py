@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.collector.published.row import PublishedRow, fault
+from edgemeter.collector.published.row import LONGEST_TEXT, PublishedRow, fault, plain_blanks
 
 # Asked in this order; then those of other packages, in the order of their names.
 _READERS = "edgemeter.collector.published.readers"
@@ -31,6 +32,7 @@ READERS: Mapping[str, str] = {
     "table": f"{_READERS}.mapped_table:MappedTable",
 }
 ENTRY_POINTS = "edgemeter.published"
+_LONGEST_WORDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class ReadTable:
 class RowCollector:
     """Rows as a reader makes them: `defaults` are the user's facts of the whole file, which count where the file states none.
 
-    The user's `conditions` are not lost: they stand before the file's. A row that is not whole, cannot be a figure, or has the case and
-    figure of an earlier one is left out and named.
+    The user's `conditions` are not lost: they stand before the file's, and what is beyond the length of a text is cut. A row that is not
+    whole, cannot be a figure, or has the case and figure of an earlier one is left out and named.
     """
 
     defaults: Mapping[str, Any]
@@ -58,10 +60,11 @@ class RowCollector:
         """Take a figure; `where` names its place in the file (`line 7`, `row 3, FPS`). A fact that is None is not stated."""
         row_facts = {**self.defaults, **{name: value for name, value in facts.items() if value is not None}}
         if conditions := list(filter(None, (self.defaults.get("conditions"), facts.get("conditions")))):
-            row_facts["conditions"] = "; ".join(conditions)
+            text = "; ".join(conditions)
+            row_facts["conditions"] = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 4]} ..."
         try:
-            row = msgspec.convert(row_facts, PublishedRow, strict=False)
-        except msgspec.ValidationError as error:
+            row = msgspec.convert(plain_blanks(row_facts), PublishedRow, strict=False)
+        except (ValueError, OverflowError) as error:
             self.leave_out(where, str(error))
             return
         why = fault(row) or (f"{row.figure} of {row.model} under these conditions appears before" if row.id in self._ids else None)
@@ -72,8 +75,9 @@ class RowCollector:
             self._ids.add(row.id)
 
     def leave_out(self, where: str, why: str) -> None:
-        """Name a row that is not understood."""
-        self.left_out.append(f"{where}: {why}")
+        """Name a row that is not understood, in words that a terminal can show."""
+        words = printable(f"{where}: {why}")
+        self.left_out.append(words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]} ...")
 
     def table(self) -> ReadTable:
         """Return what was read."""

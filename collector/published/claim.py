@@ -11,6 +11,7 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import RowCollector
 from edgemeter.collector.published.name_matching import INPUT_SIZE, PRECISION
+from edgemeter.collector.published.numbers import number
 from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, PublishedRow
 
 SHAPE = "MODEL [PRECISION] [INPUT SIZE] on DEVICE [(POWER MODE)]: FIGURE UNIT [STATISTIC][, CONDITION ...]"
@@ -32,16 +33,26 @@ _SPELLINGS = {
     "inferences per second": "inferences/s", "milliseconds": "ms", "seconds": "s", "joules": "j", "watts": "w",
     "j/tok": "j/token", "mj/tok": "mj/token", "ms/tok": "ms/token", "j per token": "j/token", "mj per token": "mj/token",
     "ms per token": "ms/token", "j/inference": "j", "mj/inference": "mj", "j per inference": "j", "mj per inference": "mj",
+    "mwh per token": "mwh/token",
 }  # fmt: skip
-_UNITS = {**{unit: unit for units in UNITS.values() for unit in units}, **_SPELLINGS}
+# Units that are the inverse of one of ours.
+_INVERSE = {"tokens/j": "j/token", "tok/j": "j/token", "t/j": "j/token", "tokens per joule": "j/token", "tokens per j": "j/token"}
+_UNITS = {**{unit: unit for units in UNITS.values() for unit in units}, **_SPELLINGS, **_INVERSE}
 _UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True) if unit != "ratio")
 _FIGURE = re.compile(
     rf"(?P<low>{_NUMBER})\+?(?:\s*(?:-|\u2013|to)\s*(?P<high>{_NUMBER}))?\s*(?P<unit>{_UNIT})(?![\w/])", re.IGNORECASE,
 )  # fmt: skip
+# An idle power and swap are no figures of a model: they stay in the conditions.
+_NO_FIGURE = re.compile(
+    rf"(?:{_NUMBER})\s*m?w (?:at )?idle|idle(?: power)?(?: of)? (?:{_NUMBER})\s*m?w"
+    r"|(?:(?:with|without|no) )?(?:[^,]* of )?(?:swap|zram)\b.*",
+    re.IGNORECASE,
+)
 # What a unit is of where no word says more.
 _USUAL = {
-    "ms/token": "tpot", "mj/token": "energy-output-token", "j/token": "energy-output-token", "ms": "latency", "per s": "throughput",
-    "tokens/s": "tokens", "mJ": "energy", "W": "power", "°C": "temperature_max_c",
+    **dict.fromkeys(("mj/token", "j/token", "mwh/token"), "energy-output-token"),
+    "ms/token": "tpot", "ms": "latency", "per s": "throughput", "tokens/s": "tokens", "mJ": "energy", "W": "power",
+    "°C": "temperature_max_c",
 }  # fmt: skip
 # Words that say which figure it is; of one word the first whose unit fits.
 _WORDS: Mapping[str, tuple[str, ...]] = {
@@ -57,6 +68,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     r"power": ("power",),
     r"energy": ("energy", "energy-output-token"),
 }
+_METRICS = {"map": "mAP", "top-1": "top-1", "top1": "top-1", "accuracy": "accuracy"}
 _STATISTICS = {
     "mean": "mean|average|avg|on average", "median": "median|p50|typical", "max": "peak|max|maximum|up to", "min": "min|minimum|best",
     **{level: re.escape(level) for level in ("p90", "p95", "p99.9", "p99")},
@@ -111,8 +123,11 @@ def parse_claim(text: str, defaults: Mapping[str, Any] | None = None) -> list[Pu
     figures: list[dict[str, Any]] = []
     for part in _BETWEEN.split(claim["figures"].rstrip(" .")):
         if fields := _condition(part):
+            twice = next((name for name in fields if facts.get(name) not in (None, fields[name])), None)
+            if twice:
+                raise _refusal(f"{twice} is stated twice, as {facts[twice]} and as {fields[twice]}", text)
             facts |= fields
-        else:
+        elif not _NO_FIGURE.fullmatch(part):
             figures.append(_figure(part, text))
     if not figures:
         raise _refusal("it has conditions and no figure", text)
@@ -175,12 +190,15 @@ def _figure(part: str, text: str) -> dict[str, Any]:
     if unknown := " ".join(_FILLERS.sub(" ", remaining).split()):
         raise _refusal(f"{unknown!r} is not understood", text)
     figure = _kind(unit, _WORDS[named] if named else (), part, text)
-    ends = [float(number.replace(",", "")) for number in (match["low"], match["high"]) if number]
+    ends = [_value(digits, text) for digits in (match["low"], match["high"]) if digits]
+    if match["unit"].casefold() in _INVERSE:
+        ends = [_inverse(digits, end) for digits, end in zip((match["high"], match["low"])[-len(ends) :], reversed(ends), strict=True)]
     if ends != sorted(ends):
         raise _refusal(f"the range {match[0]!r} ends below its start", text)
     entry = KINDS[figure].entry
     is_easier_high = entry is not None and entry.better == "lower"
-    number = int(counted["count"].replace(",", "")) if counted else None
+    # A count has no decimals: 5,000 of them are a thousand.
+    count = int(counted["count"].replace(",", "")) if counted else None
     return {
         "figure": figure,
         "value": ends[-1] if is_easier_high else ends[0],
@@ -189,8 +207,27 @@ def _figure(part: str, text: str) -> dict[str, Any]:
         "scope": scope,
         "low": ends[0] if len(ends) == 2 else None,
         "high": ends[1] if len(ends) == 2 else None,
-        "images" if figure == "accuracy" else "count": number,
+        "accuracy_metric": next((name for word, name in _METRICS.items() if word in part.casefold()), None)
+        if figure == "accuracy"
+        else None,
+        "images" if figure == "accuracy" else "count": count,
     }
+
+
+def _value(digits: str, text: str) -> float:
+    try:
+        return number(digits)
+    except ValueError as error:
+        remedy = f": write {digits.replace(',', '')} or {digits.replace(',', '.')}" if "," in digits else ""
+        raise _refusal(f"{error}{remedy}", text) from error
+
+
+def _inverse(digits: str, value: float) -> float:
+    """Return the inverse of a number with as many digits as are stated, two at least: more would make it more exact than it is."""
+    if value == 0:
+        return value
+    exact = max(2, len(re.sub(r"\D", "", digits).lstrip("0")))
+    return float(f"{1 / value:.{exact}g}")
 
 
 def _taken(text: str, patterns: Mapping[str, str]) -> tuple[str | None, str]:

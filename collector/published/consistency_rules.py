@@ -1,11 +1,15 @@
 """Rules on the figures of one case: what follows from the one must not contradict the other; that they agree proves neither."""
 
+import re
+
 from edgemeter.collector.published.judgement import Evidence
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.published.rule import JudgedRow, PublishedRules, finding, largest, number, result, smallest
 
 # Means and medians of the same queries differ, and a rate over all of them is not the mean of their rates.
 SPREAD_RATIO = 1.25
+_SWAP = re.compile(r"swap|zram|page ?file|virtual memory|mmap|memory[- ]mapped", re.IGNORECASE)
+_NO_SWAP = re.compile(r"\b(?:no|without) (?:\w+ )?(?:swap|zram)|swap\w*(?: \w+)? (?:off|disabled)|swapoff", re.IGNORECASE)
 
 CONSISTENCY_RULES = PublishedRules()
 
@@ -57,6 +61,9 @@ def _tokens_faster_than_their_time(judged: JudgedRow) -> Evidence | None:
     sums = f"1 token / {number(tpot.canonical[0])} ms x {users} = {result(limit)} tokens/s, and {number(rate)} tokens/s are stated"
     if judged.users is None and row.figure != "user-tokens":
         return finding("unclear", f"{sums}: how many answers were decoded at once is not stated", rate, limit, "tokens/s")
+    if judged.speculates is not False:
+        why = "how many tokens come at a time, by speculative decoding, is not stated"
+        return finding("unclear", f"{sums}: {why}", rate, limit, "tokens/s")
     return finding("impossible", f"{sums}: the two contradict each other", rate, limit, "tokens/s")
 
 
@@ -80,6 +87,8 @@ def _memory_beyond_ram(judged: JudgedRow) -> Evidence | None:
     limit_mb = (board_gb + added_gb) * 1073.741824 * judged.limits.devices
     origin = "as its name states" if named_gb else f"the most it is sold with; {board.ram_source}"
     sums = f"{number(row.canonical[0])} MB are in use, and {row.device} has {number(board_gb + added_gb)} GB of RAM ({origin})"
+    if smallest(row) > limit_mb and _SWAP.search(judged.text) and not _NO_SWAP.search(judged.text):
+        return finding("unclear", f"{sums}: possible only if part of it lies in swap or in a mapped file", row.canonical[0], limit_mb, "MB")
     if smallest(row) > limit_mb:
         return finding("impossible", f"{sums}: impossible", row.canonical[0], limit_mb, "MB")
     return finding("plausible", f"{sums}: possible", row.canonical[0], limit_mb, "MB")

@@ -6,8 +6,10 @@ import msgspec
 
 from edgemeter.collector.published.row import PublishedRow
 
-# impossible: what is stated contradicts physics, arithmetic or statistics. unclear: a bound would need a fact that is not stated.
+# impossible: what is stated contradicts physics, arithmetic or statistics. unclear: a bound needs a fact that is not stated, or only such a
+# fact would explain a bound that is exceeded.
 PublishedState = Literal["impossible", "unclear", "plausible"]
+_WEIGHT: dict[PublishedState, int] = {"impossible": 0, "plausible": 2, "unclear": 3}  # A doubt stands between the first two.
 Agreement = Literal["agrees", "contradicts", "not settled", "not compared"]
 
 
@@ -23,6 +25,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None = None
     limit: float | None = None
     unit: str = ""
+
+    @property
+    def is_doubt(self) -> bool:
+        """Whether a bound is exceeded, which only something that is not stated would explain; else unclear lacks a fact."""
+        return self.state == "unclear" and self.limit is not None
 
 
 class PublishedComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +49,10 @@ class PublishedComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowJudgement(msgspec.Struct, frozen=True, kw_only=True):
-    """One row, judged: impossible if any evidence is, plausible if a bound was checked and is not exceeded, else unclear."""
+    """One row, judged by the evidence that decides: an impossibility, else a doubt, else a bound that holds, else what lacks a fact.
+
+    A doubt goes before a bound that holds: that a board can draw so much does not make an energy true that is too small.
+    """
 
     row: PublishedRow
     evidence: tuple[Evidence, ...]
@@ -52,11 +62,14 @@ class RowJudgement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> PublishedState:
-        """The worst that any evidence says, where `plausible` outweighs what is merely unclear."""
-        states = {entry.state for entry in self.evidence}
-        return "impossible" if "impossible" in states else "plausible" if "plausible" in states else "unclear"
+        """The state of the evidence that decides; unclear without any."""
+        return self._deciding.state if self._deciding else "unclear"
 
     @property
     def sentence(self) -> str:
         """The sentence of the evidence that decides."""
-        return next((entry.sentence for entry in self.evidence if entry.state == self.state), "no bound is known for this figure")
+        return self._deciding.sentence if self._deciding else "no bound is known for this figure"
+
+    @property
+    def _deciding(self) -> Evidence | None:
+        return min(self.evidence, key=lambda entry: 1 if entry.is_doubt else _WEIGHT[entry.state], default=None)

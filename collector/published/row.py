@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,7 +18,8 @@ from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract.figures import FIGURES, Figure
 from edgemeter.agent.contract.record_figures import Scope
 
-PublishedText = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+LONGEST_TEXT = 500
+PublishedText = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TEXT)]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}\Z")]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 StatedBy = Literal["vendor", "paper", "user", "second-hand"]
@@ -29,13 +30,17 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "ms": {"ms": 1.0, "s": 1e3, "us": 1e-3, "ms/im": 1.0, "ms/token": 1.0},
     "per s": {"per s": 1.0, "per_s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0, "requests/s": 1.0, "qps": 1.0},
     "tokens/s": {"tokens/s": 1.0, "tok/s": 1.0, "t/s": 1.0, "tps": 1.0},
-    "mJ": {"mj": 1.0, "j": 1e3, "uj": 1e-3, "mwh": 3.6e3, "wh": 3.6e6, "mj/token": 1.0, "j/token": 1e3},
+    "mJ": {"mj": 1.0, "j": 1e3, "uj": 1e-3, "mwh": 3.6e3, "wh": 3.6e6, "mj/token": 1.0, "j/token": 1e3, "mwh/token": 3.6e3},
     "W": {"w": 1.0, "mw": 1e-3},
     "MB": {"mb": 1.0, "kb": 1e-3, "gb": 1e3, "mib": 1.048576, "gib": 1073.741824, "bytes": 1e-6},
     "": {"ratio": 1.0, "%": 1e-2},
     "°C": {"°c": 1.0, "c": 1.0},
 }
 FEWEST_IMAGES = 100
+# No quantity of a device is beyond, and arithmetic on what is within stays within the range of floats.
+SMALLEST, LARGEST = 1e-12, 1e18
+_BLANKS = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_ROUNDING = 1e-3  # Tools print the ends of a range with fewer digits than the value.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,10 @@ class PublishedKind:
     def units(self) -> Mapping[str, float]:
         """The units it is published in, with the factor that leads to ours."""
         return UNITS[self.unit]
+
+    def factor(self, unit: str) -> float | None:
+        """Return what leads from a unit, as published, to ours, None for another; MJ and MW are not mJ and mW, else case says nothing."""
+        return None if unit.startswith("M") and self.unit in ("mJ", "W") else self.units.get(unit.casefold())
 
 
 SIZE = "size"
@@ -171,12 +180,20 @@ def fault(row: PublishedRow) -> str | None:
     """Return why a row cannot be a figure, None if it can; whether to believe it is judged elsewhere."""
     if row.figure not in KINDS:
         return f"figure {row.figure!r} is not known: one of {', '.join(KINDS)}"
-    if row.unit.casefold() not in row.kind.units:
+    if row.kind.factor(row.unit) is None:
         return f"unit {row.unit!r} is not one of {row.figure}: {', '.join(row.kind.units)}"
     is_above_one = row.figure == "accuracy" and row.unit.casefold() == "ratio" and row.value > 1
+    numbers = {name: number for name in row.__struct_fields__ if isinstance(number := getattr(row, name), int | float)}
+    wild = [name for name, number in (numbers | {"value": row.canonical[0]}).items() if number and not SMALLEST <= number <= LARGEST]
+    low, high = row.low if row.low is not None else row.value, row.high if row.high is not None else row.value
     checks = (
         (is_day(row.date), f"date {row.date!r} is not a calendar date"),
         (math.isfinite(row.value) and row.value > 0, f"value {row.value!r} is not a number above 0"),
+        (not wild, f"{', '.join(wild)}: not a number between {SMALLEST:g} and {LARGEST:g}"),
+        (
+            0 < low <= row.value * (1 + _ROUNDING) and row.value <= high * (1 + _ROUNDING) and low <= high,
+            f"the value {row.value:g} is not within its range, {low:g} to {high:g}",
+        ),
         (
             all(value.isprintable() for value in msgspec.structs.astuple(row) if isinstance(value, str)),
             "a text contains a control character",
@@ -184,6 +201,11 @@ def fault(row: PublishedRow) -> str | None:
         (not is_above_one, f"an accuracy of {row.value:g} {row.unit} is above 1: give unit '%' where it is one in percent"),
     )
     return next((why for is_right, why in checks if not is_right), None)
+
+
+def plain_blanks(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts whose texts have plain blanks where a page has others, such as the no-break space."""
+    return {name: _BLANKS.sub(" ", value) if isinstance(value, str) else value for name, value in facts.items()}
 
 
 def not_sourced(row: PublishedRow) -> str | None:

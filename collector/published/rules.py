@@ -1,6 +1,6 @@
 """The rules by which a published figure is judged, and what its reader would have to know and the source does not state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -21,8 +21,26 @@ _TIMES = frozenset({"latency", "ttft", "tpot", "image-encode"})
 
 def evidence_of(row: PublishedRow, companions: Sequence[PublishedRow]) -> tuple[Evidence, ...]:
     """Return what the rules find in a row, each with its arithmetic in one sentence; `companions` are the other rows of its case."""
-    judged = JudgedRow(row, companions)
-    return tuple(msgspec.structs.replace(evidence, rule=rule.name) for rule in RULES if (evidence := rule.evidence(judged)) is not None)
+    judged, ends = JudgedRow(row, companions), [("lower", row.low), ("upper", row.high)]
+    further = {
+        f"its {name} end, {end:g} {row.unit}": JudgedRow(msgspec.structs.replace(row, value=end, low=None, high=None), companions)
+        for name, end in ends
+        if end is not None and end != row.value
+    }
+    checked = ((rule, _with_ends(rule, rule.evidence(judged), further)) for rule in RULES)
+    return tuple(msgspec.structs.replace(evidence, rule=rule.name) for rule, evidence in checked if evidence is not None)
+
+
+def _with_ends(rule: PublishedRule, evidence: Evidence | None, ends: Mapping[str, JudgedRow]) -> Evidence | None:
+    """Return the evidence, in doubt where an end of the range is impossible that the value is not."""
+    if evidence and evidence.state == "impossible":
+        return evidence
+    for words, judged in ends.items():
+        at_end = rule.evidence(judged)
+        if at_end and at_end.state == "impossible":
+            sentence = f"{evidence.sentence}; but {words}: {at_end.sentence}" if evidence else f"{words}: {at_end.sentence}"
+            return msgspec.structs.replace(at_end, state="unclear", sentence=sentence)
+    return evidence
 
 
 def not_stated(row: PublishedRow) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line, os_error_as
 from edgemeter.collector.published import ReadTable, create, reader_names
-from edgemeter.collector.published.row import PublishedRow, fault, not_sourced
+from edgemeter.collector.published.row import PublishedRow, fault, not_sourced, plain_blanks
 
 # What a field was called before: files that people keep hold it.
 _FORMER = {"metric": "figure"}
@@ -20,13 +20,20 @@ def read(path: Path) -> list[PublishedRow]:
     """Return the rows of a TOML file (`[[row]]`) or CSV file; raises ConfigError if it cannot be read, or a row is wrong, and names it."""
     with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
         content = path.read_bytes()
-    return _checked(path, content, {}, not_sourced)
+    return _checked(path, _text(path, content), {}, not_sourced)
+
+
+def _text(path: Path, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{str(path)!r} is not UTF-8 text (byte {error.start}): give the file as it was published") from error
 
 
 def _checked(
-    path: Path, content: bytes, defaults: Mapping[str, Any], also: Callable[[PublishedRow], str | None] = lambda _: None
+    path: Path, text: str, defaults: Mapping[str, Any], also: Callable[[PublishedRow], str | None] = lambda _: None
 ) -> list[PublishedRow]:
-    rows = _from_csv(path, content, defaults) if path.suffix.lower() == ".csv" else _from_toml(path, content, defaults)
+    rows = _from_csv(path, text, defaults) if path.suffix.lower() == ".csv" else _from_toml(path, text, defaults)
     ids: set[str] = set()
     for position, row in rows:
         why = fault(row) or also(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in ids else None)
@@ -47,10 +54,7 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
     """
     with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
         content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{str(path)!r} is not UTF-8 text (byte {error.start}): give the file as it was published") from error
+    text = _text(path, content)
     names, broken = [reader] if reader else reader_names(), None
     for name in names:
         try:
@@ -60,13 +64,15 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
                 raise
             broken = error
             continue
-        if reader or candidate.recognises(path.name, text):
-            try:
+        try:
+            if reader or candidate.recognises(path.name, text):
                 return candidate.read(text, defaults)
-            except ConfigError as error:
-                raise ConfigError(f"{str(path)!r}, as {name}: {error}") from error
+        except ConfigError as error:
+            raise ConfigError(f"{str(path)!r}, as {name}: {error}") from error
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise ConfigError(f"{str(path)!r}, as {name}: it is damaged ({one_line(error)}): give the file as it was published") from error
     if path.suffix.lower() in (".toml", ".csv"):
-        return ReadTable(tuple(_checked(path, content, defaults)))
+        return ReadTable(tuple(_checked(path, text, defaults)))
     if broken:
         raise broken
     raise ConfigError(
@@ -84,29 +90,34 @@ def to_toml(row: PublishedRow) -> str:
 
 def _row(fields: Mapping[str, Any], defaults: Mapping[str, Any], *, strict: bool) -> PublishedRow:
     named = {**defaults} | {_FORMER.get(name, name): value for name, value in fields.items()}
-    return msgspec.convert(named, PublishedRow, strict=strict)
+    return msgspec.convert(plain_blanks(named), PublishedRow, strict=strict)
 
 
 class _PublishedFile(msgspec.Struct, forbid_unknown_fields=True):
     row: list[dict[str, Any]]
 
 
-def _from_toml(path: Path, content: bytes, defaults: Mapping[str, Any]) -> list[tuple[str, PublishedRow]]:
+def _from_toml(path: Path, text: str, defaults: Mapping[str, Any]) -> list[tuple[str, PublishedRow]]:
     try:
-        tables = msgspec.toml.decode(content, type=_PublishedFile).row
+        tables = msgspec.toml.decode(text, type=_PublishedFile).row
         return [(f"row {number}", _row(fields, defaults, strict=True)) for number, fields in enumerate(tables, start=1)]
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(
-            f"{str(path)!r}: {error}: each figure is a table [[row]] with source, version, date, address, model, device, figure, ..."
+            f"{str(path)!r}: {one_line(error)}: each figure is a table [[row]] with source, version, date, address, model, device, figure, ..."
         ) from error
 
 
-def _from_csv(path: Path, content: bytes, defaults: Mapping[str, Any]) -> list[tuple[str, PublishedRow]]:
+def _from_csv(path: Path, text: str, defaults: Mapping[str, Any]) -> list[tuple[str, PublishedRow]]:
     try:
-        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         table = [(reader.line_num, {name: value for name, value in row.items() if value not in (None, "")}) for row in reader]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ConfigError(f"{str(path)!r} is not a CSV file in UTF-8: {error}") from error
+        header = reader.fieldnames or []
+    except csv.Error as error:
+        raise ConfigError(f"{str(path)!r} is not a CSV file: {error}") from error
+    if len(header) == 1 and (separator := next((mark for mark in (";", "\t") if mark in header[0]), None)):
+        raise ConfigError(f"{str(path)!r} is separated by {separator!r}: separate its columns by commas, or map them with --column")
+    if repeated := [name for name in dict.fromkeys(header) if header.count(name) > 1]:
+        raise ConfigError(f"{str(path)!r} has two columns {repeated[0]!r}: name each column once")
     if not table:
         raise ConfigError(
             f"{str(path)!r} holds no figure: a header with source, version, date, address, model, device, figure, ... and a line each"
@@ -117,6 +128,6 @@ def _from_csv(path: Path, content: bytes, defaults: Mapping[str, Any]) -> list[t
             if None in row:
                 raise ConfigError(f"{str(path)!r}, line {line}: more cells than the header has names (a comma within a text needs quotes)")
             rows.append((f"line {line}", _row(row, defaults, strict=False)))
-        except (msgspec.ValidationError, TypeError) as error:
+        except (ValueError, OverflowError, TypeError) as error:
             raise ConfigError(f"{str(path)!r}, line {line}: {error}") from error
     return rows

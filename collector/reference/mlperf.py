@@ -10,39 +10,43 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.published.row import PublishedRow
+from edgemeter.agent.base.figures import printable
+from edgemeter.agent.base.foreign_text import DECODER
+from edgemeter.collector.published.row import LARGEST, SMALLEST, PublishedRow
 
 _SPACE = " \t\n\r"
+_MOST_COUNTED = 1e15
 
 
-def json_objects(name: str, text: str) -> Iterator[tuple[int, dict[str, object]]]:
+def json_objects(text: str) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the objects of a JSON list with the line on which each begins; raises ConfigError, with a line, if it is damaged or none."""
-    decoder = json.JSONDecoder()
     position = _skip(text, 0)
     if text[position : position + 1] != "[":
-        raise _refusal(name, text, position, "a JSON list begins with [")
+        raise _refusal(text, position, "a JSON list begins with [")
     position = _skip(text, position + 1)
     has_more = text[position : position + 1] != "]"
     while has_more:
         start = position
         try:
-            value, position = decoder.raw_decode(text, position)
+            value, position = DECODER.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            raise _refusal(name, text, error.pos, f"{error.msg}: the file is truncated or not JSON") from error
+            raise _refusal(text, error.pos, f"{error.msg}: the file is truncated or not JSON") from error
         except RecursionError as error:
-            raise _refusal(name, text, start, "nested too deeply") from error
+            raise _refusal(text, start, "nested too deeply") from error
+        except ValueError as error:
+            raise _refusal(text, start, str(error)) from error
         if not isinstance(value, dict):
-            raise _refusal(name, text, start, f"expected an object, not {type(value).__name__}")
+            raise _refusal(text, start, f"expected an object, not {type(value).__name__}")
         yield _line(text, start), value
         position = _skip(text, position)
         after = text[position : position + 1]
         if after not in (",", "]"):
-            raise _refusal(name, text, position, "the file is truncated: expected , or ]")
+            raise _refusal(text, position, "the file is truncated: expected , or ]")
         has_more = after == ","
         position = _skip(text, position + 1) if has_more else position
     position = _skip(text, position + 1)
     if position < len(text):
-        raise _refusal(name, text, position, "text after the end of the list: give the file as published")
+        raise _refusal(text, position, "text after the end of the list: give the file as published")
 
 
 def _json_text(path: Path) -> str:
@@ -64,8 +68,8 @@ def _line(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
-def _refusal(name: str, text: str, position: int, why: str) -> ConfigError:
-    return ConfigError(f"{name!r}, line {_line(text, position)}: {why}")
+def _refusal(text: str, position: int, why: str) -> ConfigError:
+    return ConfigError(f"line {_line(text, position)}: {why}")
 
 
 MlperfMeasure = Literal["samples_per_s", "queries_per_s", "tokens_per_s", "latency_ms"]
@@ -155,16 +159,20 @@ class ParsedRound(msgspec.Struct, frozen=True):
 
 def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
     """Return the results in a `summary_results.json`; raises ConfigError if it, or a row (unless `skip_refused`), is not understood."""
-    return parse(str(path), _json_text(path), skip_refused=skip_refused)
+    text = _json_text(path)
+    try:
+        return parse(text, skip_refused=skip_refused)
+    except ConfigError as error:
+        raise ConfigError(f"{str(path)!r}, {error}") from error
 
 
-def parse(name: str, text: str, *, skip_refused: bool = False) -> ParsedRound:
-    """Return the results in the text of the file `name`, as `read` does."""
+def parse(text: str, *, skip_refused: bool = False) -> ParsedRound:
+    """Return the results in the text of a file, as `read` does."""
     rows: dict[str, MlperfRow] = {}
     refused: list[str] = []
     repeated: list[str] = []
     dropped = 0
-    for line, fields in json_objects(name, text):
+    for line, fields in json_objects(text):
         try:
             if _number(fields, "errors", 0.0) != 0:
                 dropped += 1
@@ -172,14 +180,14 @@ def parse(name: str, text: str, *, skip_refused: bool = False) -> ParsedRound:
             row = _row(fields, line)
             before = rows.setdefault(row.full_key, row)
             if before is not row:
-                repeated.append(_repeat(before, row))
+                repeated.append(printable(_repeat(before, row)))
         except ConfigError as error:
             if not skip_refused:
-                raise ConfigError(f"{name!r}, line {line}: {error}; nothing is imported (--skip-refused imports the rest)") from error
-            refused.append(f"line {line}: {error}")
+                raise ConfigError(f"line {line}: {error}; nothing is imported (--skip-refused imports the rest)") from error
+            refused.append(printable(f"line {line}: {error}"))
     if not rows:
         why = f": {refused[0]}" if refused else ""
-        raise ConfigError(f"{name!r} has no result that can be imported{why}")
+        raise ConfigError(f"no result can be imported{why}")
     return ParsedRound(tuple(rows.values()), dropped, tuple(refused), tuple(repeated))
 
 
@@ -210,7 +218,7 @@ def _row(fields: Mapping[str, object], line: int) -> MlperfRow:
         model=_text(fields, "Model", is_required=True),
         used_model=_text(fields, "UsedModel") or None,
         scenario=_text(fields, "Scenario", is_required=True),
-        accuracy={name: float(number) for name, number in _METRIC.findall(_text(fields, "Accuracy"))},
+        accuracy={name: float(number) for name, number in _METRIC.findall(_text(fields, "Accuracy")) if math.isfinite(float(number))},
         measure=measure,
         value=value,
         unit_as_published=unit,
@@ -271,21 +279,23 @@ def _number(fields: Mapping[str, object], name: str, default: float) -> float:
         return default
     try:
         return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{name} {value!r} is not a number") from error
 
 
 def _positive(fields: Mapping[str, object], name: str) -> float:
     value = _number(fields, name, math.nan)
     # To Python `true` is the number 1.
-    if not math.isfinite(value) or value <= 0 or isinstance(fields.get(name), bool):
-        raise ConfigError(f"{name} {fields.get(name)!r} is not a number above 0")
+    if not SMALLEST <= value <= LARGEST or isinstance(fields.get(name), bool):
+        raise ConfigError(f"{name} {fields.get(name)!r} is not a number above 0, or too large")
     return value
 
 
 def _count(fields: Mapping[str, object], name: str) -> int | None:
     """Return a count, None where a round leaves it empty; some write 8, some 8.0."""
     value = _number(fields, name, math.nan)
+    if abs(value) > _MOST_COUNTED:
+        raise ConfigError(f"{name} {value:g} is not a count")
     return int(value) if math.isfinite(value) else None
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.foreign_text import parse_json
 from edgemeter.collector.published import ReadTable, RowCollector
 
 _STATISTICS = {"avg": "mean", "p50": "median", "p90": "p90", "p95": "p95", "p99": "p99", "min": "min", "max": "max"}
@@ -110,29 +111,30 @@ class AiperfReader:
     def read(self, text: str, defaults: Mapping[str, Any]) -> ReadTable:
         """Return a row for each statistic of the metrics that are figures here; the names of the others are left out."""
         try:
-            export = msgspec.json.decode(text, type=_Export)
-            metrics = _metrics(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
-        except (msgspec.MsgspecError, RecursionError) as error:
+            document = parse_json(text)
+            export, metrics = msgspec.convert(document, _Export), _metrics(document)
+        except (ConfigError, msgspec.ValidationError) as error:
             raise ConfigError(f"not an export of aiperf: {error}: give profile_export_aiperf.json as it was written") from error
         collector = RowCollector(defaults)
         facts = _facts(export, metrics)
         for name, figure in _FIGURES.items():
             if name in metrics:
                 _add(collector, name, figure, metrics[name], facts)
-        unread = sorted(metrics.keys() - _FIGURES.keys() - _FACTS)
-        if unread:
+        # Groups of metrics too, such as the telemetry of the server's GPUs.
+        groups = {name for name, value in document.items() if isinstance(value, dict) and name != "input_config"}
+        if unread := sorted((metrics.keys() | groups) - _FIGURES.keys() - _FACTS):
             collector.leave_out("other metrics", f"no figures of a run here: {', '.join(unread)}")
         return collector.table()
 
 
-def _metrics(document: Mapping[str, msgspec.Raw]) -> dict[str, _Metric]:
+def _metrics(document: Mapping[str, Any]) -> dict[str, _Metric]:
     metrics = {}
-    for name, raw in document.items():
+    for name, value in document.items():
         try:
-            metrics[name] = msgspec.json.decode(raw, type=_Metric)
+            metrics[name] = msgspec.convert(value, _Metric)
         except msgspec.ValidationError:
             # Not a metric; what should be one has to be.
-            if name in _FIGURES and bytes(raw) != b"null":
+            if name in _FIGURES and value is not None:
                 raise
     return metrics
 
@@ -156,8 +158,13 @@ def _facts(export: _Export, metrics: Mapping[str, _Metric]) -> dict[str, Any]:
         "prompt_tokens": prompts,
         "output_tokens": outputs,
         "conditions": ", ".join(filter(None, words)),
-        "count": int(requests.avg) if requests and requests.avg else None,
+        "count": requests and _whole(requests.avg),
     }
+
+
+def _whole(value: float | None) -> int | None:
+    # Not of a number that no counter has, or of none (NaN).
+    return int(value) if value and abs(value) < 1e15 else None
 
 
 def _length(metric: _Metric | None, name: str) -> tuple[int | None, str | None]:
@@ -165,7 +172,7 @@ def _length(metric: _Metric | None, name: str) -> tuple[int | None, str | None]:
     if metric is None or metric.min is None or metric.max is None:
         return None, None
     if metric.min == metric.max:
-        return int(metric.min), None
+        return _whole(metric.min), None
     return None, f"{metric.min:g} to {metric.max:g} {name} tokens"
 
 

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import whole_number
 from edgemeter.collector.published import ReadTable, RowCollector
 
 # Always with two decimals: a line that is cut has fewer.
 _NUMBER = r"=\s*(\d+\.\d\d)"
 _LINE = re.compile(rf"\s*(\S+)\s+min {_NUMBER}\s+max {_NUMBER}\s+avg {_NUMBER}\s*")
-_SETTING = re.compile(r"\s*(loop_count|num_threads|powersave|gpu_device|cooling_down) = (-?\d+)\s*")
+_SETTING = re.compile(r"\s*(loop_count|num_threads|powersave|gpu_device|cooling_down) = (-?)(\d+)\s*")
 _HEADING = re.compile(r"#{2,6} (\S.*)")
 _CORES = {0: "all cores", 1: "little cores", 2: "big cores"}
 
@@ -29,19 +30,25 @@ class Benchncnn:
 
     def read(self, text: str, defaults: Mapping[str, Any]) -> ReadTable:
         """Return the mean of each network, with its range."""
-        collector, settings, device, has_line = RowCollector(defaults), dict[str, int](), None, False
+        collector, settings, device, has_line = RowCollector(defaults), dict[str, int | None](), None, False
         for number, line in enumerate(text.splitlines(), start=1):
             if heading := _HEADING.fullmatch(line):
                 device, settings = heading[1].strip(), {}
             elif setting := _SETTING.fullmatch(line):
                 if setting[1] == "loop_count":
                     settings = {}
-                settings[setting[1]] = int(setting[2])
+                settings[setting[1]] = -1 if setting[2] else whole_number(setting[3])
             elif network := _LINE.fullmatch(line):
                 has_line = True
                 low, high, mean = (float(value) for value in network.groups()[1:])
                 collector.add(
-                    f"line {number}", model=network[1], device=device, low=low, high=high, value=mean, **_facts(network[1], settings)
+                    f"line {number}",
+                    model=network[1],
+                    device=device,
+                    low=low or None,
+                    high=high,
+                    value=mean,
+                    **_facts(network[1], settings),
                 )
             elif " avg = " in line:
                 collector.leave_out(f"line {number}", f"not understood: {line.strip()[:80]!r}")
@@ -50,7 +57,7 @@ class Benchncnn:
         return collector.table()
 
 
-def _facts(network: str, settings: Mapping[str, int]) -> dict[str, Any]:
+def _facts(network: str, settings: Mapping[str, int | None]) -> dict[str, Any]:
     gpu, cores = settings.get("gpu_device"), settings.get("powersave")
     conditions = [
         "benchncnn, without the model's weights",

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgemeter.collector.published import ReadTable, RowCollector
-from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, list_tables, number_or_none, version_fact
+from edgemeter.collector.published.readers.file_facts import version_fact
+from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, list_tables, number_or_none
 
 _BATCHES = {"fps (batch size=1)": 1, "fps (batch size=8)": 8}
 # By the zoo's page on data sets these tasks are evaluated on the whole validation set; Source: docs/DATA.rst of the zoo.

@@ -4,11 +4,11 @@ It has no place for the number of items: only where the writer added one (`num_s
 that are read: `model`, `dataset`, `batch_size`. Read of release 0.4.6. Format: https://github.com/huggingface/evaluate
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import parse_json
 from edgemeter.collector.published import ReadTable, RowCollector
 
 _SHARES = ("accuracy", "balanced_accuracy", "exact_match", "f1", "precision", "recall", "mean_iou", "overall_accuracy", "overall_f1")
@@ -28,8 +28,8 @@ class HfEvaluateReader:
     def read(self, text: str, defaults: Mapping[str, Any]) -> ReadTable:
         """Return a row for each score that is a share of a stated number of items, and for the times of an evaluator."""
         try:
-            saved = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            saved = parse_json(text)
+        except ConfigError as error:
             raise ConfigError(f"not JSON: {error}: give the file as `evaluate.save` wrote it") from error
         if not isinstance(saved, dict):
             raise ConfigError(f"not a file of `evaluate.save`: {type(saved).__name__} in place of an object")

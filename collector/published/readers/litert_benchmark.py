@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import parse_json
 from edgemeter.collector.published import ReadTable, RowCollector
 
 
@@ -43,17 +44,13 @@ class LitertBenchmark:
     def recognises(self, name: str, text: str) -> bool:  # noqa: ARG002 - the name says nothing
         """Return whether the text is such a result."""
         try:
-            msgspec.json.decode(text, type=_Result)
-        except msgspec.MsgspecError:
+            return '"accelerators"' in text and bool(_result(text))
+        except ConfigError:
             return False
-        return True
 
     def read(self, text: str, defaults: Mapping[str, Any]) -> ReadTable:
         """Return mean, median and p95 of the latency, the two times of the cold start, and the size of the file."""
-        try:
-            result = msgspec.json.decode(text, type=_Result)
-        except msgspec.MsgspecError as error:
-            raise ConfigError(f"this is no result of litert-benchmark: {error}; give the file that its option result_json names") from error
+        result = _result(text)
         latency, collector = result.latency, RowCollector(defaults)
         extent = "fully accelerated" if result.fully_accelerated else "not fully accelerated"
         facts: dict[str, Any] = {
@@ -64,7 +61,11 @@ class LitertBenchmark:
             "conditions": f"litert-benchmark, signature {result.signature}, {extent}, {latency.num_warmup_runs} warm-up queries",
         }
         timed = {**facts, "unit": "ms", "count": latency.num_runs}
-        spread = {"low": latency.min_ms, "high": latency.max_ms, "standard_deviation": latency.std_ms if latency.num_runs > 1 else None}
+        spread = {
+            "low": latency.min_ms or None,
+            "high": latency.max_ms,
+            "standard_deviation": latency.std_ms if latency.num_runs > 1 else None,
+        }
         collector.add("avg_ms", figure="latency-mean", statistic="mean", value=latency.avg_ms, **spread, **timed)
         collector.add("median_ms", figure="latency", statistic="median", value=latency.median_ms, **timed)
         collector.add("p95_ms", figure="latency", statistic="p95", value=latency.p95_ms, **timed)
@@ -75,3 +76,10 @@ class LitertBenchmark:
         collector.leave_out("p5_ms", "no figure is a p5")
         collector.leave_out("throughput_mb_s", "bytes of input a second are no figure")
         return collector.table()
+
+
+def _result(text: str) -> _Result:
+    try:
+        return msgspec.convert(parse_json(text), _Result)
+    except (ConfigError, msgspec.ValidationError) as error:
+        raise ConfigError(f"this is no result of litert-benchmark: {error}; give the file that its option result_json names") from error

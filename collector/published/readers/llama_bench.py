@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import parse_json, whole_number
 from edgemeter.collector.published import ReadTable, RowCollector
-from edgemeter.collector.published.readers.markup_tables import version_fact
+from edgemeter.collector.published.readers.file_facts import version_fact
+from edgemeter.collector.published.readers.markup_tables import markdown_tables
 
 _TEST = re.compile(r"(pp|tg) ?(\d+)(?: @ d(\d+))?")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:\s*±\s*(\d+(?:\.\d+)?))?")
@@ -22,7 +24,8 @@ _BUILD = re.compile(r"build: ([0-9a-f]{6,40}) \((\d+)\)")
 _FILE_TYPE = re.compile(r"\b((?:TQ|IQ|Q)\d\w*|MXFP4|BF16|F16|F32)(?: - (Small|Medium|Large))?\b")
 _ACTIVE = re.compile(r"\.A(\d+(?:\.\d+)?)B\b")
 _SCALES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_KNOWN_COLUMNS = {"model", "params", "backend", "threads", "test", "t/s"}
+_COLUMNS = ("model", "test", "t/s")
+_READ_COLUMNS = {*_COLUMNS, "params", "backend", "threads"}
 
 
 class _Test(msgspec.Struct):
@@ -63,7 +66,7 @@ class LlamaBench:
                 return any(isinstance(entry, dict) and {"avg_ts", "model_type", "n_gen"} <= entry.keys() for _, entry in _entries(text))
             except ConfigError:
                 return False
-        return any({"model", "test", "t/s"} <= cells.keys() for _, cells in _table(text))
+        return any(table.rows and table.has(*_COLUMNS) for table in markdown_tables(text, is_output=True))
 
     def read(self, text: str, defaults: Mapping[str, Any]) -> ReadTable:
         """Return a rate of each test."""
@@ -72,12 +75,7 @@ class LlamaBench:
             for where, entry in _entries(text):
                 _add_test(collector, where, entry, defaults)
         else:
-            builds = {number: build for number, line in enumerate(text.splitlines(), start=1) if (build := _BUILD.search(line))}
-            for number, cells in _table(text):
-                # It is printed below its table.
-                build = next((build for position, build in builds.items() if position > number), None)
-                software = f"llama.cpp b{build[2]} ({build[1]})" if build else None
-                _add_line(collector, f"line {number}", cells, software, defaults)
+            _add_tables(collector, text, defaults)
         if not collector.rows and not collector.left_out:
             raise ConfigError("this has no test of llama-bench: give what `llama-bench -o json` (or jsonl, md) prints")
         return collector.table()
@@ -86,16 +84,16 @@ class LlamaBench:
 def _entries(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the objects of a JSON list, or one a line, and where they stand; raises ConfigError for text that is neither."""
     try:
-        decoded = msgspec.json.decode(text)
+        decoded = parse_json(text)
         yield from ((f"test {number}", entry) for number, entry in enumerate(decoded if isinstance(decoded, list) else [decoded], start=1))
-    except msgspec.DecodeError as error:
+    except ConfigError as error:
         lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
         if not all(line.startswith("{") for _, line in lines):
             raise ConfigError(f"this is no whole JSON of llama-bench: {error}; a run that was ended early can print `-o jsonl`") from error
         for number, line in lines:
             try:
-                yield f"line {number}", msgspec.json.decode(line)
-            except msgspec.DecodeError as damage:
+                yield f"line {number}", parse_json(line)
+            except ConfigError as damage:
                 yield f"line {number}", damage
 
 
@@ -110,6 +108,7 @@ def _add_test(collector: RowCollector, where: str, entry: Any, defaults: Mapping
         return
     conditions = {
         "": test.model_type,
+        "tested": test.test_time[:10],
         "weights, MB": f"{test.model_size / 1e6:g}",
         "CPU": test.cpu_info,
         "GPU": test.gpu_info,
@@ -132,7 +131,6 @@ def _add_test(collector: RowCollector, where: str, entry: Any, defaults: Mapping
         low=min(test.samples_ts, default=None),
         high=max(test.samples_ts, default=None),
         repeats=len(test.samples_ts) or None,
-        date=test.test_time[:10] or None,
         backend="cpu" if test.backends == "CPU" else test.backends or None,
         parameters=test.model_n_params,
         threads=test.n_threads,
@@ -140,35 +138,34 @@ def _add_test(collector: RowCollector, where: str, entry: Any, defaults: Mapping
     )
 
 
-def _table(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the lines of Markdown tables, by the names of their columns, and the numbers of the lines."""
-    names: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.lstrip().startswith("|"):
-            names = []
+def _add_tables(collector: RowCollector, text: str, defaults: Mapping[str, Any]) -> None:
+    lines = text.splitlines()
+    builds = [(number, build) for number, line in enumerate(lines, start=1) if (build := _BUILD.search(line))]
+    for table in markdown_tables(text, is_output=True):
+        if not table.has(*_COLUMNS):
+            collector.leave_out(f"table at line {table.line}", f"none of llama-bench, which has the columns {', '.join(_COLUMNS)}")
             continue
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if not names:
-            names = cells
-        elif not line.rstrip().endswith("|"):
-            yield number, {}  # Cut, perhaps within a number.
-        elif not all(set(cell) <= set("-: ") for cell in cells):
-            yield number, dict(zip(names, cells, strict=False))
+        # It is printed below its table.
+        build = next((build for position, build in builds if position > table.line), None)
+        software = f"llama.cpp b{build[2]} ({build[1]})" if build else None
+        for number, cells in table.records(collector):
+            if lines[number - 1].rstrip().endswith("|"):
+                _add_line(collector, f"line {number}", cells, software, defaults)
+            else:
+                collector.leave_out(f"line {number}", "it is cut, perhaps within a number")
 
 
 def _add_line(collector: RowCollector, where: str, cells: Mapping[str, str], software: str | None, defaults: Mapping[str, Any]) -> None:
-    if not {"model", "test", "t/s"} <= cells.keys():
-        collector.leave_out(where, "no whole line of a table of llama-bench, which has columns model, test and t/s")
-        return
     test, rate = _TEST.fullmatch(cells["test"]), _RATE.fullmatch(cells["t/s"])
-    if not test or not rate:
-        collector.leave_out(where, f"no figure: test {cells['test']!r}, t/s {cells['t/s']!r}")
+    tokens, depth = (whole_number(test[2]), whole_number(test[3] or "0")) if test else (None, None)
+    if not test or not rate or tokens is None or depth is None:
+        collector.leave_out(where, f"no figure: test {cells['test'][:80]!r}, t/s {cells['t/s'][:80]!r}")
         return
-    columns = {name: cell for name, cell in cells.items() if name not in _KNOWN_COLUMNS}
+    columns = {name: cell for name, cell in cells.items() if name not in _READ_COLUMNS}
     backend = cells.get("backend")
     collector.add(
         where,
-        **_kind_of(test[1], int(test[2]), int(test[3] or 0)),
+        **_kind_of(test[1], tokens, depth),
         **_of_type(cells["model"]),
         **_of_build(software, defaults),
         model=cells["model"],
@@ -176,7 +173,7 @@ def _add_line(collector: RowCollector, where: str, cells: Mapping[str, str], sof
         standard_deviation=float(rate[2]) if rate[2] else None,
         backend="cpu" if backend == "CPU" else backend,
         parameters=_number(cells.get("params", "")),
-        threads=int(cells["threads"]) if cells.get("threads", "").isdigit() else None,
+        threads=whole_number(cells.get("threads")),
         conditions=_in_words({"": "llama-bench", **columns}),
     )
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import ReadTable, RowCollector
-from edgemeter.collector.published.readers.markup_tables import MarkupTable, markdown_tables, quantity
+from edgemeter.collector.published.numbers import quantity
+from edgemeter.collector.published.readers.markup_tables import MarkupTable, markdown_tables
 from edgemeter.collector.published.row import KINDS, PublishedRow
 
 _FIELDS = frozenset(PublishedRow.__struct_fields__) - {"figure", "value", "unit"}
@@ -46,7 +47,7 @@ def column(text: str) -> ColumnMapping:
             f"column {text!r} is not HEADING=FIELD or HEADING=FIGURE:UNIT; "
             f"fields: {', '.join(sorted(_FIELDS))}; figures: {', '.join(KINDS)}"
         )
-    if name in KINDS and unit and unit.casefold() not in KINDS[name].units:
+    if name in KINDS and unit and KINDS[name].factor(unit) is None:
         raise ConfigError(f"column {text!r}: {unit!r} is not a unit of {name}: {', '.join(KINDS[name].units)}")
     if name in _FIELDS and unit:
         raise ConfigError(f"column {text!r}: the field {name} has no unit, only figures have one")
@@ -108,13 +109,14 @@ def _read_table(table: MarkupTable, columns: Sequence[ColumnMapping], collector:
 
 
 def _add(collector: RowCollector, where: str, cell: str, entry: ColumnMapping, facts: Mapping[str, str | None]) -> None:
-    units = KINDS[entry.target].units
+    kind = KINDS[entry.target]
+    units = kind.units
     try:
         value, unit = quantity(cell)
     except ValueError as error:
         collector.leave_out(where, str(error))
         return
-    if unit and entry.unit and units.get(unit.casefold()) != units[entry.unit.casefold()]:
+    if unit and entry.unit and kind.factor(unit) != kind.factor(entry.unit):
         collector.leave_out(where, f"{cell!r} is not in {entry.unit}")
         return
     unit = unit or entry.unit or (next(iter(units)) if len(set(units.values())) == 1 else "")

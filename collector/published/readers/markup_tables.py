@@ -1,20 +1,17 @@
 """Tables in Markdown and reStructuredText, with the headings above them, and the numbers in their cells: strict, nothing is guessed."""
 
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgemeter.collector.published import RowCollector
-from edgemeter.collector.published.row import NOT_STATED
+from edgemeter.collector.published.numbers import number
 
-_DELIMITER = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*")
+_DELIMITER = re.compile(r":?-+:?")
 _TAB = re.compile(r'(\s*)=== "(.+)"\s*')
 _UNDERLINE = re.compile(r"([=\-^~\"'`#*+.:_])\1{2,}\s*")
 _LIST_ROW = re.compile(r"(\s*)\* -(?: (.*)|\s*)")
-# A group of three digits after a comma is a thousand only where nothing else can be meant: 1,234 is also how half the world writes 1.234.
-_NUMBER = re.compile(r"-?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+(?=\.)|[0-9]{1,3}(?:,[0-9]{3}){2,})(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +41,6 @@ class MarkupTable:
                 collector.leave_out(f"line {line}", f"{len(cells)} cells under {len(names)} column names")
 
 
-def quantity(cell: str) -> tuple[float, str]:
-    """Return the number in a cell and the unit behind it, if any; raises ValueError, which says why, if it holds anything else."""
-    matched = re.fullmatch(rf"({_NUMBER.pattern})\s*([^\W\d_][\w/ ]*|%)?", cell.strip())
-    if matched is None:
-        is_ambiguous = re.fullmatch(r"\d{1,3},\d{3}", cell.strip())
-        raise ValueError(f"{cell!r} may be a thousand or a decimal" if is_ambiguous else f"{cell!r} is not a number")
-    value = float(matched[1].replace(",", ""))
-    if not math.isfinite(value):
-        raise ValueError(f"{cell!r} is too large")
-    return value, matched[2] or ""
-
-
-def number(cell: str) -> float:
-    """Return the number in a cell that holds nothing else; raises ValueError, which says why."""
-    value, unit = quantity(cell)
-    if unit:
-        raise ValueError(f"{cell!r} is not a number alone")
-    return value
-
-
 def number_or_none(cell: str | None) -> float | None:
     """Return the number in a cell, None if it holds another thing or nothing: a fact that is not stated."""
     try:
@@ -80,11 +57,6 @@ def add_cell(collector: RowCollector, where: str, cell: str, **facts: Any) -> No
         collector.leave_out(where, str(error))
 
 
-def version_fact(defaults: Mapping[str, Any], version: str | None) -> str | None:
-    """Return the edition that a page states, None where the user gives one: a commit says more than a release."""
-    return version if defaults.get("version", NOT_STATED) == NOT_STATED else None
-
-
 @dataclass(slots=True)
 class _Sections:
     titles: dict[int, str] = field(default_factory=dict)
@@ -97,8 +69,8 @@ class _Sections:
         return tuple(self.titles.values())
 
 
-def markdown_tables(text: str) -> list[MarkupTable]:
-    """Return the tables of a Markdown page, those in the tabs of MkDocs (`=== "name"`) included."""
+def markdown_tables(text: str, *, is_output: bool = False) -> list[MarkupTable]:
+    """Return the tables of a Markdown page, those in the tabs of MkDocs (`=== "name"`) included, those in blocks of code if `is_output`."""
     lines = text.splitlines()
     sections = _Sections()
     tables: list[MarkupTable] = []
@@ -110,15 +82,15 @@ def markdown_tables(text: str) -> list[MarkupTable]:
         position += 1
         if line.lstrip().startswith(("```", "~~~")):
             is_code = not is_code
-        if is_code or not line.strip():
+        if (is_code and not is_output) or not line.strip():
             continue
         if tab and len(line) - len(line.lstrip()) <= tab[0]:
             tab = None
         if matched := _TAB.fullmatch(line):
             tab = len(matched[1]), matched[2]
-        elif matched := re.fullmatch(r"(#{1,6})\s+(.+?)\s*#*", line):
-            sections.enter(len(matched[1]), _plain(matched[2]))
-        elif "|" in line and position < len(lines) and "|" in lines[position] and _DELIMITER.fullmatch(lines[position].strip()):
+        elif matched := re.match(r"(#{1,6})\s+(?=\S)", line):
+            sections.enter(len(matched[1]), _plain(line[matched.end() :].rstrip().rstrip("#")))
+        elif "|" in line and position < len(lines) and _is_delimiter(lines[position].strip()):
             end = position + 1
             while end < len(lines) and "|" in lines[end]:
                 end += 1
@@ -126,6 +98,10 @@ def markdown_tables(text: str) -> list[MarkupTable]:
             tables.append(MarkupTable(position, _cells(line), rows, sections.path, tab[1] if tab else None))
             position = end
     return tables
+
+
+def _is_delimiter(line: str) -> bool:
+    return "|" in line and all(_DELIMITER.fullmatch(cell.strip()) for cell in line.removeprefix("|").removesuffix("|").split("|"))
 
 
 def _cells(line: str) -> tuple[str, ...]:
@@ -136,7 +112,8 @@ def _cells(line: str) -> tuple[str, ...]:
 
 def _plain(text: str) -> str:
     """Return the text of a cell without links, emphasis and HTML's breaks."""
-    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    # Neither part holds another bracket, so that no text takes the square of its length.
+    text = re.sub(r"!?\[([^\[\]]*)\]\([^)\[]*\)", r"\1", text)
     text = re.sub(r"<br\s*/?>|&nbsp;", " ", text, flags=re.IGNORECASE)
     text = re.sub(r"\*\*(.+?)\*\*|`(.+?)`", lambda matched: matched[1] or matched[2], text)
     return " ".join(text.split())

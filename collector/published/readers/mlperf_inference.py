@@ -2,7 +2,7 @@
 
 Their source begins with `MLPerf`: by MLCommons' rules they are compared with no result of another origin. SingleStream states the 90th
 percentile of latency, MultiStream the 99th of a query of eight samples. Power is of the whole system at the wall; an energy is taken where
-the round states one. Accuracies are left out: the file does not say over how many items they are.
+the round states one of a sample, not of a query of eight. Accuracies are left out: the file does not say over how many items they are.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from edgemeter.collector.reference import mlperf
 
 SOURCE = "MLPerf Inference"
 _PERCENTILES = {"SingleStream": "p90", "MultiStream": "p99"}
+_SAMPLES = {"MultiStream": 8}  # Of a query.
 _RATES = {"samples_per_s": ("throughput", "per s"), "queries_per_s": ("throughput", "per s"), "tokens_per_s": ("output-tokens", "tokens/s")}
 
 
@@ -26,8 +27,9 @@ class MlperfInference:
     def read(self, text: str, defaults: Mapping[str, Any]) -> ReadTable:
         """Return the performance of each result, and its power or energy where stated."""
         collector = RowCollector(defaults)
-        parsed = mlperf.parse("summary_results.json", text, skip_refused=True)
-        collector.left_out.extend((*parsed.refused, *parsed.repeated))
+        parsed = mlperf.parse(text, skip_refused=True)
+        for words in (*parsed.refused, *parsed.repeated):
+            collector.leave_out(*words.split(": ", 1))
         if parsed.dropped:
             collector.leave_out("file", f"{parsed.dropped} results that the round marks as faulty")
         if with_accuracy := sum(bool(row.accuracy) for row in parsed.rows):
@@ -40,7 +42,8 @@ class MlperfInference:
 def _add(collector: RowCollector, row: mlperf.MlperfRow) -> None:
     chips = f"{row.accelerators} x {row.accelerator}" if row.accelerator and row.accelerators else row.accelerator or row.processor
     conditions = [row.id, row.submitter, row.suite, row.division, row.availability, row.scenario, chips]
-    conditions += [f"model used: {row.used_model}"] * (row.used_model not in (None, row.model)) + [row.notes]
+    conditions += [f"model used: {row.used_model}"] * (row.used_model not in (None, row.model))
+    conditions += ["inferred by the round from another result, not measured"] * row.is_inferred + [row.notes]
     facts = {
         "source": f"{SOURCE} {row.round}",
         "version": row.round,
@@ -50,7 +53,8 @@ def _add(collector: RowCollector, row: mlperf.MlperfRow) -> None:
         "device": row.system or None,
         "software": row.software or None,
         "precision": row.weight_data_types or None,
-        "conditions": " ".join(", ".join(filter(None, conditions)).split())[:500],
+        "batch": _SAMPLES.get(row.scenario) if row.measure == "latency_ms" else None,
+        "conditions": " ".join(", ".join(filter(None, conditions)).split()),
     }
     where = f"line {row.line}, {row.scenario} of {row.model}"
     if row.measure != "latency_ms":
@@ -63,5 +67,7 @@ def _add(collector: RowCollector, row: mlperf.MlperfRow) -> None:
         collector.leave_out(where, "a latency of which no percentile is known")
     if row.power_unit == "watts":
         collector.add(f"{where}, power", figure="power", value=row.power_value, unit="W", scope="wall-ac", **facts)
+    elif row.power_unit and row.scenario in _SAMPLES:
+        collector.leave_out(f"{where}, energy", f"it is of a query of {_SAMPLES[row.scenario]} samples: no energy of an inference")
     elif row.power_unit:
         collector.add(f"{where}, energy", figure="energy", value=row.power_value, unit="mJ", scope="wall-ac", **facts)

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgemeter.collector.published import ReadTable, RowCollector
-from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, markdown_tables, quantity, version_fact
+from edgemeter.collector.published.numbers import quantity
+from edgemeter.collector.published.readers.file_facts import version_fact
+from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, markdown_tables
 
 _COLUMNS = ("model", "dtype", "seqlen", "new_tokens", "ttft(ms)", "tokens/s")
 _CHIP = re.compile(r"R[KV]\d{4}\w*")

@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from edgemeter.agent.base.foreign_text import whole_number
 from edgemeter.collector.published import ReadTable, RowCollector
-from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, markdown_tables, version_fact
+from edgemeter.collector.published.readers.file_facts import version_fact
+from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, markdown_tables
 
 _COLUMNS = ("model_name", "inputs_shape", "dtype")
 _CHIP = re.compile(r"R[KV]\d{4}\w*")
@@ -69,7 +71,7 @@ def _read_table(table: MarkupTable, scope: str, facts: Mapping[str, Any], collec
                     device=device,
                     backend="NPU, one core" if "single_core" in name else "NPU",
                     precision=matched[2] if matched else cells["dtype"] or None,
-                    batch=int(batch[1]) if batch else None,
+                    batch=batch and whole_number(batch[1]),
                     input_size=shape or None,
                     conditions=f"demo {demo}, input {shape}, {scope}",
                     **facts,

@@ -12,8 +12,9 @@ from pathlib import PureWindowsPath
 from typing import Any, get_args
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import whole_number
 from edgemeter.collector.published import ReadTable, RowCollector
-from edgemeter.collector.published.readers.markup_tables import version_fact
+from edgemeter.collector.published.readers.file_facts import version_fact
 from edgemeter.collector.published.row import KINDS, Statistic
 
 _NUMBER = r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
@@ -55,7 +56,7 @@ class Trtexec:
             if running := _RUNNING.search(line):
                 run, shapes = {"command": running["command"]}, []
             elif stamp:
-                run["date"] = f"{stamp[3]}-{stamp[1]}-{stamp[2]}"
+                run["day"] = f"{stamp[3]}-{stamp[1]}-{stamp[2]}"
             if option := _OPTION.fullmatch(content):
                 run[option[1]] = option[2].strip()
                 shapes += [option[2].strip()] if option[1] == "Input inference shape" else []
@@ -79,26 +80,26 @@ def _facts(run: Mapping[str, str], shapes: list[str], defaults: Mapping[str, Any
     batch, is_implicit = _batch(run, shapes, is_loaded=is_loaded), not shapes
     conditions = [
         "trtexec",
+        f"tested {run['day']}" if "day" in run else "",
         f"GPU {run['Selected Device']}" if run.get("Selected Device") else "",
         *(words for name, value, words in _SWITCHES if run.get(name) == value),
         "the engine was loaded, its precision is not in the log" if is_loaded else "",
         "a query is a batch of the model's size, which is not in the log" if batch is None else f"a query is a batch of {batch}",
     ]
-    streams = run.get("Inference Streams", run.get("Streams"))
+    streams, queries = whole_number(run.get("Inference Streams", run.get("Streams"))), whole_number(run.get("queries"))
     # With an implicit batch the trace counts images.
     per_query = batch if batch and is_implicit else 1
     return {
         "model": PureWindowsPath(model).stem or None,
-        "date": run.get("date"),
         "version": version_fact(defaults, software),
         "runtime": "tensorrt",
         "software": software,
         "backend": "dla" if run.get("DLACore") else "gpu",
         "precision": run["Precision"].lower() if run.get("Precision") and not is_loaded else None,
         "batch": batch,
-        "concurrency": int(streams) if streams else None,
+        "concurrency": streams,
         "input_size": ", ".join(sorted(shapes)) or None,
-        "count": int(run["queries"]) // per_query if "queries" in run else None,
+        "count": None if queries is None else queries // per_query,
         "conditions": ", ".join(filter(None, conditions)),
     }
 
@@ -107,9 +108,9 @@ def _batch(run: Mapping[str, str], shapes: list[str], *, is_loaded: bool) -> int
     """Return the first dimension that all inputs have, else the implicit batch; `model` as a shape states none."""
     if shapes:
         firsts = {match[1] for shape in shapes if (match := re.search(r"=(\d+)", shape))}
-        return int(firsts.pop()) if len(firsts) == 1 else None
+        return whole_number(firsts.pop()) if len(firsts) == 1 else None
     # Of a loaded engine trtexec prints `Batch: 1`, whatever the engine's is.
-    return int(run["Batch"]) if run.get("Batch", "").isdigit() and (not is_loaded or run["Batch"] != "1") else None
+    return whole_number(run.get("Batch")) if not is_loaded or run.get("Batch") != "1" else None
 
 
 def _add_throughput(collector: RowCollector, where: str, per_s: float, facts: dict[str, Any]) -> None:

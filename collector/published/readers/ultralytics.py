@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgemeter.collector.published import ReadTable, RowCollector
-from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, markdown_tables, version_fact
+from edgemeter.collector.published.readers.file_facts import version_fact
+from edgemeter.collector.published.readers.markup_tables import MarkupTable, add_cell, markdown_tables
 
 _LATENCY = "Inference time (ms/im)"
 _SIZES = ("size on disk (mb)", "size (mb)")

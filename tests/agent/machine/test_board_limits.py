@@ -163,4 +163,4 @@ def test_a_wider_type_is_never_faster_than_a_narrower_one():
 def test_boards_whose_power_is_bounded_are_known_here():
     """But for the oldest, which run no model of these."""
     missing = [word for word, _ in BOARDS if limits_named(word.replace("raspberry pi compute module", "compute module 5")).board is None]
-    assert missing == ["raspberry pi zero", "raspberry pi", "jetson-agx", "jetson tx", "phanbell", "coral dev board"]
+    assert missing == ["raspberry pi zero", "raspberry pi pico", "raspberry pi", "jetson-agx", "jetson tx", "phanbell", "coral dev board"]

@@ -49,10 +49,10 @@ CLAIMS = {
             "scope": "wall-ac",
         },
     ],
-    "m on d: 133 t/s prefill, 1,546 MB memory, mAP 61 % over 4 images": [
+    "m on d: 133 t/s prefill, 1546 MB memory, mAP 61 % over 4 images": [
         {"model": "m", "device": "d", "figure": "prefill-tokens", "value": 133.0, "unit": "t/s"},
         {"model": "m", "device": "d", "figure": "memory", "value": 1546.0, "unit": "MB"},
-        {"model": "m", "device": "d", "figure": "accuracy", "value": 61.0, "unit": "%", "images": 4},
+        {"model": "m", "device": "d", "figure": "accuracy", "value": 61.0, "unit": "%", "images": 4, "accuracy_metric": "mAP"},
     ],
     "m on d: 20 tokens per second with speculative decoding, runtime llama.cpp, 4 threads, batch 1, 25W mode": [
         {
@@ -87,8 +87,49 @@ def test_a_range_counts_at_the_end_that_is_easier_to_reach(figure, value, low, h
 
 
 @pytest.mark.parametrize(
+    ("figure", "value", "low", "high"),
+    [
+        ("2 tokens/J", 0.5, None, None),
+        ("5 tokens per joule", 0.2, None, None),
+        # 1 / 3.87 = 0.25840 and 1 / 3 = 0.33333, as exact as they are stated.
+        ("3.87 tok/J", 0.258, None, None),
+        ("3 tokens/J", 0.33, None, None),
+        ("2-4 tokens/J", 0.5, 0.25, 0.5),
+    ],
+)
+def test_tokens_per_joule_are_an_energy_per_token(figure, value, low, high):
+    """Turned over; the claim's words are in the conditions."""
+    (row,) = parse_claim(f"m on d: {figure}", TODAY)
+    assert (row.figure, row.unit, row.value, row.low, row.high) == ("energy-output-token", "j/token", value, low, high)
+    assert figure in row.conditions
+
+
+def test_energy_per_token_may_be_in_watt_hours():
+    """0.2 mWh = 720 mJ."""
+    (row,) = parse_claim("m on d: 0.2 mWh/token", TODAY)
+    assert (row.figure, row.canonical) == ("energy-output-token", (pytest.approx(720.0), "mJ"))
+
+
+def test_an_idle_power_is_no_figure_of_the_model():
+    """It stays in the conditions, beside the figures."""
+    for idle in ("6 W idle", "6 W at idle", "idle power 6 W"):
+        (row,) = parse_claim(f"m on d: 7 W, {idle}", TODAY)
+        assert (row.value, row.conditions) == (7.0, f"m on d: 7 W, {idle}")
+
+
+def test_a_number_follows_the_rule_of_the_tables():
+    """A thousand only where nothing else can be meant; a count has no decimals."""
+    assert parse_claim("m on d: 1,234.5 ms over 5,000 queries", TODAY)[0].value == 1234.5
+    assert parse_claim("m on d: 1,234,567 ms over 5,000 queries", TODAY)[0].count == 5000
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("m on d: 1,234 ms", "'1,234' may be a thousand or a decimal: write 1234 or 1.234"),
+        ("m on d: 5 ms, batch 4, batch 1", "batch is stated twice, as 4 and as 1"),
+        ("m INT8 on d: 5 ms, precision FP16", "precision is stated twice, as INT8 and as FP16"),
+        ("m on d: 6 W idle", "conditions and no figure"),
         ("m: 5 ms", "it has no MODEL, DEVICE and FIGURE"),
         ("m on d: 5 parsec", "'5 parsec' is neither a figure with its unit"),
         ("m on d: 20 t/s with magic", "'magic' is not understood"),

@@ -51,8 +51,11 @@ def test_the_first_token_comes_after_the_prompt(ttft_ms, fields, state):
         ("tokens", 22.0, {}, None),
         ("tokens", 160.0, {}, "unclear"),
         ("tokens", 160.0, {"batch": 8}, None),
-        ("tokens", 160.0, {"batch": 1}, "impossible"),
-        ("user-tokens", 160.0, {"batch": 8}, "impossible"),
+        ("tokens", 160.0, {"batch": 1, "speculative": "off"}, "impossible"),
+        ("user-tokens", 160.0, {"batch": 8, "speculative": "off"}, "impossible"),
+        # A time between two chunks is that of several tokens where decoding is speculative.
+        ("tokens", 160.0, {"batch": 1}, "unclear"),
+        ("tokens", 160.0, {"batch": 1, "speculative": "on"}, "unclear"),
         ("output-tokens", 12.0, {}, None),
     ],
 )
@@ -79,6 +82,22 @@ def test_tokens_are_as_fast_as_their_time(figure, rate, fields, state):
 def test_memory_is_part_of_the_ram(device, memory, unit, state):
     """That of the name, else the most that the board is sold with; an accelerator's counts too."""
     assert judge("memory-beyond-ram", ("memory", memory, {"unit": unit}), device=device) == state
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state"),
+    [
+        ("with 8 GB of swap on an SSD", "unclear"),
+        ("zram", "unclear"),
+        ("no swap", "impossible"),
+        ("swap disabled", "impossible"),
+        ("not stated", "impossible"),
+    ],
+)
+def test_swap_holds_what_the_ram_does_not(conditions, state):
+    """6 GB of 4: where it is stated, part of the use lies outside."""
+    memory = ("memory", 6.0, {"unit": "GB", "conditions": conditions})
+    assert judge("memory-beyond-ram", memory, device="Jetson Nano 4GB") == state
 
 
 def test_less_memory_than_weights_is_unclear():

@@ -89,10 +89,11 @@ PLANTED = {
     ),
     # 0.5 GB module with 3 GB in use.
     "more memory than there is": (row_of("memory", 9800.0, "YOLOv8x", PI), "memory-beyond-ram", 9800, 8590),
-    "an accuracy of 139%": (row_of("accuracy", 139.5, "ResNet50", PI, images=5000), "outside-metric", 1.395, 1.0),
+    "an accuracy of 139%": (row_of("accuracy", 139.5, "ResNet50", PI, images=5000, accuracy_metric="top-1"), "outside-metric", 1.395, 1.0),
     # 1 / 50 ms = 20 tokens/s of one user.
     "a rate that its own time contradicts": (
-        several("Phi-4-mini", "Jetson Orin Nano", ("tokens", 160.0), ("tpot", 50.0), batch=1), "tokens-faster-than-their-time", 160, 20,
+        several("Phi-4-mini", "Jetson Orin Nano", ("tokens", 160.0), ("tpot", 50.0), batch=1, speculative="off"),
+        "tokens-faster-than-their-time", 160, 20,
     ),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from edgemeter.collector import published
 from edgemeter.collector.published import RowCollector, table_file
 from tests.fixtures.plugin_site import install
 from tests.fixtures.published_defaults import DEFAULTS, FIXTURES
+from tests.fixtures.published_factory import make_published
 from tests.fixtures.rows import table_row
 
 MODULE = """
@@ -95,3 +96,10 @@ def test_two_metrics_scopes_or_data_sets_of_a_run_are_two_figures():
                 collector.add(value, model="yolo", figure=figure, value=0.5, unit=unit, conditions="batch 1", images=500, **{field: value})
             assert collector.left_out == []
             assert len({row.case for row in collector.rows}) == 1
+
+
+def test_results_of_mlperf_stand_apart_however_their_source_writes_it():
+    """A company's page on its results is one of them."""
+    for source in ("MLPerf Tiny v1.2, closed", "MLCommons, mlperf inference v6.0", "A vendor on its MLPERF results"):
+        assert make_published(source=source).is_mlperf
+    assert not make_published(source="a blog").is_mlperf

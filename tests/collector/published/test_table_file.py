@@ -85,7 +85,7 @@ def test_a_wrong_file_is_refused_and_named(tmp_path):
         ("own.csv", b"source,version\na,b,c\n", "line 2: more cells than the header"),
         ("own.csv", b"", "holds no figure"),
         ("own.csv", b"source,version\n", "holds no figure"),
-        ("own.csv", b"\xff\xfe", "not a CSV file in UTF-8"),
+        ("own.csv", b"\xff\xfe", "is not UTF-8 text"),
     ):
         with table_row(name, content):
             path = tmp_path / name
