@@ -3,9 +3,12 @@
 import json
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli import main
 from tests.fixtures.command import edgemeter as run
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import in_folders, table_row
