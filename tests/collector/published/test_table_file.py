@@ -127,6 +127,7 @@ def test_a_wrong_figure_in_a_csv_file_is_named_by_its_line(tmp_path):
         {"weights_mb": float("inf")},
         {"weights_mb": 5e-324},
         {"value": 5e-324},
+        {"value": 5e-324, "unit": "us"},
         {"value": 1e308, "unit": "s"},
         {"value": float("inf")},
         {"batch": 10**26},
