@@ -137,10 +137,10 @@ def test_a_hostile_file_gives_rows_that_can_be_figures_or_one_error(reader, path
     """Whoever reads it, and what is left out is named in words that a terminal can show."""
     hostile = tmp_path / path.name
     hostile.write_text(DAMAGES[damage](path.read_text(encoding="utf-8")), encoding="utf-8")
-    for asked in (reader, None):
+    for reader_name in (reader, None):
         create(reader).recognises(path.name, hostile.read_text(encoding="utf-8"))
         try:
-            table = table_file.read_any(hostile, asked, DEFAULTS)
+            table = table_file.read_any(hostile, reader_name, DEFAULTS)
         except ConfigError:
             continue
         assert not [why for row in table.rows if (why := fault(row))]

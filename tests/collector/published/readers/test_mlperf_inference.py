@@ -83,6 +83,6 @@ def test_a_damaged_round_is_named_once(tmp_path):
     """With its path, and what is wrong."""
     path = tmp_path / "summary_results.json"
     path.write_text(json.dumps([make_row(Performance_Units="furlongs")]))
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as error:
         table_file.read_any(path, None, GIVEN)
-    assert str(caught.value).count("summary_results.json") == 1
+    assert str(error.value).count("summary_results.json") == 1
