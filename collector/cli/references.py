@@ -125,7 +125,7 @@ def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shel
         raise click.UsageError("give a file, or the options of one figure (--source, --edition, --retrieved, --address, --model, ...)")
     if file is None:
         refuse_without_file(reader, columns)
-        retrieval_day(options["date"])
+        retrieval_day(day if isinstance(day := options["date"], str) else None)
     if file is not None and of_one:
         raise click.UsageError(f"{of_one[0]} describes one figure: omit it, or omit the file")
     try:

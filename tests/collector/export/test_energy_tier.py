@@ -224,7 +224,7 @@ def test_energies_by_the_token_of_another_sensor_are_left_out():
 
 
 @pytest.mark.parametrize(("absent", "present", "watts"), [("before", "after", 2.5), ("after", "before", 1.5)])
-def test_idle_power_of_one_side_alone_says_so(absent, present, watts):
+def test_idle_power_of_one_side_alone_is_named(absent, present, watts):
     """The field is read as the mean of both."""
     result = result_of(energy=on_paper(**{f"idle_{absent}_w": None}))
     assert result["report"]["static_power_baseline_watts"] == watts

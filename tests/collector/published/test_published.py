@@ -100,7 +100,7 @@ def test_two_metrics_scopes_or_data_sets_of_a_run_are_two_figures():
             assert len({row.case for row in collector.rows}) == 1
 
 
-def test_conditions_that_are_too_long_are_cut_and_say_so():
+def test_conditions_that_are_too_long_are_cut_visibly():
     """The figure counts; the user's conditions, which come first, stay."""
     collector = RowCollector(DEFAULTS | {"conditions": "fan on"})
     collector.add("line 1", model="yolo", figure="latency", value=1, unit="ms", conditions="x" * 600)

@@ -204,7 +204,7 @@ def test_blanks_and_byte_order_marks_of_a_page_are_no_part_of_a_figure(tmp_path)
             assert (row.model, row.device) == ("YOLO v8n", "Raspberry Pi 5")
 
 
-def test_a_file_that_is_not_as_we_write_it_says_how(tmp_path):
+def test_a_file_that_is_not_as_we_write_it_is_refused_with_the_reason(tmp_path):
     """Semicolons, a column that comes twice, lists within lists, numbers that no machine has."""
     for name, content, message in (
         ("own.csv", "source;version\na;b\n", "separated by ';': separate its columns by commas"),

@@ -149,7 +149,7 @@ def test_a_hostile_file_gives_rows_that_can_be_figures_or_one_error(reader, path
 
 
 @each_fixture
-def test_a_byte_order_mark_says_nothing(reader, path, tmp_path):
+def test_a_byte_order_mark_changes_nothing(reader, path, tmp_path):
     """Windows writes one."""
     marked = tmp_path / path.name
     marked.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")

@@ -73,7 +73,7 @@ def test_an_energy_of_a_query_of_eight_samples_is_left_out():
     assert any("it is of a query of 8 samples" in why for why in table.left_out)
 
 
-def test_an_inferred_result_says_so():
+def test_an_inferred_result_is_marked():
     """Nobody measured it."""
     (row,) = read_page("mlperf_inference", json.dumps([make_row(inferred=1)])).rows
     assert "inferred by the round from another result, not measured" in row.conditions
