@@ -139,7 +139,7 @@ def test_a_wrong_figure_in_a_csv_file_is_named_by_its_line(tmp_path):
     ],
     ids=repr,
 )
-def test_a_number_that_no_device_has_is_refused_and_the_shelf_stays_readable(tmp_path, changes):
+def test_a_number_that_no_device_has_is_refused_and_spoils_no_file(tmp_path, changes):
     """Whichever field it is in; a range holds its value."""
     shelf = ReferenceStore(tmp_path)
     shelf.add([make_row()])
