@@ -4,6 +4,7 @@ JSON and CSV hold every figure with all its digits, under names that end in thei
 console takes the tables and lines that a command prints, and writes them in the other form.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "json", "csv", "markdown", "latex"]
 WIDTH = 400
+_MARKDOWN = {"<": "&lt;", "&": "&amp;", "]": "]\\"}
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -60,10 +62,15 @@ def markdown(title: str | None, headings: Sequence[str], is_right: Sequence[bool
     """Return a table in Markdown."""
 
     def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(" ".join(cell.split()).replace("|", r"\|") for cell in cells) + " |"
+        return "| " + " | ".join(markdown_text(cell).replace("|", r"\|") for cell in cells) + " |"
 
     rule = "|" + "|".join("---:" if right else "---" for right in is_right) + "|"
-    return "\n".join([*([f"**{title}**", ""] if title else []), line(headings), rule, *map(line, rows), ""])
+    return "\n".join([*([f"**{markdown_text(title)}**", ""] if title else []), line(headings), rule, *map(line, rows), ""])
+
+
+def markdown_text(text: str) -> str:
+    """Return text that a page of Markdown shows as it is: without tags of HTML and without links."""
+    return re.sub(r"<|&(?=#?\w+;)|\](?=\()", lambda matched: _MARKDOWN[matched[0]], " ".join(text.split()))
 
 
 def latex(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
@@ -114,7 +121,7 @@ def _typesetter(typeset: Any) -> "Console":
                         self.print(renderable.caption)
                 else:
                     lines = [line for line in _plain(renderable, is_markup=_how.get("markup", True)).splitlines() if line.strip()]
-                    click.echo("\n".join(f"% {line}" if typeset is latex else f"{line}\n" for line in lines))
+                    click.echo("\n".join(f"% {line}" if typeset is latex else f"{markdown_text(line)}\n" for line in lines))
 
     return Typesetter(width=WIDTH, no_color=True)
 

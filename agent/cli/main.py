@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(FAILED)
     except EdgemeterError as error:
-        click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
+        from edgemeter.agent.base.figures import printable  # Here: only an error needs it.
+
+        click.echo(f"edgemeter: {printable(' '.join(str(error).split()))}", err=True)
         sys.exit(error.exit_status)
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)

@@ -1,6 +1,6 @@
 """`edgemeter references judge` and `readers`: published figures, or a claim, judged by physics, own runs and other rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from inspect import getdoc, getmodule
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.options import PATH, added, format_option, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
@@ -19,7 +20,7 @@ from edgemeter.collector.published import ReadTable, create, reader_names, table
 from edgemeter.collector.published.claim import parse_claim
 from edgemeter.collector.published.judge import judge as judge_rows
 from edgemeter.collector.published.readers.mapped_table import column
-from edgemeter.collector.published.row import NOT_STATED
+from edgemeter.collector.published.row import NOT_STATED, is_day
 from edgemeter.collector.reference import judged_table
 from edgemeter.collector.reference.imported import ReferenceStore, default_store
 
@@ -62,9 +63,25 @@ reader_options = added(
 def facts_of(path: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts that hold for a whole file: those given, and of its source what the file itself shows."""
     given_facts = {name: value for name, value in options.items() if value is not None}
-    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    day = retrieval_day(given_facts.pop("date", None))
     file_facts = {} if path is None else {"source": path.name, "address": path.resolve().as_uri()}
-    return {"version": NOT_STATED, "date": today, **file_facts, **given_facts}
+    return {"version": NOT_STATED, "date": day, **file_facts, **given_facts}
+
+
+def retrieval_day(day: str | None) -> str:
+    """Return the day of retrieval, by default today; raises UsageError for what is no day, or is to come."""
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    if day is not None and not is_day(day):
+        raise click.UsageError(f"--retrieved {day!r} is not a date: write YYYY-MM-DD")
+    if day is not None and day > today:
+        raise click.UsageError(f"--retrieved {day} is in the future: give the day on which the file was retrieved")
+    return day or today
+
+
+def refuse_without_file(reader: str | None, columns: Sequence[str]) -> None:
+    """Raise UsageError for options that say how a file is read."""
+    if reader or columns:
+        raise click.UsageError(f"{'--reader' if reader else '--column'} says how a FILE is read: give one, or omit it")
 
 
 @click.command(short_help="Judge published figures, or a claim.")
@@ -98,12 +115,17 @@ def judge(
     """
     if file and claim is not None:
         raise click.UsageError("give a FILE or --claim, not both")
+    if claim is not None and not claim.strip():
+        raise click.UsageError('--claim is empty: give "MODEL on DEVICE: FIGURE UNIT"')
+    if file is None:
+        refuse_without_file(reader, columns)
+        if claim is None and any(value is not None for value in options.values()):
+            raise click.UsageError("options state facts of a FILE or a claim: give a FILE or --claim, or omit them")
     stored_rows = opened_shelf(shelf).published()
     rows = stored_rows if claim is None else parse_claim(claim, facts_of(None, options))
     table = read_table(file, reader, columns, options) if file else ReadTable(tuple(rows))
     judged = judge_rows(table.rows, own_cases(stores), stored_rows)
-    for words in table.left_out:
-        click.echo(f"left out: {words}", err=True)
+    print_left_out(table.left_out)
     if print_data(form, judged_table.document(judged, table.left_out), "rows"):
         return
     console = console_for(form)
@@ -128,9 +150,17 @@ def readers(*, form: Format | None) -> None:
 def read_table(path: Path, reader: str | None, columns: Sequence[str], options: Mapping[str, Any]) -> ReadTable:
     """Return the figures of a file, by the options of a command; raises ConfigError as `read_any` does."""
     facts = facts_of(path, options)
+    if columns and reader not in (None, "table"):
+        raise click.UsageError(f"--column maps the columns of a table: the reader {reader} knows its own, omit one of the two")
     if columns:
         return table_file.read_any(path, reader or "table", {**facts, "columns": [column(text) for text in columns]})
     return table_file.read_any(path, reader, facts)
+
+
+def print_left_out(reasons: Iterable[str]) -> None:
+    """Print on standard error what is left out of a file: its words, none of which may steer the terminal."""
+    for words in reasons:
+        click.echo(f"left out: {printable(words)}", err=True)
 
 
 def opened_shelf(path: Path | None) -> ReferenceStore:

@@ -1,7 +1,6 @@
 """`edgemeter references`: the references that devices are compared with, with provenance."""
 
 from dataclasses import asdict
-from datetime import datetime, timezone
 from pathlib import Path
 
 import click
@@ -18,15 +17,18 @@ from edgemeter.collector.cli.judge_references import (
     judge,
     opened_shelf,
     own_cases,
+    print_left_out,
     read_table,
     reader_options,
     readers,
+    refuse_without_file,
+    retrieval_day,
     shelf_option,
 )
 from edgemeter.collector.cli.stores import stores_option
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import ReadTable
-from edgemeter.collector.published.row import KINDS, PublishedRow, is_day, too_few_items
+from edgemeter.collector.published.row import KINDS, PublishedRow, too_few_items
 from edgemeter.collector.reference import mlperf, table
 from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, listing_of
 
@@ -73,16 +75,12 @@ def import_(
 
     Example: edgemeter references import summary_results.json --retrieved 2026-11-02
     """
-    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    if retrieved is not None and is_day(retrieved) and retrieved > today:
-        raise click.UsageError(f"--retrieved {retrieved} is in the future: give the day on which the file was retrieved")
+    day = retrieval_day(retrieved)
     parsed = mlperf.read(file, skip_refused=skip_refused)
-    day = retrieved or today
     kept_imports = opened_shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified, replaces=replace)
     for refusal in parsed.refused:
         click.echo(f"refused: {refusal}", err=True)
-    for repeat in parsed.repeated:
-        click.echo(f"left out: {repeat}", err=True)
+    print_left_out(parsed.repeated)
     for words in filter(None, (kept_import.words() for kept_import in kept_imports)):
         click.echo(words, err=True)
     imports = [kept_import.now for kept_import in kept_imports]
@@ -125,6 +123,9 @@ def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shel
     of_one = [f"--{name}" for name in ("figure", "value", "unit") if name in figure_options]
     if file is None and not figure_options:
         raise click.UsageError("give a file, or the options of one figure (--source, --edition, --retrieved, --address, --model, ...)")
+    if file is None:
+        refuse_without_file(reader, columns)
+        retrieval_day(day if isinstance(day := options["date"], str) else None)
     if file is not None and of_one:
         raise click.UsageError(f"{of_one[0]} describes one figure: omit it, or omit the file")
     try:
@@ -141,8 +142,7 @@ def _rows_of(table: ReadTable) -> list[PublishedRow]:
     # An accuracy over a few images is judged, and not kept.
     reasons = [(row, too_few_items(row)) for row in table.rows]
     refusals = [f"{row.model} on {row.device}: {why}" for row, why in reasons if why]
-    for words in (*table.left_out, *refusals):
-        click.echo(f"left out: {words}", err=True)
+    print_left_out((*table.left_out, *refusals))
     return [row for row, why in reasons if why is None]
 
 
@@ -183,6 +183,8 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
 
     Example: edgemeter references show 6.0-0028
     """
+    if not key.strip():
+        raise click.UsageError("the key is empty: list the keys with `edgemeter references list`")
     listing = _gather(shelf, stores, ListingRequest(key=key), None)
     blocks = asdict(listing)
     if not any(blocks.values()):

@@ -136,6 +136,9 @@ def _report(run: RunRecord, energy: Energy) -> _Report:
     report.add("total_energy_joules", energy.gross_mj * energy.inferences / 1e3, "")
     idle_w = sum(sides_w) / len(sides_w) if sides_w and is_resolved else None
     report.add("static_power_baseline_watts", idle_w, _why_no_net(energy))
+    if idle_w is not None and len(sides_w) == 1:
+        absent = "after" if energy.idle_after_w is None else "before"
+        report.gaps["static_power_baseline_watts"] = f"of one side: idle power {absent} the run was not measured"
     report.add("inference_active_power_watts", {"mean": energy.mean_power_w}, "")
     report.add("measurement_method", _METHODS.get(sensor), f"the proposal has no name for {sensor}")
     report.add("sampling_rate_hz", 1e3 / energy.period_ms, "")

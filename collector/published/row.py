@@ -188,7 +188,7 @@ def fault(row: PublishedRow) -> str | None:
     low, high = row.low if row.low is not None else row.value, row.high if row.high is not None else row.value
     checks = (
         (is_day(row.date), f"date {row.date!r} is not a calendar date"),
-        (math.isfinite(row.value) and row.value > 0, f"value {row.value!r} is not a number above 0"),
+        (math.isfinite(row.value) and row.canonical[0] > 0, f"value {row.value!r} is not a number above 0"),
         (not wild, f"{', '.join(wild)}: not a number between {SMALLEST:g} and {LARGEST:g}"),
         (
             0 < low <= row.value * (1 + _ROUNDING) and row.value <= high * (1 + _ROUNDING) and low <= high,

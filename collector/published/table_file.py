@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line, os_error_as
-from edgemeter.collector.published import ReadTable, create, reader_names
+from edgemeter.collector.published import PublishedReader, ReadTable, create, reader_names
 from edgemeter.collector.published.row import PublishedRow, fault, not_sourced, plain_blanks
 
 # What a field was called before: files that people keep hold it.
@@ -65,7 +65,7 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
             broken = error
             continue
         try:
-            if reader or candidate.recognises(path.name, text):
+            if reader or _recognises(candidate, path.name, text):
                 return candidate.read(text, defaults)
         except ConfigError as error:
             raise ConfigError(f"{str(path)!r}, as {name}: {error}") from error
@@ -79,6 +79,14 @@ def read_any(path: Path, reader: str | None, defaults: Mapping[str, Any]) -> Rea
         f'no reader recognises {str(path)!r}: state the columns of a table (--column "Model=model" --column "FPS=throughput"), '
         f"or name a reader with --reader ({', '.join(names)})"
     )
+
+
+def _recognises(reader: PublishedReader, name: str, text: str) -> bool:
+    try:
+        return reader.recognises(name, text)
+    except (ValueError, OverflowError, RecursionError):
+        # Against its protocol, which says that it raises nothing.
+        return False
 
 
 def to_toml(row: PublishedRow) -> str:
@@ -103,7 +111,7 @@ def _from_toml(path: Path, text: str, defaults: Mapping[str, Any]) -> list[tuple
         return [(f"row {number}", _row(fields, defaults, strict=True)) for number, fields in enumerate(tables, start=1)]
     except (ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(
-            f"{str(path)!r}: {one_line(error)}: each figure is a table [[row]] with source, version, date, address, model, device, figure, ..."
+            f"{str(path)!r}: {one_line(error)}: each figure is a table [[row]]: source, version, date, address, model, device, figure, ..."
         ) from error
 
 

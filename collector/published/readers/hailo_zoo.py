@@ -68,35 +68,27 @@ def _read_table(table: MarkupTable, task: str, facts: Mapping[str, Any], collect
         collector.leave_out(f"table at line {table.line}", f"its accuracies are left out: {why}")
     for line, cells in records:
         model, *marks = cells["network name"].split() or [""]
-        row_facts = {
-            **facts,
-            "model": model or None,
-            "input_size": cells.get("input resolution (hxwxc)"),
-            "parameters": _millions(cells.get("params (m)")),
-            "gop": number_or_none(cells.get("ops (g)")) or None,
-        }
-        conditions = (
-            f"input {row_facts['input_size']}{', performance mode' if has_modes and any(mark.startswith('|') for mark in marks) else ''}"
-        )
+        row_facts = {**facts, **_network(model, cells)}
+        is_performance = has_modes and any(mark.startswith("|") for mark in marks)
+        conditions = f"input {row_facts['input_size']}{', performance mode' if is_performance else ''}"
         for name, batch in _BATCHES.items():
-            row_conditions = f"{conditions}, batch {batch}"
+            row_facts["conditions"] = f"{conditions}, batch {batch}"
             where = f"line {line}, {model} batch {batch}"
-            add_cell(
-                collector, where, cells[name], figure="throughput", unit="fps", batch=batch, conditions=row_conditions, **row_facts
-            )  # fmt: skip
+            add_cell(collector, where, cells[name], figure="throughput", unit="fps", batch=batch, **row_facts)
         if pair and dataset and not why:
-            add_cell(
-                collector,
-                f"line {line}, {model} {pair[1]}",
-                cells[pair[1].casefold()],
-                figure="accuracy",
-                unit="%",
-                conditions=f"{conditions}, column {pair[1]!r}",
-                dataset=dataset[0],
-                images=dataset[1],
-                accuracy_metric=metric,
-                **row_facts,
-            )
+            row_facts |= {"dataset": dataset[0], "images": dataset[1], "accuracy_metric": metric}
+            row_facts["conditions"] = f"{conditions}, column {pair[1]!r}"
+            where = f"line {line}, {model} {pair[1]}"
+            add_cell(collector, where, cells[pair[1].casefold()], figure="accuracy", unit="%", **row_facts)
+
+
+def _network(model: str, cells: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "model": model or None,
+        "input_size": cells.get("input resolution (hxwxc)"),
+        "parameters": _millions(cells.get("params (m)")),
+        "gop": number_or_none(cells.get("ops (g)")) or None,
+    }
 
 
 def _why_no_accuracy(pair: Sequence[str], records: Sequence[tuple[int, Mapping[str, str]]]) -> str | None:

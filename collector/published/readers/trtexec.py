@@ -28,7 +28,7 @@ _OPTION = re.compile(
 _TRACE = re.compile(r"Timing trace has (\d+) queries over .*")
 _THROUGHPUT = re.compile(rf"Throughput: {_NUMBER} qps")
 _TIMES = re.compile(r"(Latency|End-to-End Host Latency|Enqueue Time|H2D Latency|GPU Compute Time|D2H Latency): (min = .*)")
-_VALUE = re.compile(rf"(\w+)(?:\(([\d.]+)%\))? = {_NUMBER} ms")
+_VALUE = re.compile(rf"\b(\w+)(?:\(([\d.]+)%\))? = {_NUMBER} ms")
 _SWITCHES = (
     ("Data transfers", "Disabled", "without copies"),
     ("CUDA Graph", "Enabled", "CUDA graph"),
@@ -52,7 +52,8 @@ class Trtexec:
         collector, run = RowCollector(defaults), dict[str, str]()
         shapes: list[str] = []
         for number, line in enumerate(text.splitlines(), start=1):
-            stamp, content = _STAMP.match(line), _PREFIX.sub("", line, count=1).strip()
+            stamp, prefix = _STAMP.match(line), _PREFIX.match(line)
+            content = line[prefix.end() if prefix else 0 :].strip()
             if running := _RUNNING.search(line):
                 run, shapes = {"command": running["command"]}, []
             elif stamp:

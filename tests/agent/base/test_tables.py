@@ -35,3 +35,14 @@ def test_what_no_default_font_has_becomes_a_question_mark():
     assert tables.latex_text("a\nb\x00\N{SNOWMAN}") == "a b??"
     assert tables.latex_text("K\N{LATIN SMALL LETTER O WITH DIAERESIS}ln") == "K\N{LATIN SMALL LETTER O WITH DIAERESIS}ln"
     assert tables.latex_text("1.0 \N{PLUS-MINUS SIGN} 0.1 \N{DEGREE SIGN}C") == r"1.0 $\pm$ 0.1 \textdegree{}C"
+
+
+def test_markdown_shows_a_name_as_text_and_runs_nothing_of_it(capsys):
+    """A model may be called like a tag, an entity or a link, in a table, its title and a line."""
+    name = "<script>alert(1)</script> &lt;b&gt; [x](javascript:alert(1)) a|b & c"
+    text = r"&lt;script>alert(1)&lt;/script> &amp;lt;b&amp;gt; [x]\(javascript:alert(1)) a|b & c"
+    assert tables.markdown(name, ["h"], [False], [[name]]).splitlines() == [
+        f"**{text}**", "", "| h |", "|---|", f"| {text.replace('|', chr(92) + '|')} |"
+    ]  # fmt: skip
+    tables.console_for("markdown").print(name, markup=False)
+    assert capsys.readouterr().out == f"{text}\n\n"

@@ -3,9 +3,12 @@
 import json
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli import main
 from tests.fixtures.command import edgemeter as run
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import in_folders, table_row
@@ -109,3 +112,11 @@ def test_several_models_are_measured_in_turn_and_printed_as_one_table(tmp_path):
     runs = json.loads((tmp_path / "runs.json").read_bytes())["runs"]
     assert sorted(run["model"]["file"] for run in runs) == ["a.replay.json"] * 2 + ["b.replay.json"] * 2
     assert {run["suite"] for run in runs} == {"2 models"}
+
+
+def test_an_error_cannot_steer_the_terminal(monkeypatch, capsys):
+    """It may quote what a file holds: escape sequences and halves of surrogate pairs."""
+    monkeypatch.setattr(main, "cli", Mock(main=Mock(side_effect=ConfigError("\x1b]0;x\x07 \ud800 stays"))))
+    with pytest.raises(SystemExit):
+        main.main([])
+    assert capsys.readouterr().err == "edgemeter: \ufffd]0;x\ufffd \ufffd stays\n"

@@ -164,8 +164,7 @@ def test_a_damaged_import_is_put_right_by_the_official_file(folder):
 
 def test_a_wrong_date_and_a_damaged_ledger_are_errors_of_ours(folder):
     """Each names the remedy."""
-    with pytest.raises(ConfigError, match="write YYYY-MM-DD"):
-        run("import", folder / "summary_results.json", "--retrieved", "yesterday")
+    assert "write YYYY-MM-DD" in run("import", folder / "summary_results.json", "--retrieved", "yesterday").stderr
     run("import", folder / "summary_results.json")
     (folder / "home" / "references" / "mlperf-v6.0.json").write_text("{")
     with pytest.raises(ConfigError, match=r"is damaged .* import the official file again"):
@@ -347,3 +346,42 @@ def test_a_file_and_the_options_of_one_figure_are_refused(folder):
     result = run("add", folder / "guide.toml", "--value", 3)
     assert result.exit_code == 2
     assert "--value describes one figure" in result.stderr
+
+
+def test_options_without_effect_are_refused(folder):
+    """A fact of no file, a reader of none, a mapping beside a reader that knows its columns, an empty claim or key."""
+    guide, bench = folder / "guide.toml", fixtures_of("llama_bench")[0]
+    for arguments, message in (
+        (("judge", "--model", "x"), "options state facts of a FILE or a claim"),
+        (("judge", "--column", "A=model"), "--column says how a FILE is read"),
+        (("judge", "--claim", ""), "--claim is empty"),
+        (("judge", "--claim", CLAIM, "--reader", "table"), "--reader says how a FILE is read"),
+        (("judge", bench, "--reader", "llama_bench", "--column", "A=model"), "the reader llama_bench knows its own"),
+        (("judge", bench, "--retrieved", "2099-01-01"), "is in the future"),
+        (("judge", bench, "--retrieved", "1.2.2026"), "write YYYY-MM-DD"),
+        (("judge", "--claim", CLAIM, "--retrieved", "2099-01-01"), "is in the future"),
+        (("add", guide, "--retrieved", "2099-01-01"), "is in the future"),
+        (("add", "--model", "x", "--retrieved", "1.2.2026"), "write YYYY-MM-DD"),
+        (("add", "--model", "x", "--column", "A=model"), "--column says how a FILE is read"),
+        (("show", ""), "the key is empty"),
+    ):
+        with table_row(*arguments):
+            result = run(*arguments)
+            assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
+def test_what_is_left_out_cannot_steer_the_terminal(folder):
+    """Names of scores and results that hold escape sequences, or half of a surrogate pair."""
+    score = '{"_evaluate_version": "1", "\\u001b]0;x\\u0007": 0.5, "\\ud800x": 0.5, "num_samples": 200, "model": "m"}'
+    (folder / "scores.json").write_text(score)
+    write(folder / "summary_results.json", v60(), v60(Performance_Units="\x1b[31mX"))
+    for arguments in (
+        ("judge", folder / "scores.json", "--device", "d"),
+        ("add", folder / "scores.json", "--device", "d"),
+        ("import", folder / "summary_results.json", "--skip-refused"),
+    ):
+        with table_row(*arguments):
+            result = run(*arguments)
+            assert result.exit_code == 0
+            assert "\N{REPLACEMENT CHARACTER}" in result.stderr or "\\x1b" in result.stderr
+            assert all(line.isprintable() for line in result.stderr.splitlines())

@@ -221,3 +221,11 @@ def test_energies_by_the_token_of_another_sensor_are_left_out():
     result = result_of(**generating(energy=spent))
     assert "reason" in result["per_token"]
     assert result["report"]["generation_energy_joules"] is None
+
+
+@pytest.mark.parametrize(("absent", "present", "watts"), [("before", "after", 2.5), ("after", "before", 1.5)])
+def test_idle_power_of_one_side_alone_is_named(absent, present, watts):
+    """The field is read as the mean of both."""
+    result = result_of(energy=on_paper(**{f"idle_{absent}_w": None}))
+    assert result["report"]["static_power_baseline_watts"] == watts
+    assert result["gaps"]["static_power_baseline_watts"] == f"of one side: idle power {absent} the run was not measured", present

@@ -1,10 +1,13 @@
 """Readers of other packages, as the protocol lets them in."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector import published
 from edgemeter.collector.published import RowCollector, table_file
+from edgemeter.collector.published.readers.mapped_table import MappedTable
 from tests.fixtures.plugin_site import install
 from tests.fixtures.published_defaults import DEFAULTS, FIXTURES
 from tests.fixtures.published_factory import make_published
@@ -103,3 +106,26 @@ def test_results_of_mlperf_stand_apart_however_their_source_writes_it():
     for source in ("MLPerf Tiny v1.2, closed", "MLCommons, mlperf inference v6.0", "A vendor on its MLPERF results"):
         assert make_published(source=source).is_mlperf
     assert not make_published(source="a blog").is_mlperf
+
+
+def test_conditions_that_are_too_long_are_cut_visibly():
+    """The figure counts; the user's conditions, which come first, stay."""
+    collector = RowCollector(DEFAULTS | {"conditions": "fan on"})
+    collector.add("line 1", model="yolo", figure="latency", value=1, unit="ms", conditions="x" * 600)
+    (row,) = collector.rows
+    assert (row.conditions[:8], row.conditions[-4:], len(row.conditions)) == ("fan on; ", " ...", 500)
+
+
+def test_a_reader_that_fails_is_one_line_with_the_file(tmp_path, monkeypatch):
+    """Whatever number or depth it did not expect, also while it looks whether the file is its own."""
+    path = tmp_path / "figures.txt"
+    path.write_text("figures")
+    for error in (ValueError("no number"), OverflowError("too large"), RecursionError("too deep")):
+        for method, reader, message in (
+            ("read", "table", rf"figures.txt', as table: it is damaged \({error}\)"),
+            ("recognises", None, "no reader recognises"),
+        ):
+            with table_row(error, method), monkeypatch.context() as patch:
+                patch.setattr(MappedTable, method, Mock(side_effect=error))
+                with pytest.raises(ConfigError, match=message):
+                    table_file.read_any(path, reader, DEFAULTS)

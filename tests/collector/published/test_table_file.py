@@ -1,8 +1,10 @@
+import random
+
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import table_file
-from edgemeter.collector.published.row import PublishedRow
+from edgemeter.collector.published.row import PublishedRow, fault
 from edgemeter.collector.published.shipped_rows import shipped_rows
 from edgemeter.collector.reference.imported import ReferenceStore
 from tests.fixtures.rows import table_row
@@ -113,3 +115,105 @@ def test_a_wrong_figure_in_a_csv_file_is_named_by_its_line(tmp_path):
     path.write_text(",".join(names) + "\n" + ",".join(f'"{getattr(row, name)}"' for name in names) + "\n")
     with pytest.raises(ConfigError, match="line 2: unit 'fps' is not one of latency"):
         table_file.read(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"low": float("nan"), "high": float("inf")},
+        {"standard_deviation": float("nan")},
+        {"standard_deviation": -3.0},
+        {"gop": float("inf")},
+        {"weights_mb": float("inf")},
+        {"weights_mb": 5e-324},
+        {"value": 5e-324},
+        {"value": 5e-324, "unit": "us"},
+        {"value": 1e308, "unit": "s"},
+        {"value": float("inf")},
+        {"batch": 10**26},
+        {"count": 9 * 10**18},
+        {"low": 9.0, "high": 1.0, "value": 5.0},
+        {"low": 9.0, "high": 19.0, "value": 5.0},
+        {"low": -5.0, "high": 6.0, "value": 5.0},
+        {"high": 4.0, "value": 5.0},
+    ],
+    ids=repr,
+)
+def test_a_number_that_no_device_has_is_refused_and_spoils_no_file(tmp_path, changes):
+    """Whichever field it is in; a range holds its value."""
+    shelf = ReferenceStore(tmp_path)
+    shelf.add([make_row()])
+    with pytest.raises(ConfigError, match=r"not a number|not within its range"):
+        shelf.add([make_row(**{"model": "another"} | changes)])
+    assert make_row() in shelf.published()
+
+
+def test_a_range_with_fewer_digits_holds_its_value():
+    """llama-bench prints the mean with nine digits and its samples with six."""
+    assert fault(make_row(value=123.456789, low=123.457, high=123.457)) is None
+
+
+def test_rows_at_the_bounds_are_written_and_read_again(tmp_path):
+    """The largest and smallest numbers, and every letter that is allowed."""
+    generator = random.Random(3)  # noqa: S311 - makes rows
+    letters = [chr(code) for code in range(0x20, 0x3000) if chr(code).isprintable()]
+    rows = [
+        make_row(
+            version=str(index),
+            model="x" + "".join(generator.choices(letters, k=40)),
+            value=10 ** generator.uniform(-12, 17),
+            gop=10 ** generator.uniform(-12, 18),
+            count=generator.randrange(10**18),
+            standard_deviation=generator.choice((0.0, 1e-12, 1e16, 1e18)),
+        )
+        for index in range(200)
+    ]
+    assert [fault(row) for row in rows] == [None] * 200
+    path = tmp_path / "own.toml"
+    path.write_text("\n".join(map(table_file.to_toml, rows)), encoding="utf-8")
+    assert table_file.read(path) == rows
+
+
+def test_the_case_of_a_unit_counts_where_it_decides():
+    """MJ is no mJ and MW no mW; FPS, MS and Mb say the same in any case."""
+    for figure, unit, is_known in (
+        ("energy", "mJ", True),
+        ("energy", "MJ", False),
+        ("energy", "Mwh", False),
+        ("energy", "J", True),
+        ("power", "mW", True),
+        ("power", "MW", False),
+        ("latency", "MS", True),
+        ("memory", "mb", True),
+        ("memory", "MB", True),
+        ("throughput", "FPS", True),
+    ):
+        with table_row(figure, unit):
+            assert (fault(make_row(figure=figure, unit=unit)) is None) is is_known
+
+
+def test_blanks_and_byte_order_marks_of_a_page_are_no_part_of_a_figure(tmp_path):
+    """In our own TOML and CSV."""
+    header = "source,version,date,address,model,device,figure,value,unit"
+    figure = "s,v,2026-01-01,https://example.org,YOLO\u00a0v8n,Raspberry Pi\u202f5,latency,5,ms"
+    (tmp_path / "own.csv").write_text(f"{header}\n{figure}\n", encoding="utf-8-sig")
+    (tmp_path / "own.toml").write_text(table_file.to_toml(make_row(model="YOLO v8n")).replace("O v", "O\u00a0v"), encoding="utf-8-sig")
+    for name in ("own.csv", "own.toml"):
+        with table_row(name):
+            (row,) = table_file.read(tmp_path / name)
+            assert (row.model, row.device) == ("YOLO v8n", "Raspberry Pi 5")
+
+
+def test_a_file_that_is_not_as_we_write_it_is_refused_with_the_reason(tmp_path):
+    """Semicolons, a column that comes twice, lists within lists, numbers that no machine has."""
+    for name, content, message in (
+        ("own.csv", "source;version\na;b\n", "separated by ';': separate its columns by commas"),
+        ("own.csv", "source,value,value\na,5,9\n", "two columns 'value'"),
+        ("own.toml", "row = " + "[" * 100_000, "each figure is a table"),
+        ("own.toml", f"[[row]]\nvalue = {'9' * 5000}\n", "each figure is a table"),
+    ):
+        with table_row(name, content[:40]):
+            path = tmp_path / name
+            path.write_text(content)
+            with pytest.raises(ConfigError, match=message):
+                table_file.read(path)

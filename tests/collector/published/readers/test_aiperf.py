@@ -121,3 +121,10 @@ def test_other_json_is_not_recognised():
     assert reader.recognises("profile_export_aiperf.json", FILE.read_text())
     assert not reader.recognises("results.json", '{"input_config": {}}')
     assert not reader.recognises("aiperf.csv", FILE.read_text())
+
+
+def test_the_telemetry_of_gpus_is_named():
+    """It is of the server, and of no request."""
+    telemetry = {"endpoints": {"localhost:9400": {"gpus": {"gpu_0": {"metrics": {"gpu_power_usage": {"unit": "W", "avg": 61.0}}}}}}}
+    (reason,) = changed(telemetry_data=telemetry).left_out
+    assert "telemetry_data" in reason

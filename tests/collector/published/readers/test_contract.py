@@ -1,5 +1,7 @@
 """Facts that hold for every reader of published figures: over its fixtures, `tests/fixtures/published/READER.EXT`."""
 
+import re
+
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
@@ -24,6 +26,23 @@ STRANGE = (
     "=== \x00",
     "\ufeff",
 )
+# What becomes of a fixture in bad hands; the whole of it where the text is no part of the format.
+DAMAGES = {
+    "deep list": lambda _: "[" * 100_000,
+    "deep object": lambda _: '{"a":' * 100_000,
+    "deep value": lambda text: re.sub(r": (\d|\")", lambda matched: f": {'[' * 100_000}{matched[1]}", text, count=1),
+    "integers of 5000 digits": lambda text: re.sub(r"\d+", "9" * 5000, text),
+    "integers of 400 digits": lambda text: re.sub(r"\d+", "9" * 400, text),
+    "integers of 30 digits": lambda text: re.sub(r"\b\d+\b", "9" * 30, text),
+    "Arabic digits": lambda text: text.translate({ord("0") + digit: 0x660 + digit for digit in range(10)}),
+    "superscript digits": lambda text: re.sub(r"\b\d\b", "\N{SUPERSCRIPT TWO}", text),
+    "lone surrogates": lambda text: text.replace('": "', '": "\\ud800'),
+    "lone surrogates in names": lambda text: re.sub(r'"(\w+)":', r'"\1\\ud800":', text),
+    "escaped escape sequences": lambda text: text.replace('": "', '": "\\u001b]0;x\\u0007'),
+    "escape sequences": lambda text: re.sub(r"(?<=[a-z])(?=[A-Z ])", "\x1b[31m", text),
+    "no-break spaces": lambda text: text.replace(" ", "\N{NO-BREAK SPACE}"),
+    "not a number": lambda text: re.sub(r"\d+\.\d+", "NaN", text),
+}
 FIXTURE_PAIRS = [(reader, path) for reader in readers_by_content() for path in fixtures_of(reader)]
 each_fixture = pytest.mark.parametrize(("reader", "path"), FIXTURE_PAIRS, ids=[path.name for _, path in FIXTURE_PAIRS])
 each_reader = pytest.mark.parametrize("reader", readers_by_content())
@@ -110,3 +129,28 @@ def test_strange_text_is_not_recognised_and_gives_no_row(reader):
             assert not create(reader).recognises("results.txt", text)
             table = read(reader, text)
             assert table is None or table.rows == ()
+
+
+@each_fixture
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_hostile_file_gives_rows_that_can_be_figures_or_one_error(reader, path, damage, tmp_path):
+    """Whoever reads it, and what is left out is named in words that a terminal can show."""
+    hostile = tmp_path / path.name
+    hostile.write_text(DAMAGES[damage](path.read_text(encoding="utf-8")), encoding="utf-8")
+    for reader_name in (reader, None):
+        create(reader).recognises(path.name, hostile.read_text(encoding="utf-8"))
+        try:
+            table = table_file.read_any(hostile, reader_name, DEFAULTS)
+        except ConfigError:
+            continue
+        assert not [why for row in table.rows if (why := fault(row))]
+        assert all(map(str.isprintable, table.left_out))
+        assert "\N{NO-BREAK SPACE}" not in repr(table.rows)
+
+
+@each_fixture
+def test_a_byte_order_mark_changes_nothing(reader, path, tmp_path):
+    """Windows writes one."""
+    marked = tmp_path / path.name
+    marked.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    assert table_file.read_any(marked, None, DEFAULTS) == table_file.read_any(path, reader, DEFAULTS)

@@ -74,3 +74,11 @@ def test_other_json_is_not_recognised():
     reader = create("hf_evaluate")
     assert reader.recognises("result-2026.json", FILE.read_text())
     assert not reader.recognises("result.json", '{"accuracy": 0.5}')
+
+
+def test_a_name_that_comes_twice_is_refused():
+    """Nobody knows which of the two scores counts."""
+    with pytest.raises(ConfigError, match="the name 'accuracy' stands twice"):
+        create("hf_evaluate").read(
+            '{"_evaluate_version": "1", "accuracy": 0.5, "accuracy": 0.9, "num_samples": 200, "model": "m"}', DEFAULTS
+        )

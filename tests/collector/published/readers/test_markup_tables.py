@@ -1,3 +1,7 @@
+import time
+
+import pytest
+
 from edgemeter.collector.published import RowCollector
 from edgemeter.collector.published.readers import markup_tables
 from tests.fixtures.rows import table_row
@@ -101,3 +105,12 @@ def test_broken_pages_have_no_tables():
         with table_row(text):
             tables = markup_tables.markdown_tables(text) + markup_tables.list_tables(text)
             assert [table.rows for table in tables if table.rows] == []
+
+
+def test_no_text_takes_the_square_of_its_length():
+    """Brackets, blanks and dashes by the tens of thousands, in a cell, a heading and a delimiter."""
+    for text in ("[" * 40_000, "[](" * 20_000, "`" * 40_001, "**" * 20_001):
+        with table_row(text[:8]):
+            started_s = time.process_time()
+            markup_tables.markdown_tables(f"| {text} | b |\n|---|---|\n| 1 | 2 |\n# {text}\n# {' #' * 20_000}x\n|-{' ' * 40_000}x|")
+            assert time.process_time() - started_s < 2

@@ -1,9 +1,12 @@
 import json
 
-from edgemeter.collector.published import create
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.published import create, table_file
 from edgemeter.collector.published.readers.mlperf_inference import SOURCE
 from tests.fixtures.mlperf_factory import make_row
-from tests.fixtures.published_pages import facts, page, read_page
+from tests.fixtures.published_pages import GIVEN, facts, page, read_page
 
 NAME = "mlperf_inference.json"
 
@@ -60,3 +63,26 @@ def test_a_round_is_recognised():
     reader = create("mlperf_inference")
     assert reader.recognises("summary_results.json", page(NAME))
     assert not reader.recognises("other.json", '[{"Scenario": 1}]')
+
+
+def test_an_energy_of_a_query_of_eight_samples_is_left_out():
+    """It would be eight times that of an inference; the latency says its batch."""
+    multi = make_row(Scenario="MultiStream", Performance_Units="Latency (ms)", Power_Result=800.0, Power_Units="millijoules")
+    table = read_page("mlperf_inference", json.dumps([multi]))
+    assert [(row.figure, row.batch) for row in table.rows] == [("latency-p99", 8)]
+    assert any("it is of a query of 8 samples" in why for why in table.left_out)
+
+
+def test_an_inferred_result_is_marked():
+    """Nobody measured it."""
+    (row,) = read_page("mlperf_inference", json.dumps([make_row(inferred=1)])).rows
+    assert "inferred by the round from another result, not measured" in row.conditions
+
+
+def test_a_damaged_round_is_named_once(tmp_path):
+    """With its path, and what is wrong."""
+    path = tmp_path / "summary_results.json"
+    path.write_text(json.dumps([make_row(Performance_Units="furlongs")]))
+    with pytest.raises(ConfigError) as error:
+        table_file.read_any(path, None, GIVEN)
+    assert str(error.value).count("summary_results.json") == 1
