@@ -311,7 +311,7 @@ SLOW = {"model": "Llama 3.2 3B", "device": "Jetson Orin Nano", "figure": "tokens
         ("15W mode", "power mode 15 W against MODE_25W"),
     ],
 )
-def test_what_the_conditions_say_in_words_makes_another_case(conditions, reason):
+def test_conditions_in_words_make_another_case(conditions, reason):
     """As the rules read it; a field of its own is seldom filled."""
     comparison = against(make_published(conditions=conditions, **SLOW), of_language())
     assert comparison.outcome == "not compared"
@@ -320,7 +320,7 @@ def test_what_the_conditions_say_in_words_makes_another_case(conditions, reason)
 
 
 @pytest.mark.parametrize("conditions", ["tensor parallel over several boards", "batched requests", "offloaded to an RX 6700 XT"])
-def test_what_is_said_without_a_number_settles_nothing(conditions):
+def test_a_condition_without_a_number_settles_nothing(conditions):
     """It may be the own case, and may explain any ratio."""
     assert against(make_published(conditions=conditions, **SLOW), of_language()).outcome != "contradicts"
 
@@ -380,7 +380,7 @@ def test_products_of_one_name_are_not_compared(first, second):
         ("Raspberry Pi 3", "Raspberry Pi 3 Model B Plus Rev 1.3", "product b+"),
     ],
 )  # fmt: skip
-def test_a_name_that_says_less_is_compared_and_the_difference_named(first, second, difference):
+def test_a_shorter_name_is_compared_and_the_difference_named(first, second, difference):
     """It may be the same product."""
     (comparison,) = comparisons_of(make_published(device=first), (), [make_published(device=second, source="a blog", value=20.0)])
     assert f"{difference} stated on one side only" in comparison.differs

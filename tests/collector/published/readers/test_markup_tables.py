@@ -1,7 +1,5 @@
 import time
 
-import pytest
-
 from edgemeter.collector.published import RowCollector
 from edgemeter.collector.published.readers import markup_tables
 from tests.fixtures.rows import table_row
