@@ -2,7 +2,7 @@
 
 The figures are bounds, not specifications. `highest_w` is what its supply or input can give, with all that may hang on it, `lowest_w` about
 half of what it has been seen to draw idle, without a display. A factor of 10 in the shunt or of 1000 in the unit leaves them; HATs, drives
-and accelerators do not. Source: ratings of the makers' supplies and power modes, as noted in each line.
+and accelerators do not. Source: ratings of the makers' supplies and power modes, as stated in each line.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,12 @@ READING_RATIO = 3.0
 
 @dataclass(frozen=True, slots=True)
 class PowerRange:
-    """The power that a machine draws at its input, W, on average over seconds."""
+    """The power that a machine draws at its input, W, on average over seconds: our bounds, beyond the makers' ratings (`supply`)."""
 
     machine: str
     lowest_w: float
     highest_w: float
+    supply: str = ""
 
     def lowest_in(self, scope: Scope) -> float:
         """Return the least mean power of a running machine in that scope, W; 0 of parts, which may be off."""
@@ -37,28 +38,29 @@ class PowerRange:
 
 # A server of eight accelerators draws 10 to 15 kW (NVIDIA DGX H100 and B200: 10.2 and 14.3 kW); the least, what a Pi Zero draws halted.
 ANY_MACHINE = PowerRange("machine", 0.05, 25_000)
-# What the board's model begins with, or contains; the first that fits. Supplies in brackets.
+# What the board's model begins with, or contains; the first that fits.
 BOARDS: tuple[tuple[str, PowerRange], ...] = (
-    # 5.1 V, 5 A (27 W); PoE+ gives 25.5 W.
-    ("raspberry pi 5", PowerRange("Raspberry Pi 5", 1.0, 40)),
-    ("raspberry pi compute module", PowerRange("Raspberry Pi Compute Module", 0.5, 60)),  # carriers with PCIe: 12 V, 5 A
-    ("raspberry pi 4", PowerRange("Raspberry Pi 4", 0.8, 35)),  # 5.1 V, 3 A (15 W); PoE+ gives 25.5 W
-    ("raspberry pi zero", PowerRange("Raspberry Pi Zero", 0.15, 13)),  # 5 V, 2.5 A
-    # A microcontroller: 5 V, 0.5 A, up to 3 A of USB-C; 0.8 mA where it sleeps. Source: Raspberry Pi Pico data sheet, power consumption.
-    ("raspberry pi pico", PowerRange("Raspberry Pi Pico", 0.002, 15)),
-    ("raspberry pi", PowerRange("Raspberry Pi", 0.4, 30)),  # 5 V, 2.5 A; PoE gives 15.4 W
-    ("agx thor", PowerRange("Jetson AGX Thor", 5, 400)),  # modes up to 130 W; 240 W with what it feeds
-    ("agx orin", PowerRange("Jetson AGX Orin", 1.5, 200)),  # modes of 15 to 60 W; 90 W
-    ("agx xavier", PowerRange("Jetson AGX Xavier", 1.5, 120)),  # modes of 10 to 30 W; 65 W
-    ("jetson-agx", PowerRange("Jetson AGX Xavier", 1.5, 120)),
-    ("xavier nx", PowerRange("Jetson Xavier NX", 1.0, 70)),  # modes of 10 to 20 W; 45 W
-    ("orin nx", PowerRange("Jetson Orin NX", 1.0, 100)),  # modes of 10 to 40 W; 90 W
-    ("orin nano", PowerRange("Jetson Orin Nano", 1.0, 70)),  # modes of 7 to 25 W; 45 W
-    ("jetson nano", PowerRange("Jetson Nano", 0.4, 35)),  # modes of 5 and 10 W; 5 V, 4 A, or 6 A over the header
-    ("jetson tx", PowerRange("Jetson TX1 or TX2", 0.5, 90)),  # modes of 7.5 and 15 W; 90 W
-    ("quill", PowerRange("Jetson TX2", 0.5, 90)),
-    ("phanbell", PowerRange("Coral Dev Board", 0.8, 25)),  # 5 V, 3 A
-    ("coral dev board", PowerRange("Coral Dev Board", 0.4, 25)),
+    ("raspberry pi 5", PowerRange("Raspberry Pi 5", 1.0, 40, "5.1 V, 5 A (27 W); PoE+ gives 25.5 W")),
+    ("raspberry pi compute module", PowerRange("Raspberry Pi Compute Module", 0.5, 60, "carriers with PCIe: 12 V, 5 A")),
+    ("raspberry pi 4", PowerRange("Raspberry Pi 4", 0.8, 35, "5.1 V, 3 A (15 W); PoE+ gives 25.5 W")),
+    ("raspberry pi zero", PowerRange("Raspberry Pi Zero", 0.15, 13, "5 V, 2.5 A")),
+    (
+        "raspberry pi pico",
+        PowerRange("Raspberry Pi Pico", 0.002, 15, "5 V, up to 3 A of USB-C; asleep 0.8 mA (its data sheet, power consumption)"),
+    ),
+    ("raspberry pi", PowerRange("Raspberry Pi", 0.4, 30, "5 V, 2.5 A; PoE gives 15.4 W")),
+    ("agx thor", PowerRange("Jetson AGX Thor", 5, 400, "modes up to 130 W; 240 W with what it feeds")),
+    ("agx orin", PowerRange("Jetson AGX Orin", 1.5, 200, "modes of 15 to 60 W, an adapter of 90 W")),
+    ("agx xavier", PowerRange("Jetson AGX Xavier", 1.5, 120, "modes of 10 to 30 W, an adapter of 65 W")),
+    ("jetson-agx", PowerRange("Jetson AGX Xavier", 1.5, 120, "modes of 10 to 30 W, an adapter of 65 W")),
+    ("xavier nx", PowerRange("Jetson Xavier NX", 1.0, 70, "modes of 10 to 20 W, an adapter of 45 W")),
+    ("orin nx", PowerRange("Jetson Orin NX", 1.0, 100, "modes of 10 to 40 W, an adapter of 90 W")),
+    ("orin nano", PowerRange("Jetson Orin Nano", 1.0, 70, "modes of 7 to 25 W, an adapter of 45 W")),
+    ("jetson nano", PowerRange("Jetson Nano", 0.4, 35, "modes of 5 and 10 W; 5 V, 4 A, or 6 A over the header")),
+    ("jetson tx", PowerRange("Jetson TX1 or TX2", 0.5, 90, "modes of 7.5 and 15 W, an adapter of 90 W")),
+    ("quill", PowerRange("Jetson TX2", 0.5, 90, "modes of 7.5 and 15 W, an adapter of 90 W")),
+    ("phanbell", PowerRange("Coral Dev Board", 0.8, 25, "5 V, 3 A")),
+    ("coral dev board", PowerRange("Coral Dev Board", 0.4, 25, "5 V, 3 A")),
 )
 # Machines without a line, by their logical cores: one with few of them has few accelerators, and one socket, which gives 3.7 kW at most.
 MOST_CORES, SMALL_PC = 16, PowerRange("PC of up to 16 cores", 0.5, 2600)

@@ -169,12 +169,14 @@ def opened_shelf(path: Path | None) -> ReferenceStore:
 
 
 def own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:
-    """Return the cases of own runs; without a ledger there are none."""
+    """Return the cases of own runs; without a ledger, or a run in it, there are none, unless one is named: raises UnavailableError then."""
     if not stores and not default_path().exists():
         return []
     try:
         return stored_summaries(stores)
     except UnavailableError:
+        if stores:
+            raise
         return []
 
 

@@ -84,7 +84,7 @@ def _power_outside_board(judged: JudgedRow) -> Evidence | None:
     highest_w, factors = _highest(row, limits, devices)
     lowest_w = limits.lowest_in(row.scope or "board-input") * devices
     board = f"{devices} x {limits.machine}" if devices > 1 else limits.machine
-    at_most = f"{words}, and {board} draws at most {factors} W (what its supply gives, attached devices included)"
+    at_most = f"{words}, and {board} draws at most {factors} W (a bound of ours, beyond its makers' ratings: {limits.supply})"
     if least_w > highest_w and not is_whole and least_w <= OVERHEAD_TIMES * highest_w:
         return finding("unclear", f"{at_most}: possible only if the energy covers more than the inference", stated_w, highest_w, "W")
     if least_w > highest_w:
