@@ -11,6 +11,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.messages import decode_receipt
 from edgemeter.agent.contract.record import encode
+from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
@@ -25,6 +26,12 @@ from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import mosquitto
 
 pytestmark = pytest.mark.mosquitto
+
+
+@pytest.fixture(autouse=True)
+def _roomy_disk(monkeypatch):
+    """Keep receipted records, however full the disk of this machine is."""
+    monkeypatch.setattr(outbox_file, "KEPT_DISK_RATIO", 0.0)
 
 
 @contextlib.contextmanager
