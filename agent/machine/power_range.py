@@ -23,7 +23,7 @@ class PowerRange:
     machine: str
     lowest_w: float
     highest_w: float
-    supply: str = ""
+    supply: str
 
     def lowest_in(self, scope: Scope) -> float:
         """Return the least mean power of a running machine in that scope, W; 0 of parts, which may be off."""
@@ -36,8 +36,10 @@ class PowerRange:
         return self.highest_w * (WALL_RATIO if scope == "wall-ac" else 1)
 
 
-# A server of eight accelerators draws 10 to 15 kW (NVIDIA DGX H100 and B200: 10.2 and 14.3 kW); the least, what a Pi Zero draws halted.
-ANY_MACHINE = PowerRange("machine", 0.05, 25_000)
+# The most, a server of eight accelerators; the least, what a Pi Zero draws halted.
+ANY_MACHINE = PowerRange("machine", 0.05, 25_000, "NVIDIA DGX H100 and B200: 10.2 and 14.3 kW")
+AGX_XAVIER = PowerRange("Jetson AGX Xavier", 1.5, 120, "modes of 10 to 30 W, an adapter of 65 W")
+JETSON_TX = PowerRange("Jetson TX1 or TX2", 0.5, 90, "modes of 7.5 and 15 W, an adapter of 90 W")
 # What the board's model begins with, or contains; the first that fits.
 BOARDS: tuple[tuple[str, PowerRange], ...] = (
     ("raspberry pi 5", PowerRange("Raspberry Pi 5", 1.0, 40, "5.1 V, 5 A (27 W); PoE+ gives 25.5 W")),
@@ -51,21 +53,20 @@ BOARDS: tuple[tuple[str, PowerRange], ...] = (
     ("raspberry pi", PowerRange("Raspberry Pi", 0.4, 30, "5 V, 2.5 A; PoE gives 15.4 W")),
     ("agx thor", PowerRange("Jetson AGX Thor", 5, 400, "modes up to 130 W; 240 W with what it feeds")),
     ("agx orin", PowerRange("Jetson AGX Orin", 1.5, 200, "modes of 15 to 60 W, an adapter of 90 W")),
-    ("agx xavier", PowerRange("Jetson AGX Xavier", 1.5, 120, "modes of 10 to 30 W, an adapter of 65 W")),
-    ("jetson-agx", PowerRange("Jetson AGX Xavier", 1.5, 120, "modes of 10 to 30 W, an adapter of 65 W")),
+    ("agx xavier", AGX_XAVIER),
+    ("jetson-agx", AGX_XAVIER),
     ("xavier nx", PowerRange("Jetson Xavier NX", 1.0, 70, "modes of 10 to 20 W, an adapter of 45 W")),
     ("orin nx", PowerRange("Jetson Orin NX", 1.0, 100, "modes of 10 to 40 W, an adapter of 90 W")),
     ("orin nano", PowerRange("Jetson Orin Nano", 1.0, 70, "modes of 7 to 25 W, an adapter of 45 W")),
     ("jetson nano", PowerRange("Jetson Nano", 0.4, 35, "modes of 5 and 10 W; 5 V, 4 A, or 6 A over the header")),
-    ("jetson tx", PowerRange("Jetson TX1 or TX2", 0.5, 90, "modes of 7.5 and 15 W, an adapter of 90 W")),
-    ("quill", PowerRange("Jetson TX2", 0.5, 90, "modes of 7.5 and 15 W, an adapter of 90 W")),
+    ("jetson tx", JETSON_TX),
+    ("quill", JETSON_TX),
     ("phanbell", PowerRange("Coral Dev Board", 0.8, 25, "5 V, 3 A")),
     ("coral dev board", PowerRange("Coral Dev Board", 0.4, 25, "5 V, 3 A")),
 )
-# Machines without a line, by their logical cores: one with few of them has few accelerators, and one socket, which gives 3.7 kW at most.
-MOST_CORES, SMALL_PC = 16, PowerRange("PC of up to 16 cores", 0.5, 2600)
-# Of a small board without a line, the largest known: Apple's and Ampere's workstations.
-SMALL_ARM = PowerRange("ARM machine of up to 16 cores", 0.15, 1000)
+# Machines without a line, by their logical cores: one with few of them has few accelerators, and one socket.
+MOST_CORES, SMALL_PC = 16, PowerRange("PC of up to 16 cores", 0.5, 2600, "a socket gives 3.7 kW, less what its supply loses")
+SMALL_ARM = PowerRange("ARM machine of up to 16 cores", 0.15, 1000, "the largest known: Apple's and Ampere's workstations")
 
 
 def power_range(environment: Environment) -> PowerRange:

@@ -81,7 +81,7 @@ def test_what_makes_a_sensor_unfit_is_named():
             assert measured.delay_s.reason
 
 
-PI_5 = PowerRange("Raspberry Pi 5", 1.0, 40)
+PI_5 = PowerRange("Raspberry Pi 5", 1.0, 40, "27 W")
 
 
 @pytest.mark.parametrize(
