@@ -11,6 +11,7 @@ import click
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.options import PATH, added, format_option, renamed_option
+from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.ledger.ledger import default_path
@@ -169,14 +170,19 @@ def opened_shelf(path: Path | None) -> ReferenceStore:
 
 
 def own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:
-    """Return the cases of own runs; without a ledger, or a run in it, there are none, unless one is named: raises UnavailableError then."""
+    """Return the cases of own runs: of no ledger there are none, of the default one that gives none it is said why.
+
+    Raises:
+        UnavailableError: a ledger is named, and gives none.
+    """
     if not stores and not default_path().exists():
         return []
     try:
         return stored_summaries(stores)
-    except UnavailableError:
+    except UnavailableError as error:
         if stores:
             raise
+        note(f"judged without own runs: {error}")
         return []
 
 

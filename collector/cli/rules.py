@@ -11,7 +11,10 @@ from edgemeter.collector.published.rules import RULES as PUBLISHED_RULES
 
 
 @click.command()
-@format_option('Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}; Markdown is a whole page')
+@format_option(
+    'Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}, with --published {"published": [...]}; '
+    "Markdown of the first two is a whole page"
+)
 @click.option("--published", is_flag=True, help="Show only how published figures are judged.")
 @click.option("--comparing", is_flag=True, help="Show only what may be compared with what.")
 def rules(*, form: Format | None, comparing: bool, published: bool) -> None:
@@ -19,6 +22,8 @@ def rules(*, form: Format | None, comparing: bool, published: bool) -> None:
 
     Example: edgemeter config rules --comparing
     """
+    if published and comparing:
+        raise click.UsageError("--published and --comparing are two tables: give one of them")
     if published:
         rows = [{"rule": rule.name, "requirement": rule.requirement, "rationale": rule.rationale} for rule in PUBLISHED_RULES]
         if not print_data(form, {"published": rows}):

@@ -5,8 +5,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.references import references
 from edgemeter.collector.published import reader_names
 from edgemeter.collector.published.shipped_rows import shipped_rows
@@ -241,6 +243,20 @@ def test_a_file_is_judged_against_own_runs(judged):
     assert "contradicts" in result.stdout
     assert "530.2 ms is 53.0 times the 10.0 ms of tiny-detector fp32 on onnx, pi-1" in result.stdout
     assert result.stdout.splitlines()[-1] == "1 row: 0 impossible, 1 unclear, 0 plausible; 1 contradicts own runs"
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_ledger_without_a_run_is_an_error_where_it_is_named_and_a_note_where_it_is_not():
+    """Of a judgement without own runs a reader must know that there were none to hold against."""
+    SqliteLedger(default_path()).close()
+    judged = run("judge", "--claim", CLAIM)
+    assert judged.exit_code == 0
+    assert judged.stderr.startswith("judged without own runs: ")
+    assert "impossible" in judged.stdout
+    with pytest.raises(UnavailableError, match="has no run yet"):
+        run("judge", "--claim", CLAIM, "--ledger", default_path())
+    default_path().unlink()
+    assert run("judge", "--claim", CLAIM).stderr == ""
 
 
 def test_a_judgement_as_json_has_every_side_of_every_check(judged):

@@ -36,6 +36,9 @@ def test_how_published_figures_are_judged_is_listed():
     assert [row["rule"] for row in listed] == [rule.name for rule in RULES]
     assert all(row["requirement"] and row["rationale"] for row in listed)
     assert "decode-above-bandwidth" in run("--published").stdout
+    both = run("--published", "--comparing")
+    assert both.exit_code == 2
+    assert "give one of them" in both.stderr
 
 
 def test_every_name_is_on_a_line_of_its_own_that_is_not_cut():
