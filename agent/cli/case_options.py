@@ -10,13 +10,17 @@ import msgspec
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.options import PATH, FiniteRange, added, renamed_option
 from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.operating_point import SETTINGS
 from edgemeter.agent.contract.suite import MODES, PATHS, setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
 CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds"})
 # Settings that mean nothing where models are measured in turn: `--repeats` stands for the repeats, and one round scores the accuracy.
-_NOT_IN_TURN = {"repeats", "minutes", "name", "sha256", "role", "corrupt", "accuracy", "reference_accuracy", "gate"}
+_NOT_IN_TURN = {
+    "repeats", "minutes", "name", "sha256", "role", "corrupt", "accuracy", "reference_accuracy", "gate",
+    "deadline", "queue_frames", "stream", "together", *SETTINGS,
+}  # fmt: skip
 IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)
 MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
 # For commands that measure many runs in turn.
@@ -30,7 +34,7 @@ _NAMES = {
 }
 _FORMER = {"data": ("--images", "-i")}
 # Options that take several values where their key takes a list of them.
-_SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "prefix_cache", "concurrency", "rate_per_s")
+_SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "prefix_cache", "concurrency", "rate_per_s", *SETTINGS)
 
 
 def power_option(command: _Command) -> _Command:

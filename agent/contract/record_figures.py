@@ -120,6 +120,53 @@ class Load(RecordPart, frozen=True, kw_only=True):
     service: Stage | None = None  # Time of the call itself; queueing and service make the latency.
 
 
+class Steady(RecordPart, frozen=True, kw_only=True):
+    """Frames that arrive at a fixed rate and have a deadline (scenario `steady`), over the whole schedule.
+
+    A frame is dropped where newer ones took its place in the queue before it was begun, and late where its answer came after the deadline.
+    """
+
+    rate_per_s: float  # Frames per second.
+    deadline_ms: float  # Longest time from a frame's arrival to its answer in ms.
+    queue_frames: Count  # Frames that wait at most.
+    frames: Count  # Frames that arrived.
+    dropped: Count  # Frames that were never begun.
+    late: Count  # Frames that were answered after the deadline.
+    missed_ratio: Ratio  # Share of the frames that were dropped or late.
+    missed_low_ratio: Ratio | None = None  # Lower bound (95%) of `missed_ratio`; null where the frames depend on each other too much.
+    missed_high_ratio: Ratio | None = None  # Upper bound (95%) of `missed_ratio`; null as above.
+    effective: Count | None = None  # How many independent frames those that arrived are worth.
+    longest_row: Count = 0  # Most frames in a row that were dropped or late.
+    jitter: Stage | None = None  # How far the time between two answers is from the time between their frames, either way.
+    queue_max: Count = 0  # Most frames that waited at once.
+    longest_gap_ms: float | None = None  # Longest time without a new answer in ms.
+    first_missed_s: float | None = None  # Arrival of the first frame that was dropped or late, in s; null if there is none.
+    first_missed_after_throttling_s: float | None = None
+    """Time from the beginning of throttling (`sustained`) to the first such frame after it, in s; null without either."""
+
+
+class Neighbour(RecordPart, frozen=True, kw_only=True):
+    """A case that ran at the same time."""
+
+    model: str  # Name of the model.
+    sha256: str  # SHA-256 of its file.
+    runtime: str  # Its runtime.
+    threads: Count  # Its threads.
+    cpus: tuple[int, ...] | None = None  # Cores it was pinned to; null: any.
+
+
+class Together(RecordPart, frozen=True, kw_only=True):
+    """A run at the same time as runs of other cases; every figure of it is over the overlap, in which all of them were timed."""
+
+    neighbours: tuple[Neighbour, ...]  # The other cases.
+    overlap_ms: float  # Length of the overlap in ms.
+    slow_down_ratio: float | None = None  # Latency p50 by that alone, over pairs of blocks alone and together; null if it does not show.
+    slow_down_low_ratio: float | None = None  # Lower bound (95%) of `slow_down_ratio`.
+    slow_down_high_ratio: float | None = None  # Upper bound (95%) of `slow_down_ratio`.
+    blocks: Count = 0  # Pairs of blocks.
+    energy_is_shared: bool = True  # Whether `energy` is that of all of them, by the inferences of this one.
+
+
 class CoolDown(RecordPart, frozen=True, kw_only=True):
     """The wait before the run for the machine to cool."""
 
@@ -139,6 +186,7 @@ class CurvePoint(RecordPart, frozen=True, kw_only=True):
     temperature_c: float | None = None  # Mean of the highest temperature in °C.
     power_w: float | None = None  # Mean power in W.
     tpot_ms: float | None = None  # Median time per output token in ms, of a language model.
+    missed: Count | None = None  # Frames that arrived in the interval and had no answer by their deadline (scenario `steady`).
 
 
 class Sustained(RecordPart, frozen=True, kw_only=True):

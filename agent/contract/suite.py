@@ -18,13 +18,13 @@ from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
-from edgemeter.agent.contract import case_settings
+from edgemeter.agent.contract import case_settings, operating_point
 from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, corruption_names
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.model_formats import GENERATORS, OUR_RUNTIMES, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.slo import parse_slo
+from edgemeter.agent.contract.slo import parse_duration_ms, parse_slo
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +67,23 @@ COOL_DOWN_LIMIT_S = 300.0
 
 # Settings, beside the model, of which a list stands for a case each.
 TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
-AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s")
+AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
-PATHS = ("data", "annotations", "prompts", "trace")  # Keys that name a file or folder: relative to the suite's own.
+PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
-# Keys of one scenario or mode only: with another they have no effect.
-BELONGS = {
-    "samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "concurrency": "concurrent", "minutes": "sustained",
-    "turns": "conversation", "prefix_cache": "conversation", "trace": "trace",
+# Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
+BELONGS: Mapping[str, tuple[str, ...]] = {
+    "samples_per_query": ("multi_stream",), "batch": ("offline",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
+    "minutes": ("sustained", "steady"), "turns": ("conversation",), "prefix_cache": ("conversation",), "trace": ("trace",),
+    "deadline": ("steady",), "queue_frames": ("steady",), "stream": ("steady",),
 }  # fmt: skip
 # Keys that their scenario cannot do without, as options.
 _NEEDED = {"rate_per_s": "--rate NUMBER", "concurrency": "--concurrency NUMBER", "trace": "--trace FILE"}
 # Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
 OVERLAPPING = ("poisson", "concurrent", "trace")
 # Keys that choose a scenario where none is named.
-_CHOOSING = ("rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
+_CHOOSING = ("deadline", "queue_frames", "stream", "rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,7 +123,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     samples_per_query: int = SAMPLES_PER_QUERY
     batch: int | None = None
-    rate_per_s: float | None = None  # None in poisson: the session finds it.
+    rate_per_s: float | None = None  # None in poisson: the session finds it; in steady with a stream: the stream's own.
+    deadline_ms: float | None = None  # None in steady: the time between two frames.
+    queue_frames: int = 1
+    stream: str | None = None
     concurrency: int | None = None
     slo: dict[str, float] = {}  # Limits of a request in ms, by metric.
     cpus: tuple[int, ...] = ()
@@ -133,6 +137,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cluster_by: str | None = None  # What names the clusters of images that depend; None: the first field of the annotations that does.
     corrupt: tuple[str, ...] = ()
     estimate_power_w: float | None = None  # Assumed power without a sensor: the energy is then labelled estimated.
+    power_mode: str | None = None
+    governor: str | None = None
+    cpu_max_hz: float | None = None
+    gpu_max_hz: float | None = None
+    memory_max_hz: float | None = None
+    together: str | None = None  # The group of cases that run at the same time.
     # Of a language model: exact lengths of the prompt, or of the context that is filled before, and of the output. None for others.
     prompt_tokens: int | None = None
     depth_tokens: int | None = None
@@ -170,8 +180,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             threads = ""
         users = f"{self.concurrency} user{'s' * (self.concurrency > 1)}" if self.concurrency else ""
         rate = f"{self.rate_per_s:g} a second" if self.rate_per_s else "at the highest rate" if self.scenario == "poisson" else ""
-        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, role)
+        point = self.operating_point.words if self.operating_point else ""
+        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, point, role)
         return " ".join(filter(None, parts))
+
+    @property
+    def operating_point(self) -> operating_point.OperatingPoint | None:
+        """Return what the board is to be set to for a run; None where nothing is."""
+        values = {key: value for key in operating_point.SETTINGS if (value := getattr(self, key)) is not None}
+        return operating_point.OperatingPoint(**values) if values else None
 
 
 def seeks_rate(case: Case) -> bool:
@@ -217,7 +234,7 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
         set_values = set_keys(case) | set_keys(instead)
         merged = msgspec.structs.replace(written.defaults, **set_values)
         if merged.scenario is None and (key := next((key for key in _CHOOSING if getattr(merged, key) is not None), None)):
-            merged = msgspec.structs.replace(merged, scenario=BELONGS[key])
+            merged = msgspec.structs.replace(merged, scenario=BELONGS[key][0])
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
@@ -252,13 +269,14 @@ def setting_texts() -> dict[str, str]:
 
 def _refuse_idle_keys(merged: Settings, where: str) -> None:
     scenario_and_mode = {merged.scenario or "single_stream", merged.mode or "quick"}
-    for key, owner in BELONGS.items():
-        if getattr(merged, key) is not None and owner not in scenario_and_mode:
+    for key, owners in BELONGS.items():
+        if getattr(merged, key) is not None and not scenario_and_mode & {*owners}:
+            owner = " or ".join(owners)
             raise ConfigError(
                 f"{where}: {key} is for {owner}, not for {' and '.join(sorted(scenario_and_mode))}: leave it out, or choose {owner}"
             )
     for key, option in _NEEDED.items():
-        if merged.scenario == BELONGS[key] and getattr(merged, key) is None:
+        if merged.scenario in BELONGS[key] and getattr(merged, key) is None and merged.stream is None:
             raise ConfigError(f"{where}: {merged.scenario} needs {key}: add {key} = {option.split()[1]} ({option})")
     if merged.annotations is not None and merged.data is None:
         raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
@@ -304,9 +322,10 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         "options": {key: os.path.expanduser(value) for key, value in (merged.options or {}).items()},  # noqa: PTH111 - not all are paths
         "corrupt": corruption_names(merged.corrupt or ()),
         "slo": parse_slo(merged.slo) if merged.slo else {},
+        "deadline_ms": parse_duration_ms(merged.deadline, "deadline") if merged.deadline else None,
         "cpus": sorted({*(merged.cpus or ())}),
     }
-    # `minutes` is no key of a case, and left out.
+    # `minutes` and `deadline` are no keys of a case, and left out.
     return msgspec.convert(by_mode | values, Case)
 
 
