@@ -194,7 +194,19 @@ def _tail_z(exceeds: NDArray[np.bool_], lengths: list[int]) -> float:
     return highest
 
 
-def effective_queries(latency_ms: NDArray[np.float64], threshold_ms: float) -> int:
+def effective_trials(happens: NDArray[np.bool_]) -> int:
+    """Return how many independent queries would know the share of those to which something happens as well; `happens` in their order [n].
+
+    All of them, unless these stand together.
+    """
+    n = happens.size
+    rare = happens if np.count_nonzero(happens) * 2 <= n else ~happens
+    lengths = [LONGER**power // 2 for power in range(1, 20) if LONGER**power // 2 <= n // 4]
+    is_chance = not lengths or _tail_z(rare, lengths) <= NormalDist().inv_cdf(1 - FALSE_ALARMS / len(lengths))
+    return n if is_chance else effective_queries(rare, 0.5)
+
+
+def effective_queries(latency_ms: NDArray[Any], threshold_ms: float) -> int:
     """Return how many independent queries would bound the share above the threshold as well; `latency_ms` in the order of the run [n].
 
     The share is taken in 32 batches, whose scatter and correlation give its uncertainty; what that leaves unsure counts as fewer queries.

@@ -1,6 +1,7 @@
 """The inputs and results of timing a scenario. Between two clock reads there is nothing but the runtime's own call."""
 
 import gc
+import math
 import random
 import time
 from array import array
@@ -95,6 +96,36 @@ class TimingPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameSchedule:
+    """Frames at a fixed rate: frame n, from 0, arrives n / `rate_per_s` after the beginning, and its answer is due `deadline_ns` later.
+
+    Of frames that the model has not begun the newest `queue_frames` wait.
+    """
+
+    rate_per_s: float
+    deadline_ns: int
+    queue_frames: int
+    frames: int
+
+    @property
+    def length_ns(self) -> int:
+        """Return how long the schedule is: to the moment at which one more frame would arrive."""
+        return self.arrival_ns(self.frames)
+
+    def arrival_ns(self, number: int) -> int:
+        """Return when a frame arrives, after the beginning."""
+        return round(number * 1e9 / self.rate_per_s)
+
+    def arrived(self, since_ns: int) -> int:
+        """Return how many frames have arrived so long after the beginning."""
+        return min(self.frames, max(0, math.floor((since_ns + 0.5) * self.rate_per_s / 1e9) + 1))
+
+    def numbers(self, arrivals_ns: Times) -> Times:
+        """Return the numbers of the frames that arrived at these moments after the beginning, int64 [n]."""
+        return np.rint(arrivals_ns * (self.rate_per_s / 1e9)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
 class TimedQueries:
     """The timed queries: start and latency of each, monotonic ns, int64 [n]; `kept` holds the outputs of a few, by input index.
 
@@ -102,6 +133,7 @@ class TimedQueries:
     latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
     loop those of so many `users`, whose first queries, which are not among these, ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are begin
     and end of each pause between queries, int64 [n, 2]. `failures` counts queries without an answer by kind; they are not among these.
+    `schedule` is that of frames at a fixed rate.
     """
 
     starts_ns: Times
@@ -116,6 +148,7 @@ class TimedQueries:
     pauses_ns: Times = field(default_factory=no_pauses)
     ramp_up_ns: Times = field(default_factory=lambda: np.empty(0, np.int64))
     failures: Mapping[str, int] = field(default_factory=dict)
+    schedule: FrameSchedule | None = None
 
     @property
     def arrived_ns(self) -> Times:
