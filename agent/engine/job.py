@@ -12,7 +12,7 @@ from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
+from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import Case
@@ -123,6 +123,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     scheduling: Scheduling | None = None
     batch: int = 1
     load: Load | None = None
+    steady: Steady | None = None
     generation: Generation | None = None
     served: Served | None = None
     cpus: tuple[int, ...] | None = None

@@ -23,7 +23,7 @@ from edgemeter.agent.engine import agreement, job, loading, process_usage
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
 from edgemeter.agent.engine.request_loops import answered_ns
-from edgemeter.agent.engine.scenarios import scenario
+from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, joined_batches, load_of_timed, query_shape
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
@@ -191,7 +191,10 @@ def time_queries(
     `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`.
     """
     case = work.case
-    plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency)
+    plan = TimingPlan(
+        case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency,
+        deadline_ns=None if case.deadline_ms is None else round(case.deadline_ms * 1e6), queue_frames=case.queue_frames,
+    )  # fmt: skip
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
@@ -235,7 +238,7 @@ def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bo
     What the warm-up expects may be wrong by a quarter.
     """
     # A query of several calls, or a batch, is several inferences.
-    inference_s = plan.expected_ns / 1e9 / plan.batch
+    inference_s = max(plan.expected_ns / 1e9, 1 / plan.rate_per_s if plan.rate_per_s else 0.0) / plan.batch
     return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
 
 
@@ -303,6 +306,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,
+        steady=steady.steady_of(timed),
         served=with_outcome(served, timed, work.case.slo, throughput_per_s / load.samples_per_query) if served else None,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
         **timing.part.surroundings(),

@@ -283,7 +283,9 @@ def measure_run(
     measured = _with_token_energy(measured, power.energy, traces, energy_run)
     series = pack_traces(traces, measured.timed.start_ns)
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
-    curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if case.mode == "sustained" else None
+    has_curve = case.mode == "sustained" or sustained.is_long_schedule(measured)
+    curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if has_curve else None
+    measured = sustained.with_throttling(measured, curve)
     described_traces = tuple(map(describe_trace, traces))
     return run_record.run_record(run, measured, monotonic_ns, observation.seen, power, described_traces, cooled, curve)
 

@@ -12,12 +12,10 @@ beyond the model ends no later: frames that still wait `DRAIN_NS`, or the deadli
 import math
 from typing import Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.statistics import exact_interval
-from edgemeter.agent.contract.record_figures import Steady, Sustained
+from edgemeter.agent.contract.record_figures import Steady
 from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.engine.scenarios import timing
 from edgemeter.agent.engine.scenarios.latency_statistics import FEWEST_EFFECTIVE, effective_trials, summarise_stage
@@ -81,7 +79,7 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
         # The idle time of the last frame.
         if (rest_ns := schedule_end - clock()) > 0:
             subject.sleep(rest_ns / 1e9)
-    arrivals = begin + np.rint(numbers.taken(count) * 1e9 / schedule.rate_per_s).astype(np.int64)
+    arrivals = begin + schedule.arrivals_ns(numbers.taken(count))
     finished = ends.taken(count)
     return timing.TimedQueries(
         starts.taken(count), finished - arrivals, kept_outputs.by_input, begin, max(int(finished[-1]), schedule_end), arrivals,
@@ -106,6 +104,13 @@ def in_time(schedule: timing.FrameSchedule, arrivals_ns: Times, latency_ns: Time
     return schedule.numbers(arrivals_ns)[latency_ns <= schedule.deadline_ns]
 
 
+def off_schedule(schedule: timing.FrameSchedule, arrivals_ns: Times) -> int:
+    """Return how many of these arrivals are none of the schedule's, or not in its order."""
+    numbers = schedule.numbers(arrivals_ns)
+    is_known = (numbers >= 0) & (numbers < schedule.frames) & (np.diff(numbers, prepend=-1) > 0)
+    return int(np.count_nonzero(~is_known | (schedule.arrivals_ns(numbers) != arrivals_ns)))
+
+
 def missed_between(schedule: timing.FrameSchedule, hits: Times, edges_ns: list[int]) -> list[int]:
     """Return how many of the frames that arrived from each of these moments to the next were missed, after the last one none."""
     before = np.array([schedule.arrived(edge_ns - 1) for edge_ns in edges_ns])
@@ -124,8 +129,7 @@ def steady_of(timed: timing.TimedQueries) -> Steady | None:
     missed = schedule.frames - hits.size
     # Missed frames between those that were answered in time.
     rows = np.diff(np.concatenate(([-1], hits, [schedule.frames]))) - 1
-    first = int(np.argmax(rows > 0))
-    waiting = [min(schedule.queue_frames, schedule.arrived(end) - 1 - number) for end, number in zip(ends_ns.tolist(), answered.tolist(), strict=True)]
+    waiting = [schedule.arrived(end) - 1 - number for end, number in zip(ends_ns.tolist(), answered.tolist(), strict=True)]
     return Steady(
         rate_per_s=schedule.rate_per_s,
         deadline_ms=schedule.deadline_ns / 1e6,
@@ -137,9 +141,9 @@ def steady_of(timed: timing.TimedQueries) -> Steady | None:
         **_bounds(schedule, hits, answered[timed.latency_ns > NEAR_RATIO * schedule.deadline_ns]),
         longest_row=int(rows.max()),
         jitter=summarise_stage(np.abs(np.diff(timed.latency_ns))),
-        queue_max=max(waiting),
+        queue_max=min(schedule.queue_frames, max(waiting)),
         longest_gap_ms=float(np.diff(ends_ns, prepend=0).max()) / 1e6,
-        first_missed_s=schedule.arrival_ns(first) / 1e9 if missed else None,
+        first_missed_s=schedule.arrival_ns(int(np.argmax(rows > 0))) / 1e9 if missed else None,
     )
 
 
@@ -147,7 +151,7 @@ def _bounds(schedule: timing.FrameSchedule, hits: Times, near: Times) -> dict[st
     """Return the bounds of the share of missed frames, and how many independent frames they are worth; none where these are too few."""
     if schedule.frames > MOST_JUDGED:
         return {}
-    happens: NDArray[np.bool_] = np.ones(schedule.frames, np.bool_)
+    happens = np.ones(schedule.frames, np.bool_)
     happens[hits] = False
     missed = schedule.frames - hits.size
     if missed < FEWEST_MISSED:
@@ -159,15 +163,12 @@ def _bounds(schedule: timing.FrameSchedule, hits: Times, near: Times) -> dict[st
     return {"missed_low_ratio": low, "missed_high_ratio": high, "effective": effective}
 
 
-def after_throttling(steady: Steady | None, curve: Sustained | None, arrivals_ns: Times, latency_ns: Times) -> Steady | None:
-    """Return the same with the time from the beginning of throttling, as the curve shows it, to the first missed frame after it."""
-    if steady is None or curve is None or curve.throttled_after_s is None:
-        return steady
+def missed_after_s(steady: Steady, arrivals_ns: Times, latency_ns: Times, since_s: float) -> float | None:
+    """Return how long after a moment of the schedule the first frame arrived that was missed; None if none was."""
     schedule = schedule_of_record(steady)
-    begin = schedule.arrived(round(curve.throttled_after_s * 1e9) - 1)
+    begin = schedule.arrived(round(since_s * 1e9) - 1)
     hits = in_time(schedule, arrivals_ns, latency_ns)
     later = hits[np.searchsorted(hits, begin) :]
-    first = begin + int(np.argmax(np.append(later, -1) != np.arange(begin, begin + later.size + 1)))
-    if first >= schedule.frames:
-        return steady
-    return msgspec.structs.replace(steady, first_missed_after_throttling_s=schedule.arrival_ns(first) / 1e9 - curve.throttled_after_s)
+    skips = np.flatnonzero(later != np.arange(begin, begin + later.size))
+    first = begin + (int(skips[0]) if skips.size else later.size)
+    return schedule.arrival_ns(first) / 1e9 - since_s if first < schedule.frames else None

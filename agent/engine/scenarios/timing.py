@@ -116,6 +116,10 @@ class FrameSchedule:
         """Return when a frame arrives, after the beginning."""
         return round(number * 1e9 / self.rate_per_s)
 
+    def arrivals_ns(self, numbers: Times) -> Times:
+        """Return the same of many frames, int64 [n]."""
+        return np.rint(numbers * 1e9 / self.rate_per_s).astype(np.int64)
+
     def arrived(self, since_ns: int) -> int:
         """Return how many frames have arrived so long after the beginning."""
         return min(self.frames, max(0, math.floor((since_ns + 0.5) * self.rate_per_s / 1e9) + 1))
