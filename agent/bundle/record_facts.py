@@ -83,6 +83,7 @@ class RecordFacts:
         return EnergyRun(
             timed, before, after, self.inferences, rhythm, link, attached,
             counts_inferences=self.record.generation is None, draws=power_range(self.record.environment),
+            frames_per_s=self.record.steady.rate_per_s if self.record.steady else None,
         )  # fmt: skip
 
     def traces(self) -> list[SensorTrace]:

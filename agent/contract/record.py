@@ -148,7 +148,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     operating_point: OperatingPoint | None = None  # Power mode and clocks that were set for the run; null where none was.
     generation: Generation | None = None  # Text generated token by token; null for models of one call.
     served: Served | None = None  # The server that ran the model; null in this process, and of language models (`generation`).
-    sustained: Sustained | None = None  # The run over time, in mode sustained.
+    sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
     cool_down: CoolDown | None = None  # Wait before the run; null if none was asked for.
     sandbox: Sandbox | None = None  # What protected this machine from the model; null of runs of older releases.
     cpus: tuple[int, ...] | None = None  # Cores the run was pinned to; null: any.

@@ -310,9 +310,13 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     elif axes["rate_per_s"] == "auto":
         raise ConfigError(f"{where}: the rate of {runtime} is not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
     if axes["rate_per_s"] == "auto":
+        if merged.scenario == "steady":
+            raise ConfigError(f"{where}: the rate of frames is the camera's and not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
         by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
     if merged.minutes is not None:
         merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
+        # At a frame in a minute, too, the run has the length that was asked for.
+        by_mode |= {"queries": 1} if merged.scenario == "steady" else {}
     values = set_keys(merged) | {axis: None if value == "auto" else value for axis, value in axes.items() if value is not None}
     values |= {key: str(folder / values[key]) for key in PATHS if key in values}
     values |= {

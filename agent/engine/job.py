@@ -19,6 +19,8 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.runtimes.user_code import raised
 
+# Frames at a fixed rate have a curve over time from this length on.
+SHORTEST_CURVE_S = 60.0
 Request = TypeVar("Request")
 encode = msgspec.json.Encoder().encode
 # Runtime and backend of a function that is measured in the process of its caller; every other run, a factory's too, has its own process.
@@ -128,6 +130,11 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     served: Served | None = None
     cpus: tuple[int, ...] | None = None
     sandbox: Sandbox | None = None
+
+    @property
+    def is_long_schedule(self) -> bool:
+        """Return whether frames came at a fixed rate for so long that the run has a curve over time."""
+        return self.steady is not None and self.timed.length_ns >= SHORTEST_CURVE_S * 1e9
 
 
 # Why a run on ground truth has no accuracy: objects are absent or crowds only, a metric is not defined without both classes, ...

@@ -150,6 +150,7 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
         *load,
         # Only where there are some: the ids of other cases stay what they were.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
+        *([measured.steady.deadline_ms, measured.steady.queue_frames] if measured.steady is not None else []),
         *([f"{case.concurrency} users"] if case.concurrency is not None else []),
         *([case.depth_tokens] if case.depth_tokens is not None else []),
         *([measured.dataset.text] if measured.dataset.text is not None else []),

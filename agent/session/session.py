@@ -283,7 +283,7 @@ def measure_run(
     measured = _with_token_energy(measured, power.energy, traces, energy_run)
     series = pack_traces(traces, measured.timed.start_ns)
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
-    has_curve = case.mode == "sustained" or sustained.is_long_schedule(measured)
+    has_curve = case.mode == "sustained" or measured.is_long_schedule
     curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if has_curve else None
     measured = sustained.with_throttling(measured, curve)
     described_traces = tuple(map(describe_trace, traces))
@@ -335,4 +335,5 @@ def _energy_run(run: PlannedRun, measured: job.MeasuredRun) -> sensor_run.Energy
         # A query of a language model is many steps: a few of them are enough.
         counts_inferences=measured.generation is None,
         draws=power_range(run.session.environment),
+        frames_per_s=measured.steady.rate_per_s if measured.steady else None,
     )

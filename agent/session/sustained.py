@@ -24,8 +24,6 @@ from edgemeter.agent.engine.scenarios import steady
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
 from edgemeter.agent.power.detect import scope_rank
 
-# Frames at a fixed rate have a curve from this length on.
-SHORTEST_CURVE_S = 60.0
 INTERVALS = 180
 SHORTEST_S = 1.0
 LEVEL_S = 60.0
@@ -152,11 +150,6 @@ def _left(points: Sequence[CurvePoint], is_beyond: Callable[[CurvePoint], bool |
         if len(row) == IN_A_ROW:
             return row[0]
     return None
-
-
-def is_long_schedule(measured: MeasuredRun) -> bool:
-    """Return whether frames came at a fixed rate for a minute or more."""
-    return measured.steady is not None and measured.timed.length_ns >= SHORTEST_CURVE_S * 1e9
 
 
 def with_throttling(measured: MeasuredRun, curve: Sustained | None) -> MeasuredRun:

@@ -38,6 +38,11 @@ def _not_cooled(facts: RunFacts) -> str | None:
     "cool the board, or choose a lower power mode",
 )
 def _throttled(facts: RunFacts) -> str | None:
+    return None if facts.measured.is_long_schedule else throttling_evidence(facts)
+
+
+def throttling_evidence(facts: RunFacts) -> str | None:
+    """Return how it shows that the board throttled; None if it does not."""
     rose = _events_that_rose(facts)
     rose.pop(UNDER_VOLTAGE_COUNTER, None)
     if rose:

@@ -17,6 +17,7 @@ from edgemeter.agent.verdict import (
     in_process_rules,
     precondition_rules,
     run_rules,
+    steady_rules,
 )
 from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults, verdict_of
 from edgemeter.agent.verdict.run_rules import ENERGY_RULES
@@ -27,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     *generation_rules.RULES,
     *answer_rules.RULES,
     *in_process_rules.RULES,
+    *steady_rules.RULES,
     *accuracy_rules.RULES,
     *condition_rules.RULES,
     *ENERGY_RULES,

@@ -43,7 +43,7 @@ RULES, ENERGY_RULES = Rules(), Rules()
 )
 def _rate_not_sustained(facts: RunFacts) -> str | None:
     load = facts.measured.load
-    if load is None or load.is_sustained is not False:
+    if load is None or load.is_sustained is not False or facts.measured.steady is not None:
         return None
     dropped_by = " by Edgemeter, which had as many unanswered as it sends at once" if load.in_flight_max else ""
     unserved = f", {load.unserved} were dropped{dropped_by}" if load.unserved else ""
