@@ -70,6 +70,6 @@ def _frames_missed(facts: RunFacts) -> str | None:
     if steady is None or steady.first_missed_s is None or load is None or load.is_sustained is False:
         return None
     return (
-        f"{steady.dropped + steady.late} of {steady.frames} frames missed the deadline of {steady.deadline_ms:g} ms ({steady.dropped} dropped, "
+        f"{steady.dropped + steady.late} of {steady.frames} frames were missed by {steady.deadline_ms:g} ms ({steady.dropped} dropped, "
         f"{steady.late} late), {steady.longest_row} in a row at most, the first after {steady.first_missed_s:.4g} s"
     )

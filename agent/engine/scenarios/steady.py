@@ -129,7 +129,8 @@ def steady_of(timed: timing.TimedQueries) -> Steady | None:
     missed = schedule.frames - hits.size
     # Missed frames between those that were answered in time.
     rows = np.diff(np.concatenate(([-1], hits, [schedule.frames]))) - 1
-    waiting = [schedule.arrived(end) - 1 - number for end, number in zip(ends_ns.tolist(), answered.tolist(), strict=True)]
+    # As many as arrived meanwhile, of which the newest are left.
+    behind = np.minimum(np.floor(timed.latency_ns * (schedule.rate_per_s / 1e9)), schedule.frames - 1 - answered)
     return Steady(
         rate_per_s=schedule.rate_per_s,
         deadline_ms=schedule.deadline_ns / 1e6,
@@ -141,7 +142,7 @@ def steady_of(timed: timing.TimedQueries) -> Steady | None:
         **_bounds(schedule, hits, answered[timed.latency_ns > NEAR_RATIO * schedule.deadline_ns]),
         longest_row=int(rows.max()),
         jitter=summarise_stage(np.abs(np.diff(timed.latency_ns))),
-        queue_max=min(schedule.queue_frames, max(waiting)),
+        queue_max=min(schedule.queue_frames, int(behind.max())),
         longest_gap_ms=float(np.diff(ends_ns, prepend=0).max()) / 1e6,
         first_missed_s=schedule.arrival_ns(int(np.argmax(rows > 0))) / 1e9 if missed else None,
     )
