@@ -94,6 +94,8 @@ def test_a_key_of_one_scenario_chooses_it(tmp_path):
         ('rate_per_s = "auto"', "poisson"),
         ("concurrency = 2", "concurrent"),
         ("turns = 2", "conversation"),
+        ('runtime = "served"\nrate_per_s = 15\ndeadline = "60ms"', "steady"),
+        ('runtime = "served"\nrate_per_s = 15\nqueue_frames = 2', "steady"),
     ]:
         with table_row(key):
             cases = _suite(tmp_path, f'name = "m"\n[[case]]\nmodel = "m.server"\n{key}\n').cases
@@ -119,6 +121,13 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
         ('model = "a.gguf"\nconcurrency = 2', "llama answers one query after the other"),
         ('model = "a.onnx"\nconcurrency = 2', "concurrency is for language models"),
         ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = "auto"', "not searched for"),
+        ('model = "a.onnx"\nscenario = "steady"\nrate_per_s = "auto"', "not searched for: give rate_per_s = NUMBER"),
+        ('model = "m.server"\nruntime = "served"\nscenario = "steady"\nrate_per_s = "auto"', "not searched for: give rate_per_s = NUMBER"),
+        ('model = "a.onnx"\ndeadline = "60ms"', "steady needs rate_per_s: add rate_per_s = NUMBER"),
+        ('model = "a.onnx"\nrate_per_s = 15\ndeadline = "fast"', "deadline 'fast' is no time: write 60ms"),
+        ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = 15\ndeadline = "60ms"', "deadline is for steady"),
+        ('model = "a.gguf"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
+        ('model = "m.server"\nruntime = "server"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
         ('model = "m.server"\nslo = "ttft=5"', "ttft=500ms"),
         ('model = "m.server"\nruntime = "served"\nslo = "ttft=500ms"', "slo ttft is of tokens, .* latency=50ms"),
         ('model = "m.server"\nruntime = "served"\ntrace = "t.jsonl"', "served"),
@@ -143,6 +152,14 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     ]:
         with table_row(keys), pytest.raises(ConfigError, match=says):
             _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')
+
+
+def test_frames_at_a_rate_last_for_the_minutes_that_were_asked_for(tmp_path):
+    """However few come in them; without minutes the mode decides, and a number of queries that is stated always counts."""
+    begin = 'name = "m"\n[[case]]\nmodel = "a.onnx"\nscenario = "steady"\nrate_per_s = 0.1\n'
+    for keys, queries, seconds in (("minutes = 2", 1, 120.0), ("", 128, 10.0), ("minutes = 2\nqueries = 20", 20, 120.0)):
+        (case,) = _suite(tmp_path, begin + keys).cases
+        assert (case.queries, case.seconds, case.deadline_ms, case.queue_frames) == (queries, seconds, None, 1)
 
 
 def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
