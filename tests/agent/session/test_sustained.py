@@ -154,7 +154,7 @@ def test_frames_that_are_missed_after_throttling_are_dated():
     assert sum(point.missed for point in curve.points) == run.steady.dropped + run.steady.late == 3000
     assert {point.missed for point in curve.points if point.t_s + curve.interval_s < 400} == {0}
     # 50 frames in each interval of ten thirds of a second, and the last answer comes a little after the schedule.
-    assert {point.missed for point in curve.points if point.t_s >= 400} <= {50, 51}
+    assert {point.missed for point in curve.points if point.t_s >= 400} <= {49, 50, 51}
     after = sustained.with_throttling(run, curve).steady
     assert after.first_missed_s == 400.0
     assert after.first_missed_after_throttling_s == pytest.approx(400 - curve.throttled_after_s)
