@@ -111,7 +111,7 @@ def _too_few_queries(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "latency had settled before timing began",
-    "latency while caches fill and clocks rise differs from the latency in steady state",
+    "it differs while caches fill and clocks rise",
     "end other programs, then measure again",
 )
 def _not_steady(facts: RunFacts) -> str | None:
@@ -207,7 +207,7 @@ def _wide_bounds(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "its threads waited for a free core in at most 3% of the timed part (not checked with more threads than cores)",
-    "the kernel counts this in ns; idle machines stay below 0.1%",
+    "idle machines stay below 0.1%",
     "fewer `--threads` than cores, and nothing else at work",
 )
 def _waited_for_core(facts: RunFacts) -> str | None:
@@ -237,7 +237,7 @@ def _portable_kernels(facts: RunFacts) -> str | None:
 
 @ENERGY_RULES.suspect(
     "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
-    "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10%",
+    "a part cannot draw more than the whole; a sensor with unknown gain is allowed 10%",
     "check wiring and shunt of both sensors; calibrate one",
 )
 def _implausible_power(facts: RunFacts) -> str | None:
