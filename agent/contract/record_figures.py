@@ -89,7 +89,7 @@ class Goodput(RecordPart, frozen=True, kw_only=True):
 
 
 class Load(RecordPart, frozen=True, kw_only=True):
-    """The load offered to the model; offered rate and queueing are those of an open loop (scenario `poisson`)."""
+    """The load offered to the model; offered rate and queueing are those of an open loop (scenarios `poisson` and `steady`)."""
 
     samples_per_query: Annotated[int, msgspec.Meta(ge=1)]  # Samples in a query.
     calls_per_query: Annotated[int, msgspec.Meta(ge=1)] = 1  # Calls of the runtime in a query.
@@ -97,8 +97,8 @@ class Load(RecordPart, frozen=True, kw_only=True):
     target_per_s: float | None = None  # Offered rate in queries per second.
     achieved_per_s: float | None = None  # Served rate in queries per second.
     utilisation_ratio: float | None = None
-    """Share of the time in which a query was being processed; from 1 on the rate cannot be sustained. Null for a server, which may process
-    several at once."""
+    """Share of the time in which a query was being processed; from 1 on (of frames, which are dropped then, near 1) the rate cannot be
+    sustained. Null for a server, which may process several at once."""
     is_sustained: bool | None = None
     """Whether the model kept up with the offered rate; null where the schedule of a server is too short for its answers to tell."""
     unserved: Count = 0  # Arrivals that were never served.
