@@ -54,12 +54,12 @@ def _schedule_not_kept(facts: RunFacts) -> str | None:
     is_free = raw["arrival"] >= np.append(0, ends_ns[:-1])
     delays_ns = np.where(is_free, raw["query_start"] - raw["arrival"], 0)
     deadline_ns = steady.deadline_ms * 1e6
-    ours = int(np.count_nonzero((raw["latency"] > deadline_ns) & (raw["latency"] - delays_ns <= deadline_ns)))
+    of_wake_ups = int(np.count_nonzero((raw["latency"] > deadline_ns) & (raw["latency"] - delays_ns <= deadline_ns)))
     ratio = float(delays_ns.sum()) / float(raw["latency"].sum())
-    if ours <= OF_MISSED_RATIO * (steady.dropped + steady.late) and ratio <= OF_LATENCY_RATIO:
+    if of_wake_ups <= OF_MISSED_RATIO * (steady.dropped + steady.late) and ratio <= OF_LATENCY_RATIO:
         return None
     return (
-        f"Edgemeter woke up to {delays_ns.max() / 1e6:.3g} ms late for frames, {ratio:.1%} of the latency, and made {ours} of "
+        f"Edgemeter woke up to {delays_ns.max() / 1e6:.3g} ms late for frames, {ratio:.1%} of the latency, and made {of_wake_ups} of "
         f"{steady.dropped + steady.late} missed ones late: the machine was busy"
     )
 

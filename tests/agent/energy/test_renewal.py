@@ -75,9 +75,9 @@ def test_frames_in_step_get_the_nearest_rate_that_is_not():
     trial, _ = renewal_in(camera)
     reason = assess(trial.trace, dataclasses.replace(trial.run, frames_per_s=15.0))[1]
     assert "in step with queries every 66.7 ms: it may see the same part of each; at 14.85 frames a second it sees all parts" in reason
-    beside = coverage(dataclasses.replace(camera, fps=14.85), 10)
-    assert (beside.refusals, beside.gross) == ((), 1.0)
-    assert beside.gross_u_w < 0.3
+    out_of_step = coverage(dataclasses.replace(camera, fps=14.85), 10)
+    assert (out_of_step.refusals, out_of_step.gross) == ((), 1.0)
+    assert out_of_step.gross_u_w < 0.3
 
 
 def test_frames_at_a_fixed_rate_have_an_energy_by_a_sensor_that_looks_when_it_is_read():

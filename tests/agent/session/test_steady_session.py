@@ -140,9 +140,9 @@ def test_a_frame_every_hundred_seconds_is_a_run_of_minutes_that_is_as_long_as_st
 
 def test_a_rate_that_is_to_be_searched_for_is_refused_in_one_line(tmp_path):
     """The camera has it."""
-    with pytest.raises(ConfigError, match="not searched for") as caught:
+    with pytest.raises(ConfigError, match="not searched for") as error:
         run_of(tmp_path, rate_per_s="auto")
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow

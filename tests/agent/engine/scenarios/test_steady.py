@@ -35,11 +35,11 @@ def test_frames_arrive_by_the_schedule_and_end_with_it():
     assert timed.end_ns - timed.begin_ns == 1000 * MS
     assert world.now >= timed.end_ns
     assert timed.latency_ns == pytest.approx(np.full(10, 20 * MS), abs=NEAR_NS)
-    found = steady.steady_of(timed)
-    assert (found.frames, found.dropped, found.late, found.missed_ratio, found.queue_max, found.longest_row) == (10, 0, 0, 0.0, 0, 0)
-    assert found.first_missed_s is None
-    assert found.longest_gap_ms == pytest.approx(100, abs=0.01)
-    assert found.deadline_ms == 100.0
+    frames = steady.steady_of(timed)
+    assert (frames.frames, frames.dropped, frames.late, frames.missed_ratio, frames.queue_max, frames.longest_row) == (10, 0, 0, 0.0, 0, 0)
+    assert frames.first_missed_s is None
+    assert frames.longest_gap_ms == pytest.approx(100, abs=0.01)
+    assert frames.deadline_ms == 100.0
 
 
 def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
@@ -52,10 +52,10 @@ def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
     _, timed = offered(lambda _: 155 * MS, deadline_ns=180 * MS)
     assert numbers(timed) == [0, 1, 3, 4, 6, 7, 9]
     assert timed.latency_ns / MS == pytest.approx([155, 210, 165, 220, 175, 230, 185], abs=0.05)
-    found = steady.steady_of(timed)
-    assert (found.dropped, found.late, found.missed_ratio, found.queue_max) == (3, 4, 0.7, 1)
-    assert (found.longest_row, found.first_missed_s) == (3, 0.1)
-    assert found.longest_gap_ms == pytest.approx(155, abs=0.02)
+    frames = steady.steady_of(timed)
+    assert (frames.dropped, frames.late, frames.missed_ratio, frames.queue_max) == (3, 4, 0.7, 1)
+    assert (frames.longest_row, frames.first_missed_s) == (3, 0.1)
+    assert frames.longest_gap_ms == pytest.approx(155, abs=0.02)
     load = scenario.load_of_timed(timed, 1, 1, 10.0)
     assert (load.is_sustained, load.unserved, load.target_per_s) == (False, 3, 10.0)
     # All the time is worked, and ten frames of 155 ms a second would take half as much again.
@@ -70,21 +70,21 @@ def test_a_stall_drops_the_oldest_and_its_answers_are_late():
     """
     _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS)
     assert numbers(timed) == [0, 1, 2, 3, 6, 7, 8, 9]
-    found = steady.steady_of(timed)
-    assert (found.dropped, found.late, found.longest_row, found.first_missed_s) == (2, 1, 3, 0.3)
-    assert found.missed_ratio == 0.3
-    assert found.longest_gap_ms == pytest.approx(450, abs=0.02)
+    frames = steady.steady_of(timed)
+    assert (frames.dropped, frames.late, frames.longest_row, frames.first_missed_s) == (2, 1, 3, 0.3)
+    assert frames.missed_ratio == 0.3
+    assert frames.longest_gap_ms == pytest.approx(450, abs=0.02)
     # Of the seven pairs of answers only those around frame 3 are off: 370 - 20 both ways, less 70 ms that 6 waited.
-    assert found.jitter.count == 7
-    assert found.jitter.mean_ms == pytest.approx((350 + 280 + 70) / 7, abs=0.02)
+    assert frames.jitter.count == 7
+    assert frames.jitter.mean_ms == pytest.approx((350 + 280 + 70) / 7, abs=0.02)
 
 
 def test_a_longer_queue_drops_nothing_and_is_late_for_longer():
     """The same stall with room for three: 4, 5 and 6 wait for 270, 190 and 110 ms; 6 and what follows are in time again."""
     _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS, queue_frames=3)
     assert numbers(timed) == list(range(10))
-    found = steady.steady_of(timed)
-    assert (found.dropped, found.late, found.queue_max) == (0, 4, 3)
+    frames = steady.steady_of(timed)
+    assert (frames.dropped, frames.late, frames.queue_max) == (0, 4, 3)
     latency_ms = timed.latency_ns / MS
     assert latency_ms[3:8] == pytest.approx([370, 290, 210, 130, 50], abs=0.05)
 
@@ -102,9 +102,9 @@ def test_a_rate_far_beyond_the_model_ends_on_schedule(queue_frames):
     _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=2.0, queue_frames=queue_frames)
     assert timed.latency_ns.size + timed.unserved == 2_000_000
     assert timed.end_ns - timed.begin_ns <= 3_040 * MS
-    found = steady.steady_of(timed)
-    assert found.missed_ratio == 1.0
-    assert (found.queue_max, found.longest_row) == (queue_frames, 2_000_000)
+    frames = steady.steady_of(timed)
+    assert frames.missed_ratio == 1.0
+    assert (frames.queue_max, frames.longest_row) == (queue_frames, 2_000_000)
     load = scenario.load_of_timed(timed, 1, 1, 1e6)
     assert (load.is_sustained, load.unserved) == (False, timed.unserved)
     assert 0.98 < load.utilisation_ratio <= 1.0
@@ -129,9 +129,9 @@ def test_inputs_are_drawn_or_taken_in_order():
     """In order frame n takes input n, over and over, also where frames before it were dropped."""
     world, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS, in_order=True)
     assert world.bound == [number % 5 for number in numbers(timed)]
-    drawn = plan().drawn(5)
+    order = plan().drawn(5)
     world, timed = offered(lambda _: MS)
-    assert world.bound == drawn[:10]
+    assert world.bound == order[:10]
 
 
 def test_a_schedule_has_queries_and_seconds():
@@ -196,21 +196,21 @@ def test_the_engine_does_what_a_simulation_by_events_does(seed):
     services = (draw.gamma(4, draw.uniform(0.1, 0.35), 2000) / rate * 1e9).astype(np.int64)
     services[draw.random(2000) < 0.02] *= 12
     world = Exact(lambda call: int(services[call]))
-    given = plan(queries=500, rate_per_s=rate, expected_ns=MS, queue_frames=queue, deadline_ns=deadline_ns)
-    timed = steady.run(world.subject(clock=world.ticking), given)
+    frames_plan = plan(queries=500, rate_per_s=rate, expected_ns=MS, queue_frames=queue, deadline_ns=deadline_ns)
+    timed = steady.run(world.subject(clock=world.ticking), frames_plan)
     answered, longest = played_frames(rate, 500, queue, services.tolist())
     assert numbers(timed) == [number for number, _ in answered]
     ends_ns = timed.arrivals_ns + timed.latency_ns - timed.begin_ns
     assert ends_ns == pytest.approx([end for _, end in answered], abs=2_000)
-    found = steady.steady_of(timed)
+    frames = steady.steady_of(timed)
     in_time = {number for number, end in answered if end <= number * 1e9 / rate + deadline_ns}
     are_missed = [number not in in_time for number in range(500)]
     rows = "".join("x" if is_missed else "." for is_missed in are_missed).split(".")
-    assert found.dropped == 500 - len(answered)
-    assert found.dropped + found.late == sum(are_missed)
-    assert found.longest_row == max(map(len, rows))
-    assert found.queue_max == longest
-    assert found.first_missed_s == (pytest.approx(are_missed.index(True) / rate, abs=1e-8) if any(are_missed) else None)
+    assert frames.dropped == 500 - len(answered)
+    assert frames.dropped + frames.late == sum(are_missed)
+    assert frames.longest_row == max(map(len, rows))
+    assert frames.queue_max == longest
+    assert frames.first_missed_s == (pytest.approx(are_missed.index(True) / rate, abs=1e-8) if any(are_missed) else None)
 
 
 def chained_misses(draw, frames, share, mean_row):
@@ -231,8 +231,8 @@ def bounds_of(misses):
     timed = TimedQueries(
         arrivals_ns, np.where(misses, 90 * MS, MS), {}, 0, schedule.length_ns, arrivals_ns, schedule=schedule
     )  # fmt: skip
-    found = steady.steady_of(timed)
-    return found.missed_low_ratio, found.missed_high_ratio, found.effective
+    frames = steady.steady_of(timed)
+    return frames.missed_low_ratio, frames.missed_high_ratio, frames.effective
 
 
 # By 1,000 draws each: 98, 97, 93, 92, 95, 97 and 96% held; of a chain with fewer than a handful of rows in the run fewer do, see below.
@@ -243,17 +243,17 @@ def bounds_of(misses):
 def test_the_bounds_hold_for_frames_that_are_missed_one_by_one_or_in_rows(frames, share, mean_row):
     """At least nine of ten bounds hold the true share; ones as if frames were independent hold it for half of the runs with long rows."""
     draw = np.random.default_rng(4)
-    held = stated = naive = 0
+    holding = bounded = naive = 0
     for _ in range(50):
         misses = chained_misses(draw, frames, share, mean_row) if mean_row > 1 else draw.random(frames) < share
         low, high, _ = bounds_of(misses)
-        stated += high is not None
-        held += high is not None and low <= share <= high
+        bounded += high is not None
+        holding += high is not None and low <= share <= high
         if mean_row >= 10:
             naive_low, naive_high = exact_interval(float(misses.sum()), frames)
             naive += naive_low <= share <= naive_high
-    assert stated > 25
-    assert held >= 0.9 * stated
+    assert bounded > 25
+    assert holding >= 0.9 * bounded
     assert naive < 38
 
 
@@ -271,10 +271,10 @@ def test_frames_that_nearly_missed_show_that_misses_would_come_in_rows():
     arrivals_ns = schedule.arrivals_ns(np.arange(9_000))
     latency_ns = np.full(9_000, 10 * MS)
     latency_ns[4_000:4_060] = 55 * MS
-    found = steady.steady_of(TimedQueries(arrivals_ns, latency_ns, {}, 0, schedule.length_ns, arrivals_ns, schedule=schedule))
-    assert found.missed_ratio == 0
-    assert found.effective < 1_000
-    assert found.missed_high_ratio is None or found.missed_high_ratio > 3e-3
+    frames = steady.steady_of(TimedQueries(arrivals_ns, latency_ns, {}, 0, schedule.length_ns, arrivals_ns, schedule=schedule))
+    assert frames.missed_ratio == 0
+    assert frames.effective < 1_000
+    assert frames.missed_high_ratio is None or frames.missed_high_ratio > 3e-3
 
 
 def test_frames_that_depend_too_much_have_no_bounds():
