@@ -329,6 +329,9 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         "deadline_ms": parse_duration_ms(merged.deadline, "deadline") if merged.deadline else None,
         "cpus": sorted({*(merged.cpus or ())}),
     }
+    if merged.scenario == "steady" and isinstance(rate_per_s := axes["rate_per_s"], float | int):
+        length = by_mode | values
+        values["seconds"] = max(length["seconds"], length["queries"] / rate_per_s)
     # `minutes` and `deadline` are no keys of a case, and left out.
     return msgspec.convert(by_mode | values, Case)
 

@@ -161,6 +161,7 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
     keeps_up = poisson.keeps_up(timed) if timed.overlap else busy is not None and busy < 1
     gives_up = bool(timed.unserved)
     if timed.schedule is not None:
+        rate_per_s = timed.schedule.rate_per_s
         busy, needed_ratio = steady.busy_ratio(timed, timed.schedule)
         # A frame that was dropped in a stall does not mean that the model is too slow for the others.
         keeps_up, gives_up = needed_ratio < 1, False

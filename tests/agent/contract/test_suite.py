@@ -155,10 +155,15 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
 
 
 def test_frames_at_a_rate_last_for_the_minutes_that_were_asked_for(tmp_path):
-    """However few come in them; without minutes the mode decides, and a number of queries that is stated always counts."""
-    begin = 'name = "m"\n[[case]]\nmodel = "a.onnx"\nscenario = "steady"\nrate_per_s = 0.1\n'
-    for keys, queries, seconds in (("minutes = 2", 1, 120.0), ("", 128, 10.0), ("minutes = 2\nqueries = 20", 20, 120.0)):
-        (case,) = _suite(tmp_path, begin + keys).cases
+    """However few come in them; without minutes the mode decides; the length of the case is that of its schedule."""
+    begin = 'name = "m"\n[[case]]\nmodel = "a.onnx"\nscenario = "steady"\n'
+    for keys, queries, seconds in (
+        ("minutes = 2", 1, 120.0),
+        ("", 128, 1280.0),
+        ("minutes = 2\nqueries = 20", 20, 200.0),
+        ("rate_per_s = 15", 128, 10.0),
+    ):
+        (case,) = _suite(tmp_path, begin + (keys if "rate" in keys else f"rate_per_s = 0.1\n{keys}")).cases
         assert (case.queries, case.seconds, case.deadline_ms, case.queue_frames) == (queries, seconds, None, 1)
 
 
