@@ -118,7 +118,8 @@ class FrameSchedule:
 
     def arrivals_ns(self, numbers: Times) -> Times:
         """Return the same of many frames, int64 [n]."""
-        return np.rint(numbers * 1e9 / self.rate_per_s).astype(np.int64)
+        moments_ns: Times = np.rint(numbers * 1e9 / self.rate_per_s).astype(np.int64)
+        return moments_ns
 
     def arrived(self, since_ns: int) -> int:
         """Return how many frames have arrived so long after the beginning."""
@@ -126,7 +127,8 @@ class FrameSchedule:
 
     def numbers(self, arrivals_ns: Times) -> Times:
         """Return the numbers of the frames that arrived at these moments after the beginning, int64 [n]."""
-        return np.rint(arrivals_ns * (self.rate_per_s / 1e9)).astype(np.int64)
+        numbers: Times = np.rint(arrivals_ns * (self.rate_per_s / 1e9)).astype(np.int64)
+        return numbers
 
 
 @dataclass(frozen=True, slots=True)

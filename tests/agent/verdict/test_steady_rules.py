@@ -37,7 +37,7 @@ def texts(run, *conditions):
     return {text.partition(": ")[0]: text for text in (*judged.reasons, *judged.notes)}
 
 
-def test_frames_that_were_all_answered_in_time_break_no_rule():
+def test_frames_that_were_all_answered_in_time_violate_no_rule():
     """Nor does another load."""
     assert not {"rate-not-held", "frames-missed", "schedule-not-kept", "throttled-at-rate"} & texts(frames_run()).keys()
     assert judge(measured(), ()).state == "valid"
