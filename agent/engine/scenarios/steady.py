@@ -149,7 +149,11 @@ def steady_of(timed: timing.TimedQueries) -> Steady | None:
 
 
 def _bounds(schedule: timing.FrameSchedule, hits: Times, near: Times) -> dict[str, Any]:
-    """Return the bounds of the share of missed frames, and how many independent frames they are worth; none where these are too few."""
+    """Return the bounds of the share of missed frames, and how many independent frames they are worth; none where these are too few.
+
+    By simulation of rows of missed frames 96 to 98% of the bounds hold from five rows in a run on, and 80 to 90% at two or three: how often
+    comes what a run saw hardly at all, only a longer one tells. Where none was missed, and nothing suggests rows, all frames count.
+    """
     if schedule.frames > MOST_JUDGED:
         return {}
     happens = np.ones(schedule.frames, np.bool_)
