@@ -1,7 +1,7 @@
-"""Statistics without scipy: Student's t, Wilson's interval, intervals and tests over repeated runs."""
+"""Statistics without scipy: Student's t, Wilson's interval, exact bounds of counts, intervals and tests over repeated runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -133,3 +133,42 @@ def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[f
         return None
     reach = student_quantile(0.95, jackknife_freedom(differences)) * error
     return difference - reach, difference + reach
+
+
+def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the exact bounds of a share, 0..1: the truth lies outside with a probability of 1 - `confidence` at most.
+
+    Source: C. J. Clopper and E. S. Pearson, Biometrika 26 (1934), 404-413.
+    """
+    tail, failures = (1 - confidence) / 2, trials - successes
+    low = _where(lambda share: _incomplete_beta(successes, failures + 1, share) - tail, 0.0, 1.0) if successes else 0.0
+    high = _where(lambda share: _incomplete_beta(successes + 1, failures, share) - 1 + tail, 0.0, 1.0) if failures else 1.0
+    return low, high
+
+
+def poisson_bounds(count: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the exact bounds of the mean of which `count` events were one draw.
+
+    Source: F. Garwood, Biometrika 28 (1936), 437-442.
+    """
+    tail = (1 - confidence) / 2
+    most = count + 10 * math.sqrt(count + 1) + 10
+    low = _where(lambda mean: 1 - _at_most(count - 1, mean) - tail, 0.0, most) if count else 0.0
+    return low, _where(lambda mean: tail - _at_most(count, mean), 0.0, most)
+
+
+def _at_most(count: int, mean: float) -> float:
+    """Return the probability that a Poisson variable of this mean is `count` or less."""
+    if mean <= 0:
+        return 1.0
+    return min(1.0, math.fsum(math.exp(number * math.log(mean) - mean - math.lgamma(number + 1)) for number in range(count + 1)))
+
+
+def _where(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a rising function is 0, between `low` and `high`."""
+    while high - low > 1e-12 * max(high, _TINY):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return (low + high) / 2

@@ -162,7 +162,7 @@ class StreamDetections(RecordPart, frozen=True, kw_only=True):
     """
 
     label: str  # Name of the class that is detected.
-    threshold: float  # Value of the model's output from which on it counts.
+    threshold: float  # Value of the model's output above which it counts.
     stream_s: float  # Length of the stream in s.
     windows: Count  # Windows in which it is to be detected.
     found: Count  # Windows in which it was.
@@ -177,3 +177,5 @@ class StreamDetections(RecordPart, frozen=True, kw_only=True):
     detected_at_s: tuple[float, ...] = ()  # Moments of all detections in s.
     grace_s: float = 1.0  # Time after a window in which a detection belongs to it, in s.
     debounce_s: float = 1.0  # Time after a false detection in which further ones are the same, in s.
+    most_missed: Count | None = None  # Most missed windows that are accepted; null if any number is.
+    most_false: Count | None = None  # Most false detections that are accepted; null if any number is.

@@ -226,6 +226,22 @@ def _accuracy_gate(facts: RunFacts) -> str | None:
     )
 
 
+@RULES.invalid(
+    "a stream has no more missed windows and false detections than `most_missed` and `most_false` accept",
+    "MLPerf Tiny accepts 8 of each on its recording: a model that hears less, or more, does not do the work",
+    "use the more precise model, or accept more",
+)
+def _detections(facts: RunFacts) -> str | None:
+    detections = facts.measured.detections
+    if detections is None:
+        return None
+    counts = (
+        (detections.missed, detections.most_missed, f"of {detections.windows} windows were missed"),
+        (detections.false, detections.most_false, f"detections are false in {detections.stream_s:.0f} s"),
+    )
+    return "; ".join(f"{count} {words}, accepted are {most}" for count, most, words in counts if most is not None and count > most) or None
+
+
 @RULES.suspect(
     f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores; an output of boxes and scores has steps of at most 1/64",
     "with few quantisation steps for all scores, ties decide the AP, and suppression keeps whatever comes first",
@@ -282,7 +298,7 @@ def _disagrees(facts: RunFacts) -> str | None:
     "write a card beside the model",
 )
 def _unsure_model(facts: RunFacts) -> str | None:
-    matters = " unsure: |" if facts.measured.accuracy is not None else ""
+    matters = " unsure: |" if facts.measured.accuracy is not None or facts.measured.detections is not None else ""
     guess_parts = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.measured.guesses]
     doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
     if not doubts:

@@ -1,0 +1,99 @@
+"""Wake words: when a class is detected in a recording that goes on, scored by the windows in which it is said.
+
+The card's `output.detected` is detected in a call whose score of it is above `output.score_threshold`; the moment is the end of what the
+call takes, before the time that it needs. What it needs, and what comes too late, is measured apart, while the stream is timed.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.audio.front_end import FrontEnd
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statistics import clopper_pearson, poisson_bounds
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.record_accuracy import StreamDetections
+from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.streams.windows import DEBOUNCE_S, GRACE_S, Window, count_detections
+from edgemeter.agent.tasks import Inputs, Outputs, Parts
+from edgemeter.agent.vision.preprocess import values_of_first
+
+_SECONDS_PER_HOUR = 3600
+
+
+class WakeWord:
+    """Keeps in which calls the class was detected; `stream` is how the calls arrive."""
+
+    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
+        self._model, self._loaded = model, loaded
+        self._item = data.items[0]
+        self._windows = None if data.targets is None else cast("Sequence[Window]", data.targets[self._item.name])
+        if self._windows is not None and model.output.detected is None:
+            raise ConfigError(f"which class of model {model.name!r} the windows are of is unknown: set output.detected in its card")
+        self._detected: NDArray[np.bool_] | None = None
+        front = FrontEnd(model, loaded)
+        values, self.stream = front.of_stream(self._item)
+        self._calls = [front.call(value, self._item) for value in values]
+
+    def prepare(self, _index: int) -> Sequence[Inputs]:
+        """Return all calls of the recording."""
+        return self._calls
+
+    def predict(self, _index: int, calls: Sequence[Outputs]) -> None:
+        """Keep in which calls the class was detected; without windows nothing is sought."""
+        if self._model.output.detected is not None:
+            self._detected = self._in_calls(calls)
+
+    def same_predictions(self, _index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+        """Return the share of the calls with a detection in either that have one in both; None without any."""
+        first, second = self._in_calls(calls), self._in_calls(other)
+        return float((first & second).sum() / (first | second).sum()) if (first | second).any() else None
+
+    def score(self, _parts: Parts = "all") -> None:
+        """Return None: two kinds of errors, whose numbers have no common whole, are no accuracy."""
+
+    def detections(self) -> StreamDetections | None:
+        """Return what was detected against the windows; None without either."""
+        if self._windows is None or self._detected is None:
+            return None
+        stream, output = self.stream, self._model.output
+        detected_s = stream.first_s + np.flatnonzero(self._detected) / stream.rate_per_s
+        counted, count = count_detections(detected_s.tolist(), self._windows), len(self._windows)
+        missed, hours = count - counted.found, stream.length_s / _SECONDS_PER_HOUR
+        bounds = clopper_pearson(missed, count) if count else (None, None)
+        low, high = poisson_bounds(len(counted.false_s))
+        return StreamDetections(
+            label=self._label,
+            threshold=output.score_threshold,
+            stream_s=stream.length_s,
+            windows=count,
+            found=counted.found,
+            missed=missed,
+            false=len(counted.false_s),
+            missed_ratio=missed / count if count else None,
+            missed_low_ratio=bounds[0],
+            missed_high_ratio=bounds[1],
+            false_per_h=len(counted.false_s) / hours,
+            false_per_h_low=low / hours,
+            false_per_h_high=high / hours,
+            detected_at_s=tuple(np.round(detected_s, 6).tolist()),
+            grace_s=GRACE_S,
+            debounce_s=DEBOUNCE_S,
+        )
+
+    @property
+    def _label(self) -> str:
+        output, place = self._model.output, (self._model.output.detected or 0) + self._model.output.label_offset
+        return output.labels[place] if 0 <= place < len(output.labels) else f"class {output.detected}"
+
+    def _in_calls(self, calls: Sequence[Outputs]) -> NDArray[np.bool_]:
+        detected = self._model.output.detected or 0
+        scores = [values_of_first(outputs, self._loaded)[0].ravel() for outputs in calls]
+        if scores and detected >= scores[0].size:
+            raise ConfigError(
+                f"model {self._model.name!r} gives {scores[0].size} scores, and output.detected in its card is {detected}: correct it"
+            )
+        return np.array([values[detected] > self._model.output.score_threshold for values in scores], np.bool_)
