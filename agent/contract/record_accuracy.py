@@ -174,7 +174,8 @@ class StreamDetections(RecordPart, frozen=True, kw_only=True):
     false_per_h: float  # False detections per hour.
     false_per_h_low: float | None = None  # Lower bound (95%) of `false_per_h`.
     false_per_h_high: float | None = None  # Upper bound (95%) of `false_per_h`.
-    detected_at_s: tuple[float, ...] = ()  # Moments of all detections in s.
+    detected_at_s: tuple[float, ...] = ()  # Moments of the detections in s: the end of what the model heard; of the first 10,000.
+    windows_s: tuple[tuple[float, float], ...] = ()  # Begin and end of each window in s.
     grace_s: float = 1.0  # Time after a window in which a detection belongs to it, in s.
     debounce_s: float = 1.0  # Time after a false detection in which further ones are the same, in s.
     most_missed: Count | None = None  # Most missed windows that are accepted; null if any number is.

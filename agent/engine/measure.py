@@ -195,7 +195,10 @@ def time_queries(
     `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`.
     """
     case = work.case
-    plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency)
+    plan = TimingPlan(
+        case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency,
+        in_order=case.stream is not None,
+    )  # fmt: skip
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))

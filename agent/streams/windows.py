@@ -70,7 +70,7 @@ def read_windows(path: Path, length_s: float) -> tuple[Window, ...]:
 
 def _of_json(text: str, path: Path) -> tuple[Window, ...]:
     try:
-        windows = msgspec.json.decode(text, type=list[tuple[float, float]] | list[_NamedWindow])
+        windows = msgspec.json.decode(text, type=list[tuple[float, float] | _NamedWindow])
     except msgspec.MsgspecError as error:
         raise ConfigError(f"the windows {str(path)!r}: {error}: {_FORM}") from error
     return tuple((window.start_s, window.stop_s) if isinstance(window, _NamedWindow) else window for window in windows)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.statistics import clopper_pearson, poisson_bounds
+from edgemeter.agent.base.statistics import exact_interval, poisson_interval
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import StreamDetections
 from edgemeter.agent.datasets.dataset import Dataset
@@ -22,6 +22,8 @@ from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.vision.preprocess import values_of_first
 
 _SECONDS_PER_HOUR = 3600
+# More moments than this are of no use to anybody, and would fill the record.
+MOST_MOMENTS = 10_000
 
 
 class WakeWord:
@@ -63,8 +65,8 @@ class WakeWord:
         detected_s = stream.first_s + np.flatnonzero(self._detected) / stream.rate_per_s
         counted, count = count_detections(detected_s.tolist(), self._windows), len(self._windows)
         missed, hours = count - counted.found, stream.length_s / _SECONDS_PER_HOUR
-        bounds = clopper_pearson(missed, count) if count else (None, None)
-        low, high = poisson_bounds(len(counted.false_s))
+        bounds = exact_interval(missed, count) if count else (None, None)
+        low, high = poisson_interval(len(counted.false_s))
         return StreamDetections(
             label=self._label,
             threshold=output.score_threshold,
@@ -79,7 +81,8 @@ class WakeWord:
             false_per_h=len(counted.false_s) / hours,
             false_per_h_low=low / hours,
             false_per_h_high=high / hours,
-            detected_at_s=tuple(np.round(detected_s, 6).tolist()),
+            detected_at_s=tuple(np.round(detected_s, 6).tolist()[:MOST_MOMENTS]),
+            windows_s=tuple(self._windows),
             grace_s=GRACE_S,
             debounce_s=DEBOUNCE_S,
         )
