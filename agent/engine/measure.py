@@ -195,16 +195,13 @@ def time_queries(
     `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`.
     """
     case = work.case
-    plan = TimingPlan(
-        case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency,
-        in_order=case.stream is not None,
-    )  # fmt: skip
+    plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency)
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
     limit_s = case.warm_up_seconds
     warmed = subject.warm_up(limit_s, plan.users) if isinstance(subject, ServedSubject) else warm_up(subject, limit_s)
-    plan = replace(plan, expected_ns=warmed.median_ns)
+    plan = replace(plan, expected_ns=warmed.median_ns, in_order=case.stream is not None)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
     plan = replace(plan, pauses=idles and work.pauses)
