@@ -36,13 +36,13 @@ class WakeWord:
         if self._windows is not None and model.output.detected is None:
             raise ConfigError(f"which class of model {model.name!r} the windows are of is unknown: set output.detected in its card")
         self._detected: NDArray[np.bool_] | None = None
-        front = FrontEnd(model, loaded)
-        values, self.stream = front.of_stream(self._item)
-        self._calls = [front.call(value, self._item) for value in values]
+        self._front = FrontEnd(model, loaded)
+        self._first, self.stream = self._front.of_stream(self._item)
 
     def prepare(self, _index: int) -> Sequence[Inputs]:
-        """Return all calls of the recording."""
-        return self._calls
+        """Return all calls of the recording; it was read for the first time when this was made."""
+        values, self._first = self._first or self._front.of_stream(self._item)[0], []
+        return [self._front.call(value, self._item) for value in values]
 
     def predict(self, _index: int, calls: Sequence[Outputs]) -> None:
         """Keep in which calls the class was detected; without windows nothing is sought."""
