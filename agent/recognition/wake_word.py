@@ -6,7 +6,8 @@ Source: mlcommons/tiny, `benchmark/training/streaming_wakeword/get_dataset.py` (
 from edgemeter.agent.contract.model_card import WAKE_WORD, AudioInput, Card, CardOutput, Features
 from edgemeter.agent.runtimes import Loaded
 
-_INPUT, _BATCHED_SCORES = (30, 1, 40), (1, 3)
+# Input and output of a call, whose batch is 1 or open.
+_SHAPES = [[(30, 1, 40)], [(3,)]]
 _LABELS, _THRESHOLD = ("marvin", "silence", "unknown"), 0.95
 _FEATURES = Features(
     window=1024,
@@ -27,9 +28,9 @@ DOUBT = (
 
 
 def wake_word_card(name: str, precision: str, loaded: Loaded) -> Card | None:
-    """Return the card of a model with these inputs and outputs, None of another; its batch is 1."""
-    shapes = [[info.shape for info in infos] for infos in (loaded.inputs, loaded.outputs)]
-    if shapes != [[(1, *_INPUT)], [_BATCHED_SCORES]]:
+    """Return the card of a model with its inputs and outputs, None of another."""
+    tensors = (loaded.inputs, loaded.outputs)
+    if [[info.shape[1:] for info in infos] for infos in tensors] != _SHAPES or any(infos[0].shape[0] not in (1, None) for infos in tensors):
         return None
     return Card(
         name=name,

@@ -46,7 +46,9 @@ def count_detections(detected_s: Sequence[float], windows: Sequence[Window]) -> 
         left_s = left_s[~inside]
     false_s: list[float] = []
     for moment_s in left_s.tolist():
-        if not false_s or moment_s > false_s[-1] + DEBOUNCE_S or moment_s == false_s[-1]:
+        # In whole microseconds, so that a second is one whatever its last digit.
+        since_us = round(moment_s * 1e6) - round(false_s[-1] * 1e6) if false_s else 0
+        if not 0 < since_us <= DEBOUNCE_S * 1e6:
             false_s.append(moment_s)
     return CountedDetections(found, tuple(false_s))
 
