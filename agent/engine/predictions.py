@@ -304,7 +304,9 @@ def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None
         return "no photographs were given (--data): the model was timed on noise"
     if not work.accuracy:
         return 'accuracy was not requested for this repeat (accuracy = "first" or "never")'
-    if model.data.has_truth and model.stream:
+    if model.stream and not model.data.has_truth:
+        return "the stream was only timed: windows of what is in a recording are its ground truth (--annotations)"
+    if model.stream:
         return "a stream has missed windows and false detections in place of an accuracy"
     return job.NOTHING_TO_FIND if model.data.has_truth else "the data set has no ground truth (--annotations)"
 
