@@ -43,6 +43,8 @@ from edgemeter.agent.tasks import OF_OBJECTS, Task, create, prepared
 Emit = Callable[[job.Event], None]
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
 FEWEST_INPUTS = 4
+_SCORED_STREAM = "a stream has missed windows and false detections in place of an accuracy"
+_TIMED_STREAM = "the stream was only timed: windows of what is in a recording are its ground truth (--annotations)"
 
 
 class PredictionLog:
@@ -304,10 +306,8 @@ def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None
         return "no photographs were given (--data): the model was timed on noise"
     if not work.accuracy:
         return 'accuracy was not requested for this repeat (accuracy = "first" or "never")'
-    if model.stream and not model.data.has_truth:
-        return "the stream was only timed: windows of what is in a recording are its ground truth (--annotations)"
     if model.stream:
-        return "a stream has missed windows and false detections in place of an accuracy"
+        return _SCORED_STREAM if model.data.has_truth else _TIMED_STREAM
     return job.NOTHING_TO_FIND if model.data.has_truth else "the data set has no ground truth (--annotations)"
 
 

@@ -231,7 +231,7 @@ def _accuracy_gate(facts: RunFacts) -> str | None:
     "MLPerf Tiny accepts 8 of each on its recording: a model that hears less, or more, does not do the work",
     "use the more precise model, or accept more",
 )
-def _detections(facts: RunFacts) -> str | None:
+def _missed_or_false(facts: RunFacts) -> str | None:
     detections = facts.measured.detections
     if detections is None:
         return None
