@@ -44,7 +44,7 @@ def features(samples: NDArray[np.floating], sample_rate_hz: int, settings: Featu
         largest = float(waves.max())
         waves = waves / largest if largest > 0 else waves
     if settings.pre_emphasis:
-        waves[1:] -= settings.pre_emphasis * waves[:-1].copy()
+        waves[1:] -= settings.pre_emphasis * waves[:-1]
     filters = mel_filters(sample_rate_hz, settings)
     frames = _frames(waves, settings)
     bands = [_magnitudes(frames[first : first + _FRAMES], settings) @ filters for first in range(0, len(frames), _FRAMES)]
