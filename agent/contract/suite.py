@@ -292,7 +292,9 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
     if (merged.most_missed, merged.most_false) != (None, None) and (merged.stream is None or merged.annotations is None):
         raise ConfigError(f"{where}: most_missed and most_false are of a stream with windows: add stream = FILE and annotations = FILE")
     if merged.annotations is not None and merged.data is None and merged.stream is None:
-        raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
+        raise ConfigError(
+            f"{where}: annotations are of data: add data = PATH (--data PATH) or stream = FILE (--stream FILE), or leave them out"
+        )
 
 
 def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
