@@ -39,9 +39,9 @@ _FRAMES = 4096
 def features(samples: NDArray[np.floating], sample_rate_hz: int, settings: Features) -> Floats:
     """Return the features of a recording: float64 [frames, bands or coefficients]; raises ConfigError if it is too short for one frame."""
     waves = samples.astype(np.float64)
-    if settings.samples_scale == "maximum":
-        # MLPerf Tiny divides by the largest value, not the largest magnitude; silence stays silence.
-        largest = float(waves.max())
+    if settings.samples_scale != "none":
+        # Keyword spotting of MLPerf Tiny divides by the largest value, its streaming wake word by the magnitude; silence stays silence.
+        largest = float(waves.max() if settings.samples_scale == "maximum" else max(waves.max(), -waves.min()))
         waves = waves / largest if largest > 0 else waves
     if settings.pre_emphasis:
         waves[1:] -= settings.pre_emphasis * waves[:-1]

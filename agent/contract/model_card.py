@@ -59,7 +59,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     end_frame: Annotated[int, msgspec.Meta(gt=0)] | None = None  # First frame that no longer is.
     frames: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Frames of a call, the next begins one later; all make one by default.
     layout: Literal["frames-first", "bands-first"] = "frames-first"  # Order of the axes.
-    samples_scale: Literal["none", "maximum"] = "none"  # What samples are divided by first.
+    samples_scale: Literal["none", "maximum", "magnitude"] = "none"  # What samples are divided by first: their largest value, or magnitude.
     pre_emphasis: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # Share of the sample before that each loses then.
     taper: Literal["hann", "hamming"] = "hann"  # Weights of a frame: Hann's, periodic, or Hamming's, symmetric.
     quantised: Literal["nearest", "truncate"] = "nearest"  # Rounding to an integer input; MLPerf Tiny truncates towards 0.

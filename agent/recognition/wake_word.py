@@ -1,6 +1,6 @@
 """The streaming wake word model of MLPerf Tiny v1.3 by its shapes, with the features that it was trained on.
 
-Source: mlcommons/tiny, `benchmark/training/streaming_wakeword/get_dataset.py` (features, classes) and `eval_long_wav.py` (threshold).
+Source: mlcommons/tiny, `benchmark/training/streaming_wakeword/get_dataset.py` (features, classes) and `evaluate.py` (scale, threshold).
 """
 
 from edgemeter.agent.contract.model_card import WAKE_WORD, AudioInput, Card, CardOutput, Features
@@ -16,7 +16,7 @@ _FEATURES = Features(
     bands=40,
     log="scaled-decibel",
     frames=30,
-    samples_scale="maximum",
+    samples_scale="magnitude",
     pre_emphasis=1 - 2**-5,
     taper="hamming",
     quantised="truncate",
