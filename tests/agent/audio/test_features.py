@@ -46,7 +46,7 @@ def test_keyword_spottings_input_is_mlperfs_bit_by_bit(tmp_path):
 
 
 def test_the_streaming_wake_words_features_are_tensorflows(tmp_path):
-    """92 frames of a sweep, a rattle, noise and silence to 1e-5; of their 3,680 int8 values one lies where single precision rounds it up."""
+    """92 frames of a sweep, a rattle, noise and silence to 1e-5; of 3,680 int8 values one lies where single precision rounds it up."""
     stored = np.load(STORED / "wake_word.npz")
     wave = stored["wave"].astype(np.float32) / 32768
     frames = TensorInfo("frames", (1, 30, 1, 40), "int8", 0.003921568859368563, -128)
