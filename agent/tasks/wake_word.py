@@ -22,6 +22,8 @@ from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.vision.preprocess import values_of_first
 
 _SECONDS_PER_HOUR = 3600
+# Scores above it, or below 0, are logits: their softmax counts. A quantised 1 may be some steps more.
+_HIGHEST = 1.05
 # More moments than this are of no use to anybody, and would fill the record.
 MOST_MOMENTS = 10_000
 
@@ -94,9 +96,12 @@ class WakeWord:
 
     def _in_calls(self, calls: Sequence[Outputs]) -> NDArray[np.bool_]:
         detected = self._model.output.detected or 0
-        scores = [values_of_first(outputs, self._loaded)[0].ravel() for outputs in calls]
-        if scores and detected >= scores[0].size:
+        scores = np.stack([values_of_first(outputs, self._loaded)[0].ravel() for outputs in calls])
+        if detected >= scores.shape[1]:
             raise ConfigError(
-                f"model {self._model.name!r} gives {scores[0].size} scores, and output.detected in its card is {detected}: correct it"
+                f"model {self._model.name!r} gives {scores.shape[1]} scores, and output.detected in its card is {detected}: correct it"
             )
-        return np.array([values[detected] > self._model.output.score_threshold for values in scores], np.bool_)
+        if scores.min() < 0 or scores.max() > _HIGHEST:
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            scores = weights / weights.sum(axis=1, keepdims=True)
+        return np.asarray(scores[:, detected] > self._model.output.score_threshold)

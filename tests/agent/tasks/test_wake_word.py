@@ -19,6 +19,7 @@ from tests.fixtures.audio_factory import write_recording
 from tests.fixtures.command import edgemeter
 from tests.fixtures.run_jobs import one_case, rapid_run, run_job
 from tests.fixtures.video_factory import write_video
+from tests.fixtures.vision_factory import make_loaded, tensors
 from tests.fixtures.wake_word_factory import recording, write_model
 
 # The tone of 20 s is in no window, and at 27 s there is none.
@@ -86,6 +87,16 @@ def test_the_same_outputs_have_all_detections_in_common(paths):
     task = heard(model, open_stream(wav, windows))
     loud, quiet = [[np.array([[127, -128, -128]], np.int8)]], [[np.array([[-128, 127, -128]], np.int8)]]
     assert [task.same_predictions(0, first, second) for first, second in ((loud, loud), (loud, quiet), (quiet, quiet))] == [1.0, 0.0, None]
+
+
+def test_logits_count_as_their_softmax(paths):
+    """Of a model without one: 4 against 0 and 0 is 0.965, 3 is 0.909."""
+    model, wav, windows = paths
+    task = heard(model, open_stream(wav, windows))
+    task._loaded = make_loaded(tensors((1, 3)), [])
+    logits = [[np.array([[value, 0, 0]], np.float32)] for value in (4.0, 3.0, -1.0)]
+    assert task._in_calls(logits).tolist() == [True, False, False]
+    assert task._in_calls([[np.array([[0.96, 0.02, 0.02]], np.float32)]]).tolist() == [True]
 
 
 @pytest.mark.needs(module="cv2")
