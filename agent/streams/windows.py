@@ -12,12 +12,16 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statistics import exact_interval, poisson_interval
+from edgemeter.agent.contract.record_accuracy import StreamDetections
 from edgemeter.agent.datasets.items import is_number, read_text
 
 # Begin and end in s.
 Window = tuple[float, float]
 # What follows a window counts as in it for so long, and further false detections as the same.
 GRACE_S = DEBOUNCE_S = 1.0
+# More moments than this are of no use to anybody, and would fill the record.
+MOST_MOMENTS = 10_000
 _FORM = "give JSON [[start, stop], ...] or lines `start,stop`, in seconds from the beginning of the stream"
 
 
@@ -51,6 +55,43 @@ def count_detections(detected_s: Sequence[float], windows: Sequence[Window]) -> 
         if not 0 < since_us <= DEBOUNCE_S * 1e6:
             false_s.append(moment_s)
     return CountedDetections(found, tuple(false_s))
+
+
+def summarise_detections(
+    detected_s: Sequence[float], windows: Sequence[Window], stream_s: float, label: str, threshold: float
+) -> StreamDetections:
+    """Return what the detections of a stream of this length come to, with exact bounds of both errors."""
+    counted, count, hours = count_detections(detected_s, windows), len(windows), stream_s / 3600
+    missed, false = count - counted.found, len(counted.false_s)
+    missed_low, missed_high = exact_interval(missed, count) if count else (None, None)
+    false_low, false_high = poisson_interval(false)
+    return StreamDetections(
+        label=label,
+        threshold=threshold,
+        stream_s=stream_s,
+        windows=count,
+        found=counted.found,
+        missed=missed,
+        false=false,
+        missed_ratio=missed / count if count else None,
+        missed_low_ratio=missed_low,
+        missed_high_ratio=missed_high,
+        false_per_h=false / hours,
+        false_per_h_low=false_low / hours,
+        false_per_h_high=false_high / hours,
+        detected_at_s=tuple(detected_s[:MOST_MOMENTS]),
+        windows_s=tuple(windows),
+        grace_s=GRACE_S,
+        debounce_s=DEBOUNCE_S,
+    )
+
+
+def counted_again(stated: StreamDetections) -> StreamDetections:
+    """Return the same of the moments and windows that it states; as it is where not all moments are there."""
+    if len(stated.detected_at_s) >= MOST_MOMENTS:
+        return stated
+    again = summarise_detections(stated.detected_at_s, stated.windows_s, stated.stream_s, stated.label, stated.threshold)
+    return msgspec.structs.replace(again, most_missed=stated.most_missed, most_false=stated.most_false)
 
 
 def read_windows(path: Path, length_s: float) -> tuple[Window, ...]:

@@ -12,20 +12,16 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.statistics import exact_interval, poisson_interval
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import StreamDetections
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.streams.windows import DEBOUNCE_S, GRACE_S, Window, count_detections
+from edgemeter.agent.streams.windows import Window, summarise_detections
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.vision.preprocess import values_of_first
 
-_SECONDS_PER_HOUR = 3600
 # Scores above it, or below 0, are logits: their softmax counts. A quantised 1 may be some steps more.
 _HIGHEST = 1.05
-# More moments than this are of no use to anybody, and would fill the record.
-MOST_MOMENTS = 10_000
 
 
 class WakeWord:
@@ -63,31 +59,9 @@ class WakeWord:
         """Return what was detected against the windows; None without either."""
         if self._windows is None or self._detected is None:
             return None
-        stream, output = self.stream, self._model.output
-        detected_s = stream.first_s + np.flatnonzero(self._detected) / stream.rate_per_s
-        counted, count = count_detections(detected_s.tolist(), self._windows), len(self._windows)
-        missed, hours = count - counted.found, stream.length_s / _SECONDS_PER_HOUR
-        bounds = exact_interval(missed, count) if count else (None, None)
-        low, high = poisson_interval(len(counted.false_s))
-        return StreamDetections(
-            label=self._label,
-            threshold=output.score_threshold,
-            stream_s=stream.length_s,
-            windows=count,
-            found=counted.found,
-            missed=missed,
-            false=len(counted.false_s),
-            missed_ratio=missed / count if count else None,
-            missed_low_ratio=bounds[0],
-            missed_high_ratio=bounds[1],
-            false_per_h=len(counted.false_s) / hours,
-            false_per_h_low=low / hours,
-            false_per_h_high=high / hours,
-            detected_at_s=tuple(np.round(detected_s, 6).tolist()[:MOST_MOMENTS]),
-            windows_s=tuple(self._windows),
-            grace_s=GRACE_S,
-            debounce_s=DEBOUNCE_S,
-        )
+        stream = self.stream
+        detected_s = np.round(stream.first_s + np.flatnonzero(self._detected) / stream.rate_per_s, 6).tolist()
+        return summarise_detections(detected_s, self._windows, stream.length_s, self._label, self._model.output.score_threshold)
 
     @property
     def _label(self) -> str:

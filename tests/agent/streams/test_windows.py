@@ -2,10 +2,11 @@
 
 import random
 
+import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.streams.windows import count_detections, read_windows
+from edgemeter.agent.streams.windows import count_detections, counted_again, read_windows, summarise_detections
 
 
 def counted_by_the_words(detected_ms, windows):
@@ -55,6 +56,15 @@ def test_a_row_of_false_detections_counts_once_a_second():
     row = [10 + 0.032 * place for place in range(157)]
     assert len(count_detections(row, []).false_s) == 5
     assert count_detections([], [(1.0, 2.0)]) == count_detections([], [])
+
+
+def test_detections_count_the_same_from_a_record():
+    """Moments, windows and limits are in it; a count that was changed shows."""
+    stated = summarise_detections([3.2, 9.0, 9.5, 40.0], [(2.0, 3.0), (20.0, 21.0)], 60.0, "marvin", 0.95)
+    stated = msgspec.structs.replace(stated, most_missed=8)
+    assert (stated.found, stated.missed, stated.false, stated.false_per_h) == (1, 1, 2, 120.0)
+    assert counted_again(stated) == stated
+    assert counted_again(msgspec.structs.replace(stated, false=1)) == stated
 
 
 @pytest.mark.parametrize(
