@@ -78,7 +78,8 @@ def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REAC
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
-_EXACT = 1000.0  # From so many on both sides Wilson's bounds are the exact ones within 0.2% of their width.
+_SURE = 1e-12
+_EXACT = 1000.0  # From so many on both sides Wilson's bounds are the exact ones within 0.2%.
 
 
 def exact_interval(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -95,7 +96,7 @@ def exact_interval(successes: float, trials: float, confidence: float = 0.95) ->
 
 def _beta_quantile(a: float, b: float, probability: float) -> float:
     low, high = 0.0, 1.0
-    while high - low > 1e-13 * high:
+    while high - low > _SURE * high:
         middle = (low + high) / 2
         low, high = (middle, high) if _incomplete_beta(a, b, middle) < probability else (low, middle)
     return (low + high) / 2
