@@ -38,6 +38,7 @@ from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.session import sustained
 from edgemeter.agent.session.run_record import lost_sensors, sensor_warnings
 from edgemeter.agent.streams.windows import counted_again
+from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.agent.verdict.rule import SensorFaults
 
@@ -390,7 +391,8 @@ def _measured(facts: RecordFacts) -> job.MeasuredRun:
     if timed is None or windows is None:
         raise ConfigError(NO_SAMPLES)
     window, before, after = absolute_windows(windows)
-    follows: dict[str, Any] = {"timed": window, "idle_before": before, "idle_after": after, "guesses": ()}
+    guesses = accuracy_rules.guesses_behind(facts.record.verdict.notes)
+    follows: dict[str, Any] = {"timed": window, "idle_before": before, "idle_after": after, "guesses": guesses}
     fields = {name: getattr(facts.record, name) for name in RunRecord.__struct_fields__} | follows
     return job.MeasuredRun(**{name: fields[name] for name in job.MeasuredRun.__struct_fields__ if name in fields})
 

@@ -5,7 +5,7 @@ should reach, or with other kernels that ran the same file.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import update_wrapper
 
 import numpy as np
@@ -39,6 +39,7 @@ AGREED_RATIO = 0.8
 AGREED_COSINE = 0.98
 # The predictions of a model, timed or not.
 Evaluated = MeasuredRun | Scored
+_ASSUMED = "the model has no card, or a guessed one, and nothing in its file confirms what was assumed: "
 RULES = Rules()
 
 
@@ -303,7 +304,12 @@ def _unsure_model(facts: RunFacts) -> str | None:
     doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
     if not doubts:
         return None
-    return f"the model has no card, or a guessed one, and nothing in its file confirms what was assumed: {'; '.join(doubts)}"
+    return f"{_ASSUMED}{'; '.join(doubts)}"
+
+
+def guesses_behind(notes: Iterable[str]) -> tuple[str, ...]:
+    """Return guesses that give the note on what was assumed, as it stands among these; a record does not hold them by themselves."""
+    return tuple(f" {UNSURE_FAMILY}{note.partition(_ASSUMED)[2]}" for note in notes if _ASSUMED in note)
 
 
 def violated(run: Evaluated) -> tuple[tuple[Rule, str], ...]:
