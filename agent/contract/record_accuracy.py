@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from edgemeter.agent.base.figures import count, significant
 from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.base.types import Count, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
@@ -181,13 +180,3 @@ class StreamDetections(RecordPart, frozen=True, kw_only=True):
     debounce_s: float = 1.0  # Time after a false detection in which further ones are the same, in s.
     most_missed: Count | None = None  # Most missed windows that are accepted; null if any number is.
     most_false: Count | None = None  # Most false detections that are accepted; null if any number is.
-
-    @property
-    def words(self) -> str:
-        """Return them in words: `marvin: 47 of 50 windows found, 3 missed; 2 false in 600 s, 12 per h (95%: 1.45 to 43.3)`."""
-        accepted = [f" ({most} accepted)" if most is not None else "" for most in (self.most_missed, self.most_false)]
-        low, high = (significant(bound) for bound in (self.false_per_h_low, self.false_per_h_high))
-        return (
-            f"{self.label}: {self.found} of {count(self.windows, 'window')} found, {self.missed} missed{accepted[0]}; "
-            f"{self.false} false{accepted[1]} in {self.stream_s:.4g} s, {significant(self.false_per_h)} per h (95%: {low} to {high})"
-        )

@@ -23,7 +23,7 @@ _FEATURES = Features(
 )
 DOUBT = (
     f"a second of sound as 30 frames of 40 bands, and the classes {', '.join(_LABELS)}, as MLPerf Tiny's streaming wake word has them; "
-    f"{_LABELS[0]} is detected above {_THRESHOLD:g}; set [input.features], output.labels and output.detected"
+    f"{_LABELS[0]} is detected above {_THRESHOLD:g}; set input.features, output.labels and output.detected"
 )
 
 
