@@ -188,6 +188,15 @@ def test_cases_of_one_name_are_distinguished_by_their_factories(tmp_path):
     assert [case.label for case in _suite(tmp_path, text).cases] == ["net net python", "net jax_jit python"]
 
 
+def test_mlperf_tinys_fifth_task_is_a_stream():
+    """It is heard at its own speed, and accepts eight errors of each kind."""
+    case = contract_suite.read(contract_suite.MLPERF_TINY).cases[-1]
+    assert (case.scenario, case.rate_per_s, case.most_missed, case.most_false) == ("steady", None, 8, 8)
+    assert [Path(str(path)).name for path in (case.model, case.stream, case.annotations)] == [
+        "strm_ww_int8.tflite", "long_wav.wav", "long_wav_ww_windows.json",
+    ]  # fmt: skip
+
+
 def test_the_suite_of_the_study_is_its_protocol():
     """Eight detectors behind HTTP, one photograph a query, three repeats, a base of five minutes; the catalogue has each."""
     suite = contract_suite.read(contract_suite.DETECTOR_STUDY)
