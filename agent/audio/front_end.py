@@ -192,14 +192,14 @@ class FrontEnd:
         """
         audio, settings, recording = self._wanted, self._wanted.features, self._recording(item.file)
         if settings is not None and settings.frames is not None:
-            whole = msgspec.structs.replace(settings, first_frame=0, end_frame=None)
-            values = _windows(self._stored(self._features(recording.samples, whole, item.file)), whole, item.file)
+            endless = msgspec.structs.replace(settings, first_frame=0, end_frame=None)
+            values = _windows(self._stored(self._features(recording.samples, endless, item.file)), endless, item.file)
             hop, last = settings.hop, settings.fft // 2 if settings.centred else settings.window
             first = (settings.frames - 1) * hop + last
         elif audio.samples is not None:
             hop = first = audio.samples
             pieces = recording.samples[: len(recording.samples) // hop * hop].reshape(-1, hop)
-            values = [self._stored(piece if settings is None else self._features(piece, settings, item.file)) for piece in pieces]
+            values = [self._stored(samples if settings is None else self._features(samples, settings, item.file)) for samples in pieces]
         else:
             raise ConfigError(
                 f"how much of a stream a call of model {self._name!r} takes is unknown: set input.features.frames in its card"

@@ -43,10 +43,10 @@ def count_detections(detected_s: Sequence[float], windows: Sequence[Window]) -> 
 
     Windows take them in their order, each detection once. Of those that are left each is false, but for those in the second after one.
     """
-    left_s, found = np.sort(np.asarray(detected_s, np.float64)), 0
+    left_s, found_windows = np.sort(np.asarray(detected_s, np.float64)), 0
     for start_s, stop_s in windows:
         inside = (left_s >= start_s) & (left_s <= stop_s + GRACE_S)
-        found += bool(inside.any())
+        found_windows += bool(inside.any())
         left_s = left_s[~inside]
     false_s: list[float] = []
     for moment_s in left_s.tolist():
@@ -54,7 +54,7 @@ def count_detections(detected_s: Sequence[float], windows: Sequence[Window]) -> 
         since_us = round(moment_s * 1e6) - round(false_s[-1] * 1e6) if false_s else 0
         if not 0 < since_us <= DEBOUNCE_S * 1e6:
             false_s.append(moment_s)
-    return CountedDetections(found, tuple(false_s))
+    return CountedDetections(found_windows, tuple(false_s))
 
 
 def summarise_detections(
@@ -86,12 +86,13 @@ def summarise_detections(
     )
 
 
-def counted_again(stated: StreamDetections) -> StreamDetections:
+def counted_again(detections: StreamDetections) -> StreamDetections:
     """Return the same of the moments and windows that it states; as it is where not all moments are there."""
-    if len(stated.detected_at_s) >= MOST_MOMENTS:
-        return stated
-    again = summarise_detections(stated.detected_at_s, stated.windows_s, stated.stream_s, stated.label, stated.threshold)
-    return msgspec.structs.replace(again, most_missed=stated.most_missed, most_false=stated.most_false)
+    if len(detections.detected_at_s) >= MOST_MOMENTS:
+        return detections
+    facts = (detections.stream_s, detections.label, detections.threshold)
+    recounted = summarise_detections(detections.detected_at_s, detections.windows_s, *facts)
+    return msgspec.structs.replace(recounted, most_missed=detections.most_missed, most_false=detections.most_false)
 
 
 def read_windows(path: Path, length_s: float) -> tuple[Window, ...]:

@@ -65,8 +65,8 @@ class WakeWord:
 
     @property
     def _label(self) -> str:
-        output, place = self._model.output, (self._model.output.detected or 0) + self._model.output.label_offset
-        return output.labels[place] if 0 <= place < len(output.labels) else f"class {output.detected}"
+        output, label_index = self._model.output, (self._model.output.detected or 0) + self._model.output.label_offset
+        return output.labels[label_index] if 0 <= label_index < len(output.labels) else f"class {output.detected}"
 
     def _in_calls(self, calls: Sequence[Outputs]) -> NDArray[np.bool_]:
         detected = self._model.output.detected or 0

@@ -240,7 +240,8 @@ def _missed_or_false(facts: RunFacts) -> str | None:
         (detections.missed, detections.most_missed, f"of {detections.windows} windows were missed"),
         (detections.false, detections.most_false, f"detections are false in {detections.stream_s:.0f} s"),
     )
-    return "; ".join(f"{count} {words}, accepted are {most}" for count, most, words in counts if most is not None and count > most) or None
+    exceeded = [f"{count} {words}, accepted are {limit}" for count, limit, words in counts if limit is not None and count > limit]
+    return "; ".join(exceeded) or None
 
 
 @RULES.suspect(

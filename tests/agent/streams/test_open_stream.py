@@ -12,12 +12,12 @@ from tests.fixtures.video_factory import write_video
 def test_a_recording_is_one_item_with_its_windows(tmp_path):
     """Its hash covers both, so that other windows are other data."""
     path = write_recording(tmp_path / "long.wav", tone(440, 2.0))
-    windows, others = tmp_path / "windows.json", tmp_path / "others.json"
+    windows, later = tmp_path / "windows.json", tmp_path / "later.json"
     windows.write_text("[[0.5, 1.0]]")
-    others.write_text("[[0.5, 1.5]]")
+    later.write_text("[[0.5, 1.5]]")
     data = open_stream(path, windows)
     assert (data.name, data.is_stream, data.has_truth, data.targets) == ("long.wav", True, True, {"long.wav": ((0.5, 1.0),)})
-    assert len({data.sha256, open_stream(path, others).sha256, open_stream(path).sha256}) == 3
+    assert len({data.sha256, open_stream(path, later).sha256, open_stream(path).sha256}) == 3
     assert not open_stream(path).has_truth
 
 

@@ -36,8 +36,8 @@ def test_a_frame_is_the_same_whichever_was_asked_for_before(tmp_path):
     frames = VideoFrames(write_video(tmp_path / "grey.avi", GREYS, 10))
     first = [frames[index].array for index in (7, 7, 2, 11, 0)]
     assert [brightness(item) for item in frames[5:8]] == [brightness(frames[index]) for index in (5, 6, 7)]
-    again = VideoFrames(tmp_path / "grey.avi")
-    assert all(np.array_equal(array, again[index].array) for array, index in zip(first, (7, 7, 2, 11, 0), strict=True))
+    reopened = VideoFrames(tmp_path / "grey.avi")
+    assert all(np.array_equal(array, reopened[index].array) for array, index in zip(first, (7, 7, 2, 11, 0), strict=True))
     with pytest.raises(IndexError):
         frames[12]
 
@@ -50,8 +50,8 @@ def test_what_is_no_video_is_one_line(tmp_path):
     for name in ("noise.mp4", "empty.mkv"):
         with pytest.raises(ConfigError, match=f"cannot read the video .*{name}"):
             VideoFrames(tmp_path / name)
-    whole = write_video(tmp_path / "grey.mp4", GREYS, 10, codec="mp4v").read_bytes()
-    (tmp_path / "cut.mp4").write_bytes(whole[: len(whole) // 3])
+    content = write_video(tmp_path / "grey.mp4", GREYS, 10, codec="mp4v").read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(content[: len(content) // 3])
     with pytest.raises(ConfigError, match=r"cut\.mp4"):
         list(VideoFrames(tmp_path / "cut.mp4"))
 

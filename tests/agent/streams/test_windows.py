@@ -11,18 +11,18 @@ from edgemeter.agent.streams.windows import count_detections, counted_again, rea
 
 def counted_by_the_words(detected_ms, windows):
     """Return how many windows were found and the false detections in ms, as the rule is worded, in a list that shrinks."""
-    remaining, found = list(detected_ms), 0
+    remaining, found_windows = list(detected_ms), 0
     for start, stop in windows:
-        taken = [moment for moment in remaining if start <= moment / 1000 <= stop + 1.0]
-        if taken:
-            found += 1
-            remaining = [moment for moment in remaining if moment not in taken]
-    place = 0
-    while place < len(remaining):
-        suppressing = remaining[place]
+        inside = [moment for moment in remaining if start <= moment / 1000 <= stop + 1.0]
+        if inside:
+            found_windows += 1
+            remaining = [moment for moment in remaining if moment not in inside]
+    index = 0
+    while index < len(remaining):
+        suppressing = remaining[index]
         remaining = [moment for moment in remaining if not suppressing < moment <= suppressing + 1000]
-        place += 1
-    return found, remaining
+        index += 1
+    return found_windows, remaining
 
 
 def test_random_detections_are_counted_as_the_rule_is_worded():
@@ -37,11 +37,11 @@ def test_random_detections_are_counted_as_the_rule_is_worded():
         for start, stop in windows:
             detected |= {end for end in (round(start * 1000), round(stop * 1000) + 1000, round(stop * 1000) + 1001) if draw.random() < 0.3}
         row = draw.randrange(30_000)
-        detected |= {row + 32 * place for place in range(draw.randrange(80))}
+        detected |= {row + 32 * index for index in range(draw.randrange(80))}
         moments = sorted(detected)
-        found, false = counted_by_the_words(moments, windows)
+        by_words, false = counted_by_the_words(moments, windows)
         counted = count_detections([moment / 1000 for moment in moments], windows)
-        assert (counted.found, [round(moment * 1000) for moment in counted.false_s]) == (found, false)
+        assert (counted.found, [round(moment * 1000) for moment in counted.false_s]) == (by_words, false)
 
 
 def test_a_detection_until_a_second_after_a_window_finds_it():
@@ -53,18 +53,18 @@ def test_a_detection_until_a_second_after_a_window_finds_it():
 
 def test_a_row_of_false_detections_counts_once_a_second():
     """Five seconds without an end are five; nothing detected is nothing false."""
-    row = [10 + 0.032 * place for place in range(157)]
+    row = [10 + 0.032 * index for index in range(157)]
     assert len(count_detections(row, []).false_s) == 5
     assert count_detections([], [(1.0, 2.0)]) == count_detections([], [])
 
 
 def test_detections_count_the_same_from_a_record():
     """Moments, windows and limits are in it; a count that was changed shows."""
-    stated = summarise_detections([3.2, 9.0, 9.5, 40.0], [(2.0, 3.0), (20.0, 21.0)], 60.0, "marvin", 0.95)
-    stated = msgspec.structs.replace(stated, most_missed=8)
-    assert (stated.found, stated.missed, stated.false, stated.false_per_h) == (1, 1, 2, 120.0)
-    assert counted_again(stated) == stated
-    assert counted_again(msgspec.structs.replace(stated, false=1)) == stated
+    detections = summarise_detections([3.2, 9.0, 9.5, 40.0], [(2.0, 3.0), (20.0, 21.0)], 60.0, "marvin", 0.95)
+    detections = msgspec.structs.replace(detections, most_missed=8)
+    assert (detections.found, detections.missed, detections.false, detections.false_per_h) == (1, 1, 2, 120.0)
+    assert counted_again(detections) == detections
+    assert counted_again(msgspec.structs.replace(detections, false=1)) == detections
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_recording_without_the_word_has_no_windows(tmp_path):
     ],
 )
 def test_what_is_no_windows_is_one_line(tmp_path, text, message):
-    """With the file, the place, and the form that is wanted."""
+    """With the file, the line, and the form that is wanted."""
     path = tmp_path / "windows.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):

@@ -52,16 +52,18 @@ def heard(model, data, **output):
 def test_planted_words_are_found_and_the_others_are_false(paths):
     """Two of three windows, one false, each with its exact bounds; moments are the ends of what was heard."""
     model, wav, windows = paths
-    found = heard(model, open_stream(wav, windows)).detections()
-    assert (found.label, found.threshold, found.stream_s, found.windows) == ("marvin", 0.95, 30.0, 3)
-    assert (found.found, found.missed, found.false) == (2, 1, 1)
-    assert (found.missed_low_ratio, found.missed_high_ratio) == pytest.approx((0.0084, 0.9057), abs=1e-4)
-    assert (found.false_per_h, found.false_per_h_low, found.false_per_h_high) == pytest.approx((120.0, 3.04, 668.6), rel=1e-3)
-    words = {int(moment) for moment in found.detected_at_s}
+    detections = heard(model, open_stream(wav, windows)).detections()
+    assert (detections.label, detections.threshold, detections.stream_s, detections.windows) == ("marvin", 0.95, 30.0, 3)
+    assert (detections.found, detections.missed, detections.false) == (2, 1, 1)
+    assert (detections.missed_low_ratio, detections.missed_high_ratio) == pytest.approx((0.0084, 0.9057), abs=1e-4)
+    assert (detections.false_per_h, detections.false_per_h_low, detections.false_per_h_high) == pytest.approx(
+        (120.0, 3.04, 668.6), rel=1e-3
+    )
+    words = {int(moment) for moment in detections.detected_at_s}
     assert words == {3, 4, 10, 11, 20, 21}
-    calls = (np.array(found.detected_at_s) - 0.992) / 0.032
+    calls = (np.array(detections.detected_at_s) - 0.992) / 0.032
     assert np.allclose(calls, np.rint(calls), atol=1e-4)
-    assert found.windows_s == tuple(map(tuple, WINDOWS))
+    assert detections.windows_s == tuple(map(tuple, WINDOWS))
 
 
 def test_without_windows_nothing_is_counted(paths):
@@ -69,8 +71,14 @@ def test_without_windows_nothing_is_counted(paths):
     model, wav, windows = paths
     assert heard(model, open_stream(wav)).detections() is None
     windows.write_text("[]")
-    found = heard(model, open_stream(wav, windows)).detections()
-    assert (found.windows, found.missed, found.missed_ratio, found.missed_high_ratio, found.false) == (0, 0, None, None, 3)
+    detections = heard(model, open_stream(wav, windows)).detections()
+    assert (detections.windows, detections.missed, detections.missed_ratio, detections.missed_high_ratio, detections.false) == (
+        0,
+        0,
+        None,
+        None,
+        3,
+    )
 
 
 def test_the_threshold_is_the_cards_and_is_exceeded(paths):
@@ -153,9 +161,9 @@ def test_a_recording_is_heard_at_its_own_speed(paths, tmp_path):
         "--power",
         "none",
     ]
-    done = edgemeter(*command, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")})
-    assert done.returncode == 0, done.stderr
-    assert "no accuracy" not in done.stdout
+    completed = edgemeter(*command, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")})
+    assert completed.returncode == 0, completed.stderr
+    assert "no accuracy" not in completed.stdout
     run = rapid_run(model, stream=str(wav), annotations=str(windows))
     assert (run.steady.rate_per_s, run.load.target_per_s) == (31.25, 31.25)
     assert 0 < run.load.utilisation_ratio < 1

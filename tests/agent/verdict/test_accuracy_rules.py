@@ -173,9 +173,9 @@ def test_what_was_assumed_without_evidence_is_noted_beside_an_accuracy():
     assert note.startswith("unsure-model: ")
     assert note.endswith("assumed: 80 classes, those of COCO")
     # A record has the note and not the guess: the check of a bundle judges again.
-    again = accuracy_rules.guesses_behind(judgement.notes)
-    assert verdict.judge(measured(guesses=again, **answered(), **scored(0.36)), ()).notes == judgement.notes
-    assert verdict.judge(measured(guesses=again), ()).notes == judgement.notes
+    guesses = accuracy_rules.guesses_behind(judgement.notes)
+    assert verdict.judge(measured(guesses=guesses, **answered(), **scored(0.36)), ()).notes == judgement.notes
+    assert verdict.judge(measured(guesses=guesses), ()).notes == judgement.notes
     assert accuracy_rules.guesses_behind(("clock-unknown: the wall clock is not synchronised",)) == ()
     assert verdict.judge(measured(guesses=GUESSES[:1], **answered(), **scored(0.36)), ()).notes == ()
     assert verdict.judge(measured(guesses=GUESSES, accuracy=None), ()).notes == ()
