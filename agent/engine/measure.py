@@ -227,7 +227,11 @@ def _later_s(work: job.RunJob, start: _Start, item_ns: float, timed_s: float, ca
     """Return about how long the parts from the timed one on take; an item takes `item_ns` to be prepared, `call_ns` to be predicted."""
     later_s = {"timed": timed_s}
     if work.accuracy and start.model.work is not None and start.model.data is not None:
-        later_s["accuracy"] = len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS) / 1e9
+        # A call of a stream is prepared and scored in next to no time.
+        stream = start.model.stream
+        later_s["accuracy"] = (
+            stream.inputs * call_ns if stream else len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS)
+        ) / 1e9
     if work.corrupt and "accuracy" in later_s:
         later_s["corruption"] = later_s["accuracy"] * len(work.case.corrupt) * len(SEVERITIES)
     return later_s
