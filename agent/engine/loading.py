@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -227,7 +228,7 @@ def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) 
         text = form if card.task == "question-answering" else msgspec.structs.replace(form, stride_tokens=None)
     if data is None:
         return msgspec.structs.replace(noise.dataset(seed), text=text)
-    counts: dict[str, int] = {}
+    counts: dict[str, Any] = {}
     # Of a video no frame is turned.
     is_of_images = not data.is_stream and (card is None or isinstance(card.input, ImageInput))
     if is_of_images and all(item.kind == "image" for item in data.items):
