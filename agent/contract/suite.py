@@ -244,6 +244,9 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
         merged = msgspec.structs.replace(written.defaults, **set_values)
         if merged.scenario is None and (key := next((key for key in _CHOOSING if getattr(merged, key) is not None), None)):
             merged = msgspec.structs.replace(merged, scenario=BELONGS[key][0])
+        if merged.stream is not None:
+            # Defaults that are about items of data do not reach a stream.
+            merged = msgspec.structs.replace(merged, **dict.fromkeys({*_OF_ITEMS, "annotations"} - {*set_values}))
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
