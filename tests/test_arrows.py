@@ -43,7 +43,7 @@ ONE_HOME = (
     "PIL", "hotcoco", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry",
 )  # fmt: skip
 HEAVY = (
-    "soundfile",
+    "soundfile", "cv2",
     "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "hotcoco", "influxdb_client", "jax", "jtop", "litert_lm",
     "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
     "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "tokenizers", "torch", "transformers", "ultralytics", "xllamacpp",

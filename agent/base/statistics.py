@@ -157,3 +157,22 @@ def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[f
         return None
     reach = student_quantile(0.95, jackknife_freedom(differences)) * error
     return difference - reach, difference + reach
+
+
+def poisson_interval(count: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return exact bounds of the mean of which `count` events are one draw.
+
+    Source: F. Garwood, Biometrika 28 (1936), 437-442.
+    """
+    tail = (1 - confidence) / 2
+    return _poisson_mean(count - 1, 1 - tail) if count else 0.0, _poisson_mean(count, tail)
+
+
+def _poisson_mean(count: int, probability: float) -> float:
+    """Return the mean of a Poisson variable that is `count` or less with this probability."""
+    low, high = 0.0, count + 10 * math.sqrt(count + 1) + 10
+    while high - low > 1e-12 * high:
+        mean = (low + high) / 2
+        at_most = math.fsum(math.exp(number * math.log(mean) - mean - math.lgamma(number + 1)) for number in range(count + 1))
+        low, high = (mean, high) if at_most > probability else (low, mean)
+    return (low + high) / 2

@@ -36,7 +36,7 @@ def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
         f"what {generated:,} queries of a language model take" if generated else "",
         f"{duration(idle_s)} of idle if there is a power sensor" if idle_s else "",
         f"at most {duration(cool_s)} of cooling down" if cool_s else "",
-        "the accuracy on the images" if any(case.data and case.accuracy != "never" for case in cases) else "",
+        "the accuracy on the data" if any(case.scored_on and case.accuracy != "never" for case in cases) else "",
         "a check against other kernels" if any(case.agreement != "never" for case in cases) else "",
     ]
     text = ", ".join(filter(None, extras))

@@ -98,7 +98,7 @@ class SessionProgress:
         if self._phase is None:
             return "starting"
         name, gone_s = self._phase.name, self._clock() - self._phase_begun_s
-        if name == "accuracy" and self._begun is not None and self._begun.case.data is None:
+        if name == "accuracy" and self._begun is not None and self._begun.case.scored_on is None:
             return "checking outputs"
         left_s = self._time_left.part_s()
         if self._images is not None and self._images.done and left_s is not None:

@@ -171,7 +171,7 @@ def _key(case: Case) -> bytes:
 
 
 def _scores(case: Case, repeat: int) -> bool:
-    return case.data is not None and (case.accuracy == "every" or (case.accuracy == "first" and repeat == 0))
+    return case.scored_on is not None and (case.accuracy == "every" or (case.accuracy == "first" and repeat == 0))
 
 
 def _belongs(case: Case, repeat: int, part: str) -> bool:

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     model: str | list[str] | None = None  # Model file, or factory (FILE.py:make); {precision} in its name is replaced by each precision.
     data: str | None = None
     """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
-    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ...
+    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, windows, ...
     reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
     cluster_by: str | None = None
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
@@ -82,7 +82,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queue_frames: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
     """steady: frames that wait at most; a new one takes the place of the oldest."""
     stream: str | None = None
-    """steady: a recording (.wav, .flac) or video (.mp4, .mkv, ...) that arrives at its own speed; annotations are then of its moments."""
+    """steady: a recording (.wav, .flac) or video (.mp4, .mkv, ...) that arrives at its own speed; a recording's annotations are windows."""
+    most_missed: Annotated[int, msgspec.Meta(ge=0)] | None = (
+        None  # stream: windows without a detection that are accepted; more are invalid.
+    )
+    most_false: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: detections outside windows that are accepted; more are invalid.
     concurrency: Users | list[Users] | None = None
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
     slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.

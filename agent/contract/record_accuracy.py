@@ -162,7 +162,7 @@ class StreamDetections(RecordPart, frozen=True, kw_only=True):
     """
 
     label: str  # Name of the class that is detected.
-    threshold: float  # Value of the model's output from which on it counts.
+    threshold: float  # Value of the model's output above which it counts.
     stream_s: float  # Length of the stream in s.
     windows: Count  # Windows in which it is to be detected.
     found: Count  # Windows in which it was.
@@ -174,6 +174,9 @@ class StreamDetections(RecordPart, frozen=True, kw_only=True):
     false_per_h: float  # False detections per hour.
     false_per_h_low: float | None = None  # Lower bound (95%) of `false_per_h`.
     false_per_h_high: float | None = None  # Upper bound (95%) of `false_per_h`.
-    detected_at_s: tuple[float, ...] = ()  # Moments of all detections in s.
+    detected_at_s: tuple[float, ...] = ()  # Moments of the detections in s: the end of what the model heard; of the first 10,000.
+    windows_s: tuple[tuple[float, float], ...] = ()  # Begin and end of each window in s.
     grace_s: float = 1.0  # Time after a window in which a detection belongs to it, in s.
     debounce_s: float = 1.0  # Time after a false detection in which further ones are the same, in s.
+    most_missed: Count | None = None  # Most missed windows that are accepted; null if any number is.
+    most_false: Count | None = None  # Most false detections that are accepted; null if any number is.

@@ -70,13 +70,15 @@ TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
+# Settings for items of data, which a stream has none of.
+_OF_ITEMS = ("data", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "keep_predictions")
 PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
 BELONGS: Mapping[str, tuple[str, ...]] = {
     "samples_per_query": ("multi_stream",), "batch": ("offline",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
     "minutes": ("sustained", "steady"), "turns": ("conversation",), "prefix_cache": ("conversation",), "trace": ("trace",),
-    "deadline": ("steady",), "queue_frames": ("steady",), "stream": ("steady",),
+    "deadline": ("steady",), "queue_frames": ("steady",), "stream": ("steady",), "most_missed": ("steady",), "most_false": ("steady",),
 }  # fmt: skip
 # Keys that their scenario cannot do without, as options.
 _NEEDED = {"rate_per_s": "--rate NUMBER", "concurrency": "--concurrency NUMBER", "trace": "--trace FILE"}
@@ -127,6 +129,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: float | None = None  # None in steady: the time between two frames.
     queue_frames: int = 1
     stream: str | None = None
+    most_missed: int | None = None
+    most_false: int | None = None
     concurrency: int | None = None
     slo: dict[str, float] = {}  # Limits of a request in ms, by metric.
     cpus: tuple[int, ...] = ()
@@ -185,6 +189,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(filter(None, parts))
 
     @property
+    def scored_on(self) -> str | None:
+        """Return what the predictions are scored on, the data or a stream with annotations; None without."""
+        return self.data or (self.stream if self.annotations else None)
+
+    @property
     def operating_point(self) -> operating_point.OperatingPoint | None:
         """Return what the board is to be set to for a run; None where nothing is."""
         values = {key: value for key in operating_point.SETTINGS if (value := getattr(self, key)) is not None}
@@ -235,6 +244,9 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
         merged = msgspec.structs.replace(written.defaults, **set_values)
         if merged.scenario is None and (key := next((key for key in _CHOOSING if getattr(merged, key) is not None), None)):
             merged = msgspec.structs.replace(merged, scenario=BELONGS[key][0])
+        if merged.stream is not None:
+            # Defaults that are about items of data do not reach a stream.
+            merged = msgspec.structs.replace(merged, **dict.fromkeys({*_OF_ITEMS, "annotations"} - {*set_values}))
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
@@ -278,8 +290,14 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
     for key, option in _NEEDED.items():
         if merged.scenario in BELONGS[key] and getattr(merged, key) is None and merged.stream is None:
             raise ConfigError(f"{where}: {merged.scenario} needs {key}: add {key} = {option.split()[1]} ({option})")
-    if merged.annotations is not None and merged.data is None:
-        raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
+    if merged.stream is not None and (other := next((key for key in _OF_ITEMS if getattr(merged, key) is not None), None)):
+        raise ConfigError(f"{where}: {other} is for data that are no stream: leave {other} or stream out")
+    if (merged.most_missed, merged.most_false) != (None, None) and (merged.stream is None or merged.annotations is None):
+        raise ConfigError(f"{where}: most_missed and most_false are of a stream with windows: add stream = FILE and annotations = FILE")
+    if merged.annotations is not None and merged.data is None and merged.stream is None:
+        raise ConfigError(
+            f"{where}: annotations are of data: add data = PATH (--data PATH) or stream = FILE (--stream FILE), or leave them out"
+        )
 
 
 def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:

@@ -10,7 +10,15 @@ import msgspec
 from edgemeter.agent.base.errors import EdgemeterError, one_line
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
-from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
+from edgemeter.agent.contract.record_accuracy import (
+    Accuracy,
+    AccuracyGate,
+    Agreement,
+    Answers,
+    OutputCheck,
+    PackedPredictions,
+    StreamDetections,
+)
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
@@ -110,6 +118,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     memory: Memory
     accuracy: Accuracy | None = None
     accuracy_reason: str | None
+    detections: StreamDetections | None = None
     output_check: OutputCheck
     answers: Answers | None = None
     agreement: Agreement | None = None

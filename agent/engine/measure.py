@@ -97,6 +97,8 @@ def measure(
     runtime = runtimes.create(work.case.runtime)
     try:
         start = _start(work, started_ns, emit, runtime, stop_counting)
+        if (stream := start.model.stream) is not None and work.case.rate_per_s is None:
+            work = msgspec.structs.replace(work, case=msgspec.structs.replace(work.case, rate_per_s=stream.rate_per_s))
         timing = _time(work, start, emit)
         start = _with_late_facts(start)
         outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
@@ -165,7 +167,9 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
         subject = ServedSubject(runtime, prepared)
     window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
     part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window)
-    prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
+    # Windows of a stream are parts of one array.
+    owners = {id(owner): owner.nbytes for array in chain(*prepared) for owner in (array if array.base is None else array.base,)}
+    prepared_mb = sum(owners.values()) / 1e6
     memory = Memory(
         peak_mb=part.peak_mb,
         before_load_mb=start.before_mb,
@@ -200,7 +204,7 @@ def time_queries(
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
     limit_s = case.warm_up_seconds
     warmed = subject.warm_up(limit_s, plan.users) if isinstance(subject, ServedSubject) else warm_up(subject, limit_s)
-    plan = replace(plan, expected_ns=warmed.median_ns)
+    plan = replace(plan, expected_ns=warmed.median_ns, in_order=case.stream is not None)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
     plan = replace(plan, pauses=idles and work.pauses)
@@ -226,7 +230,11 @@ def _later_s(work: job.RunJob, start: _Start, item_ns: float, timed_s: float, ca
     """Return about how long the parts from the timed one on take; an item takes `item_ns` to be prepared, `call_ns` to be predicted."""
     later_s = {"timed": timed_s}
     if work.accuracy and start.model.work is not None and start.model.data is not None:
-        later_s["accuracy"] = len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS) / 1e9
+        # A call of a stream is prepared and scored in next to no time.
+        stream = start.model.stream
+        later_s["accuracy"] = (
+            stream.inputs * call_ns if stream else len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS)
+        ) / 1e9
     if work.corrupt and "accuracy" in later_s:
         later_s["corruption"] = later_s["accuracy"] * len(work.case.corrupt) * len(SEVERITIES)
     return later_s
@@ -276,13 +284,16 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     window = scenario.window(work.case.scenario, timed)
     throughput_per_s = scenario.throughput_per_s(work.case.scenario, timed, load.samples)
     served = model.runtime.served() if isinstance(model.runtime, runtimes.WatchedRuntime) else None
+    data = loading.describe_dataset(model.data, work.case.seed, model.card)
+    if (stream := model.stream) is not None:
+        data = msgspec.structs.replace(data, stream=msgspec.structs.replace(stream, timed=len(timing.prepared)))
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
         runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
         precision=work.case.precision or (model.card.precision if model.card else loading.describe_precision(model.loaded)),
         inputs=loading.describe_tensors(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
-        dataset=loading.describe_dataset(model.data, work.case.seed, model.card),
+        dataset=data,
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=throughput_per_s,
         real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,
@@ -292,6 +303,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         memory=timing.memory,
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,
+        detections=evaluated.detections,
         output_check=evaluated.check,
         answers=evaluated.answers,
         predictions=evaluated.predictions,

@@ -24,6 +24,7 @@ from edgemeter.agent.recognition.metadata import (
     read_self_description,
 )
 from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
+from edgemeter.agent.recognition.wake_word import DOUBT, wake_word_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
@@ -214,6 +215,10 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     """
     description, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
     address, model = model, named_path(model, loaded)
+    precision, precision_from = _precision(model, loaded)
+    about = f"{model.name} has no card; "
+    if (heard := wake_word_card(name_of(model), precision, loaded)) is not None:
+        return heard, (f"{about}guessed: task {heard.task} from its shapes", f"{about}unsure: {DOUBT}")
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
@@ -241,7 +246,6 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
             "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error
     normal = find_normalisation(info, family, description, model.name)
-    precision, precision_from = _precision(model, loaded)
     card = Card(
         name=name_of(model),
         task=family.task,
@@ -252,7 +256,6 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     )
     guesses = [f"family {family.name} from {family.why}", size_from, precision_from]
     doubts = [*family.doubts, normal.doubt, _SHRUNK if card.image.resize == "stretch-smooth" else None]
-    about = f"{model.name} has no card; "
     of_family = (f"{about}{UNSURE_FAMILY}{family.family_doubt}",) if family.family_doubt else ()
     guessed = (f"{about}guessed: {guess}" for guess in guesses if guess)
     return card, (*guessed, *of_family, *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))

@@ -106,5 +106,5 @@ def test_what_will_be_done_and_how_long_it_takes_is_one_line():
     )
     assert announcement([rapid]) == "measuring a.onnx onnx 1 thread; mode rapid; 3 runs, 4 s to 12 s"
     scored = one_case("a.onnx", mode="rapid", data="photos", start_below_c=50.0)
-    assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the images")
+    assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the data")
     assert announcement([rapid] * 5).startswith("measuring a.onnx onnx 1 thread, a.onnx onnx 1 thread, a.onnx onnx 1 thread and 2 more;")
