@@ -11,7 +11,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
-from edgemeter.agent.base.figures import accuracy, significant
+from edgemeter.agent.base.figures import accuracy, share, significant, times
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import accepted_ratio
@@ -33,7 +33,7 @@ Group = Literal[
 _PROVENANCE_GROUP: dict[Group, str] = {"generation": "latency"}
 Better = Literal["higher", "lower", "by its metric"]
 # The ends of names that are units: what says more of a figure comes before them.
-_UNIT_ENDS = ("_per_s", "_ms", "_mj", "_mb", "_w", "_c", "_ratio")
+_UNIT_ENDS = ("_per_s", "_per_h", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,12 @@ class Figure:
     def stem(self) -> str:
         """Its name in a comparison without the unit: `latency_p50`."""
         return without_unit(self.column)
+
+    @property
+    def ratio_column(self) -> str:
+        """Its name in a comparison as a ratio to the reference's: `latency_p50_ratio`; a figure that is a ratio has its own name first."""
+        name = f"{self.stem}_ratio"
+        return f"{name}_ratio" if name == self.column else name
 
     @property
     def has_bounds(self) -> bool:
@@ -283,6 +289,10 @@ def _goodput_per_s(run: RunRecord) -> float | None:
     return answers.goodput.requests_per_s if answers and answers.goodput else None
 
 
+def _steady_power_w(run: RunRecord) -> float | None:
+    return run.energy.mean_power_w if run.energy is not None and run.steady is not None else None
+
+
 def _duty_cycle_ratio(run: RunRecord) -> float | None:
     """Return the share of the timed part in which the model was at work: the rest is the agent's own time, or waiting for queries."""
     if run.load is not None and run.load.target_per_s is not None:
@@ -301,6 +311,8 @@ TOO_FEW_QUERIES = "too few queries for a median"
 NO_DRAFTS = "no tokens are guessed, or the server states none of them"
 NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
+NO_FRAMES = "no frames at a steady rate"
+NO_STREAM = "nothing is detected in a stream"
 
 
 def _views(names: str) -> frozenset[View]:
@@ -349,6 +361,45 @@ FIGURES: tuple[Figure, ...] = (
         "throughput", "per s", "per s", "throughput", "higher", path="throughput_per_s", choice="throughput",
         lower="fewer a second", higher="more a second", times="times as many a second",
         always=True, rank=5, views=EVERY_VIEW - {"runs", "chart", "home"},
+    ),
+    Figure(
+        "missed frames", "Missed", "", "latency", "lower", path="steady.missed_ratio", low="steady.missed_low_ratio",
+        high="steady.missed_high_ratio", column="missed_frames_ratio", choice="missed", rank=0, shown=share, why_absent=NO_FRAMES,
+        trends=(TrendRule("missed", "points", 0.5, 0.05, follows_temperature=False, is_default=True),),
+        lower="fewer missed frames", higher="more missed frames", times="times the share of missed frames",
+        views=EVERY_VIEW - {"home", "references", "canary", "index"},
+    ),
+    Figure(
+        "jitter p90", "Jitter ms", "ms", "latency", "lower", path="steady.jitter.p90_ms", column="jitter_p90_ms", choice="jitter", rank=3,
+        why_absent=NO_FRAMES, lower="less jitter", higher="more jitter", times="times the jitter",
+        views=_views("run compare matrix influx csv paper"),
+    ),
+    # Better is neither: a run that misses no frame has none.
+    *(
+        Figure(
+            f"time to the first missed frame{words}", f"First missed{words} s", "s", "latency", None, path=f"steady.{name}_s",
+            column=f"{name}_s", choice=name.replace("_", "-"), why_absent="no frame was missed", has_spread=False,
+            views=_views("compare influx csv"),
+        )
+        for name, words in (("first_missed", ""), ("first_missed_after_throttling", " after throttling"))
+    ),
+    Figure(
+        "false detections", "False per h", "per h", "latency", "lower", path="detections.false_per_h", low="detections.false_per_h_low",
+        high="detections.false_per_h_high", column="false_detections_per_h", choice="false-detections", rank=0, why_absent=NO_STREAM,
+        lower="fewer false detections", higher="more false detections", times="times the false detections",
+        views=_views("run compare terminal matrix cases influx csv paper site"),
+    ),
+    Figure(
+        "missed windows", "Missed windows", "", "latency", "lower", path="detections.missed_ratio", low="detections.missed_low_ratio",
+        high="detections.missed_high_ratio", column="missed_windows_ratio", choice="missed-windows", rank=0, shown=share,
+        why_absent=NO_STREAM, lower="fewer missed windows", higher="more missed windows", times="times the share of missed windows",
+        views=_views("run compare terminal matrix cases influx csv paper site"),
+    ),
+    Figure(
+        "slow-down beside others", "Slow-down", "", "latency", "lower", path="together.slow_down_ratio",
+        low="together.slow_down_low_ratio", high="together.slow_down_high_ratio", column="slow_down_ratio", choice="slow-down", rank=0,
+        shown=times, why_absent="nothing ran at the same time, or it does not show", lower="slowed down less", higher="slowed down more",
+        times="times the slow-down", views=_views("run compare terminal matrix cases influx csv paper site"),
     ),
     _percentile(
         "generation.ttft", "p50", title="time to first token p50", heading="TTFT ms", group="generation",
@@ -456,6 +507,11 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "mean power", "W", "W", "energy", None, path="energy.mean_power_w", column="mean_power_w", choice="power", has_spread=False,
         views=_views("compare influx csv paper"),
+    ),
+    # The mean power again, where a second is what is paid for.
+    Figure(
+        "energy per second at the rate", "J/s", "J/s", "energy", None, of=_steady_power_w, reads=("energy.mean_power_w", "steady.rate_per_s"),
+        name="steady_power_w", choice="power-at-rate", rank=0, why_absent=NO_FRAMES, views=_views("run terminal matrix cases site"),
     ),
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),
     _token_energy("prefill", "prefill_token.gross_mj", "energy per prompt token, gross"),
