@@ -510,8 +510,9 @@ FIGURES: tuple[Figure, ...] = (
     ),
     # The mean power again, where a second is what is paid for.
     Figure(
-        "energy per second at the rate", "J/s", "J/s", "energy", None, of=_steady_power_w, reads=("energy.mean_power_w", "steady.rate_per_s"),
-        name="steady_power_w", choice="power-at-rate", rank=0, why_absent=NO_FRAMES, views=_views("run terminal matrix cases site"),
+        "energy per second at the rate", "J/s", "J/s", "energy", None, of=_steady_power_w,
+        reads=("energy.mean_power_w", "steady.rate_per_s"), name="steady_power_w", choice="power-at-rate", rank=0, why_absent=NO_FRAMES,
+        views=_views("run terminal matrix cases site"),
     ),
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),
     _token_energy("prefill", "prefill_token.gross_mj", "energy per prompt token, gross"),
