@@ -26,7 +26,7 @@ from edgemeter.agent.cli.measured_case import (
     model_text,
     setting_text,
 )
-from edgemeter.agent.cli.steady_block import over_time_line, print_steady
+from edgemeter.agent.cli.steady_block import print_steady
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, figure, in_view
 from edgemeter.agent.contract.load_sweep import sweeps
@@ -34,6 +34,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.steady_facts import held_out
 from edgemeter.agent.ledger.run_history import short_id
 
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -192,7 +193,7 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
         yield from _unsupported(runs)
     described = runs if why else [case.typical for case in cases]
     # The block of a steady run has it.
-    yield from (over_time_line(run.sustained, f"{run.model.name} ") for run in described if run.sustained and not run.steady)
+    yield from (f"over time: {run.model.name} {held_out(run.sustained)}" for run in described if run.sustained and not run.steady)
     yield from (note for run in described for note in (*_energy_notes(run), *_token_energy_notes(run)))
     yield from (f"no energy: {run.energy_reason}" for run in runs if run.energy is None)
     for case in cases:

@@ -15,7 +15,7 @@ BLOCK = """tiny-detector at 15 frames a second, deadline 60 ms, 1 frame may wait
   first miss: after 30 min 4 s; 4.1 s from the beginning of throttling (30 min) to the first after it
   answers: p50 45 ms, at most 128 ms; jitter p90 3.25 ms; at most 133.4 ms without one
   queue: up to 1 frame waiting, 1.5 ms (p50); busy 71% of the time
-  energy: 4.1 J/s, 301 ±6 mJ gross a frame, waiting for frames included
+  energy: 4.1 J/s, 301.0 ± 6.0 mJ gross a frame, waiting for frames included
   over time: throttled after 1800 s: p50 is above 43 ms"""
 
 
