@@ -6,8 +6,8 @@ from rich.console import Console
 
 from edgemeter.agent.cli import run_table
 from edgemeter.agent.contract.record_accuracy import StreamDetections
-from edgemeter.agent.contract.record_figures import CurvePoint, Load, Stage, Sustained
-from tests.fixtures.record_factory import make_energy, make_latency, make_model, make_record, make_steady
+from tests.fixtures.camera_hour import camera_hour
+from tests.fixtures.record_factory import make_model, make_record, make_steady
 from tests.fixtures.rows import table_row
 
 BLOCK = """tiny-detector at 15 frames a second, deadline 60 ms, 1 frame may wait:
@@ -17,32 +17,6 @@ BLOCK = """tiny-detector at 15 frames a second, deadline 60 ms, 1 frame may wait
   queue: up to 1 frame waiting, 1.5 ms (p50); busy 71% of the time
   energy: 4.1 J/s, 301.0 ± 6.0 mJ gross a frame, waiting for frames included
   over time: throttled after 1800 s: p50 is above 43 ms"""
-
-
-def camera_hour(**changes):
-    """Return an hour at 15 frames a second: throttled after half of it, from then on a fifth of the frames is missed."""
-    points = tuple(
-        CurvePoint(
-            t_s=20.0 * index, queries=300, p50_ms=41.0 if index < 90 else 61.0, clock_hz=1.5e9 if index < 90 else 0.9e9,
-            temperature_c=55.0 + index / 6, power_w=4.1, missed=0 if index < 91 else 60,
-        )
-        for index in range(180)
-    )  # fmt: skip
-    steady = make_steady(
-        frames=54_000, dropped=5_000, late=340, missed_ratio=5_340 / 54_000, missed_low_ratio=0.04, missed_high_ratio=0.18, effective=310,
-        longest_row=23, jitter=Stage(count=48_999, mean_ms=1.0, p50_ms=0.5, p90_ms=3.25), queue_max=1, longest_gap_ms=133.4,
-        first_missed_s=1_804.1, first_missed_after_throttling_s=4.1,
-    )  # fmt: skip
-    load = Load(
-        samples_per_query=1, samples=49_000, target_per_s=15.0, utilisation_ratio=0.71, unserved=5_000, is_sustained=False,
-        queueing=Stage(count=49_000, mean_ms=2.0, p50_ms=1.5, p90_ms=9.0),
-    )  # fmt: skip
-    fields = {
-        "scenario": "steady", "steady": steady, "load": load, "latency": make_latency(count=49_000, p50_ms=45.0, max_ms=128.0),
-        "energy": make_energy(mean_power_w=4.1, gross_mj=301.0, gross_u_mj=6.0),
-        "sustained": Sustained(interval_s=20.0, points=points, level_p50_ms=41.0, throttled_after_s=1_800.0, evidence="p50 is above 43 ms"),
-    }  # fmt: skip
-    return make_record(**(fields | changes))
 
 
 def printed(*runs, width=140, why=False):
