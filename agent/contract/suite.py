@@ -60,6 +60,7 @@ SEARCH_QUERIES = 64
 SAMPLE = Path(__file__).with_name("sample_suite.toml")
 MLPERF_TINY = Path(__file__).with_name("mlperf_tiny_suite.toml")
 DETECTOR_STUDY = Path(__file__).with_name("detector_study_suite.toml")
+CAMERA = Path(__file__).with_name("camera_suite.toml")
 
 # MLPerf Inference, MultiStream.
 SAMPLES_PER_QUERY = 8
@@ -313,6 +314,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
     if merged.minutes is not None:
         merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
+        by_mode["repeats"] = 1
     values = set_keys(merged) | {axis: None if value == "auto" else value for axis, value in axes.items() if value is not None}
     values |= {key: str(folder / values[key]) for key in PATHS if key in values}
     values |= {

@@ -82,12 +82,12 @@ def over_the_run(left: tuple[str, str], right: tuple[str, str] | None, throttled
     layers: list[Spec] = []
     for index, (field, title) in enumerate(quantities):
         colour = f"var(--s{index})"
-        axis = {"titleColor": colour, **({"orient": "right", "grid": False} if index else {})}
+        axis = {"titleColor": colour, **({"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"} if index else {})}
         is_bar = has_bars and not index
-        ends = {"x2": {"field": "end_s"}} if is_bar else {}
-        mark = {"type": "bar", "opacity": 0.6, "color": colour} if is_bar else {"type": "line", "strokeWidth": 1.5, "color": colour}
+        ends = {"x2": {"field": "end_s"}, "y2": {"datum": 0}} if is_bar else {}
+        look = {"type": "rect", "opacity": 0.6} if is_bar else {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
         value = parts.channel(field, title=title, axis=axis, scale={"zero": is_bar})
-        layers.append({"mark": mark, "encoding": {"x": at, **ends, "y": value, "tooltip": tips}})
+        layers.append({"mark": {**look, "color": colour}, "encoding": {"x": at, **ends, "y": value, "tooltip": tips}})
     layers[-1]["params"] = [parts.zoom(["x"])]
     if throttled_s is not None:
         mark = {"type": "rule", "strokeDash": [4, 3], "color": "var(--ink)"}
