@@ -87,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
     slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
     mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
-    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # steady, sustained: length of the run in minutes. Default: by mode.
+    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
     depth_tokens: Depth | list[Depth] | None = None

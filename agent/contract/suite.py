@@ -292,6 +292,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = Path(model) if target and target.module else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
+    by_mode |= {"repeats": 1} if merged.minutes else {}
     if (
         runtime in GENERATORS
         or merged.prompts
@@ -314,7 +315,6 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
     if merged.minutes is not None:
         merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
-        by_mode["repeats"] = 1
     values = set_keys(merged) | {axis: None if value == "auto" else value for axis, value in axes.items() if value is not None}
     values |= {key: str(folder / values[key]) for key in PATHS if key in values}
     values |= {
