@@ -33,7 +33,7 @@ Group = Literal[
 _PROVENANCE_GROUP: dict[Group, str] = {"generation": "latency"}
 Better = Literal["higher", "lower", "by its metric"]
 # The ends of names that are units: what says more of a figure comes before them.
-_UNIT_ENDS = ("_per_s", "_per_h", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
+_UNIT_ENDS = ("_per_s", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
 
 
 @dataclass(frozen=True, slots=True)
