@@ -26,7 +26,7 @@ def printed(*runs, width=140, why=False):
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_the_block_of_a_camera_says_what_was_missed_when_and_what_a_second_costs():
+def test_the_block_of_a_camera_states_what_was_missed_when_and_what_a_second_costs():
     """Frames with bounds, the first miss after throttling, answers, energy, and how the run held out."""
     lines = printed(camera_hour())
     begin = block(lines)
@@ -77,7 +77,7 @@ def test_nothing_missed_still_has_a_bound_and_no_first_miss():
     assert not [line for line in lines if line.startswith(("  first miss", "  energy"))]
 
 
-def test_dependent_frames_without_bounds_say_so():
+def test_dependent_frames_have_a_reason_in_place_of_bounds():
     """No interval is made up."""
     text = "\n".join(printed(make_record(steady=make_steady(effective=3))))
     assert "missed 3, 0.33% (no bounds: the frames depend on each other too much; as 3 independent frames): 0 dropped, 3 late" in text
