@@ -10,6 +10,7 @@ from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import CurvePoint, Steady, Sustained
 from edgemeter.agent.contract.steady_facts import moment, steady_facts, steady_heading
+from edgemeter.agent.ledger.run_history import short_id
 
 STRETCHES = 6  # Rows of the table over time.
 
@@ -27,6 +28,8 @@ def print_steady(run: RunRecord, steady: Steady, console: Console, *, is_whole: 
     print_text(console, f"{steady_heading(run, steady)}:")
     for name, text in steady_facts(run, steady).items():
         print_text(console, f"  {name}: {text}")
+    if is_whole and steady.dropped + steady.late:
+        print_text(console, f"  why frames were missed: `edgemeter runs why {short_id(run.id)}`")
     if is_whole and run.sustained and len(run.sustained.points) >= STRETCHES:
         console.print(fitted_table(_over_time(run.sustained), console.width))
 

@@ -31,6 +31,7 @@ def test_the_block_of_a_camera_states_what_was_missed_when_and_what_a_second_cos
     lines = printed(camera_hour())
     begin = block(lines)
     assert "\n".join(lines[begin : begin + 7]) == BLOCK
+    assert lines[begin + 7].startswith("  why frames were missed: `edgemeter runs why ")
 
 
 def block(lines):
@@ -41,7 +42,7 @@ def block(lines):
 def test_the_run_over_time_is_a_table_of_six_stretches():
     """Every missed frame is in one of them; clock and temperature stand beside."""
     lines = printed(camera_hour())
-    table = lines[block(lines) + 7 :]
+    table = lines[block(lines) + 8 :]
     heading = next(index for index, line in enumerate(table) if line.split()[:2] == ["from", "missed"])
     assert table[heading].split() == ["from", "missed", "service", "p50", "ms", "MHz", "°C", "W"]
     rows = [line for line in table if line.endswith(" 4.1")]
