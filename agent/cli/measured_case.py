@@ -50,7 +50,7 @@ class MeasuredCase:
     def median_text(self, entry: Figure) -> str:
         """Return the median of a figure over the runs, "-" where none has it."""
         values = self._values(entry)
-        return figure_text(entry, median(values) if values else None)
+        return entry.table_text(median(values) if values else None)
 
     def interval_text(self, entry: Figure) -> str:
         """Return the 95% interval of the median over the runs; empty where they are too few."""
@@ -87,11 +87,6 @@ class MeasuredCase:
             return f"{_span(entry, min(values), max(values))} in {len(values)} runs, {FEWEST} give an interval"
         bounds = entry.bounds(self.counted[0])
         return f"one run; 95% {_span(entry, *bounds)} within it" if bounds else "one run"
-
-
-def figure_text(entry: Figure, value: float | None) -> str:
-    """Return a value as a table has it, a share in per cent; "-" where there is none."""
-    return share(value) if entry.shown is share else plain_digits(value)
 
 
 def _span(entry: Figure, low: float, high: float) -> str:

@@ -1,4 +1,4 @@
-"""A run of frames at a steady rate on a terminal: what it came to, and a table of the run over time."""
+"""A run of frames at a steady rate on a terminal: its facts, and a table of the run over time."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence

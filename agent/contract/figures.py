@@ -11,7 +11,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
-from edgemeter.agent.base.figures import accuracy, share, significant, times
+from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, times
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import accepted_ratio
@@ -129,6 +129,10 @@ class Figure:
         """The function that reads how many standard deviations (k) the figure's bounds are from its value."""
         factor = reader(self.k)
         return (lambda run: factor(run) or USUAL_K) if self.u else lambda _: NORMAL_95
+
+    def table_text(self, value: float | None) -> str:
+        """Return a value as the table of `edgemeter run` has it, with all its digits or in per cent; "-" where there is none."""
+        return share(value) if self.shown is share else plain_digits(value)
 
     @property
     def stem(self) -> str:

@@ -1,4 +1,4 @@
-"""What frames at a steady rate came to, in words that every view shows; and how any long run held out."""
+"""The facts of frames at a steady rate in words that every view shows, and how any long run held out."""
 
 from collections.abc import Iterator
 
@@ -94,10 +94,10 @@ def _energy(run: RunRecord, energy: Energy) -> str:
     return f"{plain_digits(energy.mean_power_w, 3)} J/s, {frame}{label}, waiting for frames included"
 
 
-def _detections(found: StreamDetections) -> str:
+def _detections(detections: StreamDetections) -> str:
     bounds = ""
-    if found.false_per_h_low is not None and found.false_per_h_high is not None:
-        bounds = f" (95% {span(found.false_per_h_low, found.false_per_h_high)})"
-    windows = f"{found.found:,} of {count(found.windows, 'window')} of {found.label}, {found.missed:,} missed"
-    false = f"{count(found.false, 'false detection')} in {moment(found.stream_s)}"
-    return f"{windows}; {false}, {plain_digits(found.false_per_h, 3)} an hour{bounds}"
+    if detections.false_per_h_low is not None and detections.false_per_h_high is not None:
+        bounds = f" (95% {span(detections.false_per_h_low, detections.false_per_h_high)})"
+    windows = f"{detections.found:,} of {count(detections.windows, 'window')} of {detections.label}, {detections.missed:,} missed"
+    false = f"{count(detections.false, 'false detection')} in {moment(detections.stream_s)}"
+    return f"{windows}; {false}, {plain_digits(detections.false_per_h, 3)} an hour{bounds}"

@@ -71,13 +71,13 @@ def power_curves(styles: Sequence[parts.Style]) -> Spec:
     return {**parts.sized(260), "params": [parts.HIDDEN], "layer": [visible, start]}
 
 
-def over_the_run(left: tuple[str, str], right: tuple[str, str] | None, throttled_s: float | None, *, has_bars: bool) -> Spec:
+def over_the_run(first: tuple[str, str], second: tuple[str, str] | None, throttled_s: float | None, *, has_bars: bool) -> Spec:
     """Return one or two quantities (field, title) of a long run over its time: rows of `at_s`, `end_s` and the fields.
 
-    The left one `has_bars`, or is a line; across stands the beginning of throttling.
+    The first, on the left, `has_bars` or is a line; across stands the beginning of throttling.
     """
     at = {"field": "at_s", "type": "quantitative", "title": "s since the first timed query", "scale": {"nice": False}}
-    quantities = [left, *([right] if right else [])]
+    quantities = [first, *([second] if second else [])]
     tips = [parts.tip("at_s", "from, s", ",.0f"), *(parts.tip(field, title, parts.NUMBER) for field, title in quantities)]
     layers: list[Spec] = []
     for index, (field, title) in enumerate(quantities):

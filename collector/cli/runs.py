@@ -305,8 +305,6 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
     """Print runs in the order given, with the figures that any of them has."""
     if print_data(form, {"runs": [_entry(run) for run in listed]}):
         return
-    from edgemeter.agent.cli.measured_case import figure_text
-
     console = console_for(form)
 
     def safe(cells: list[str]) -> list[str]:
@@ -326,7 +324,7 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
     # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
     columns = [
         *(TableColumn(name, safe(cells), "left", ranks.get(name, 0), folds=name == "model") for name, cells in names.items()),
-        *(TableColumn(entry.heading, [figure_text(entry, entry.value(record)) for record in records], rank=1) for entry in figures),
+        *(TableColumn(entry.heading, [entry.table_text(entry.value(record)) for record in records], rank=1) for entry in figures),
         TableColumn("verdict", states, "left"),
         TableColumn("remark", safe([_remark(run) for run in listed]), "left", rank=2),
     ]

@@ -188,7 +188,7 @@ def planted(minutes: float, slowed: float) -> Iterator[Throttling]:
     """Give the throttling of a run that lasts so long; while it is open, sessions see the made-up machine."""
     with tempfile.TemporaryDirectory() as folder:
         group = ControlGroup()
-        seen = session.Observation
+        observing = session.Observation
         throttling = Throttling(slowed, (BEGIN * minutes * 60, END * minutes * 60), group, machine_tree(Path(folder)))
         throttling.show(is_throttled=False)
         # A session reads this machine alone: there is no other way in.
@@ -196,7 +196,7 @@ def planted(minutes: float, slowed: float) -> Iterator[Throttling]:
         try:
             yield throttling
         finally:
-            session.Observation = seen  # type: ignore[misc]
+            session.Observation = observing  # type: ignore[misc]
             for timer in throttling.timers:
                 timer.cancel()
             group.remove()
@@ -260,7 +260,7 @@ def hour(minutes: float, model: str, threads: int = 1) -> dict[str, Any]:
     counted, steady, curve = recount(record, (begin_s, end_s)), record.steady, record.sustained
     length_s = (record.windows.timed_end_ns - record.windows.timed_start_ns) / 1e9
     planted_w = POWER_W - (POWER_W - THROTTLED_W) * (end_s - begin_s) / length_s
-    said = {name: getattr(steady, name) for name in ("frames", "dropped", "late", "longest_row")}
+    of_record = {name: getattr(steady, name) for name in ("frames", "dropped", "late", "longest_row")}
     return {
         "minutes": minutes, "model": model, "p50_alone_ms": p50_ms, "rate_per_s": RATE_PER_S, "deadline_ms": DEADLINE_MS,
         "planted": {"begin_s": begin_s, "end_s": end_s, "slowed": slowed, "clock_hz": CLOCK_HZ / slowed, "mean_power_w": planted_w},
@@ -270,22 +270,22 @@ def hour(minutes: float, model: str, threads: int = 1) -> dict[str, Any]:
             "gross_mj": record.energy and record.energy.gross_mj, "verdict": record.verdict.state, "rules": record.verdict.rules,
         },
         "record": {
-            **said, "missed_ratio": steady.missed_ratio, "missed_low_ratio": steady.missed_low_ratio,
+            **of_record, "missed_ratio": steady.missed_ratio, "missed_low_ratio": steady.missed_low_ratio,
             "missed_high_ratio": steady.missed_high_ratio, "effective": steady.effective, "first_missed_s": steady.first_missed_s,
             "first_missed_after_throttling_s": steady.first_missed_after_throttling_s, "queue_max": steady.queue_max,
             "jitter_p90_ms": steady.jitter and steady.jitter.p90_ms, "longest_gap_ms": steady.longest_gap_ms,
             "in_curve": sum(point.missed or 0 for point in curve.points) if curve else None,
         },
         "recounted": asdict(counted),
-        "agrees": all(said[name] == getattr(counted, name) for name in said) and is_near(steady, counted),
+        "agrees": all(value == getattr(counted, name) for name, value in of_record.items()) and is_near(steady, counted),
     }  # fmt: skip
 
 
 def is_near(steady: Any, counted: Count) -> bool:
     """Return whether the moments of both are the same, to a microsecond."""
     for name in ("first_missed_s", "first_missed_after_throttling_s"):
-        said, again = getattr(steady, name), getattr(counted, name)
-        if (said is None) != (again is None) or (said is not None and abs(said - again) > 1e-6):
+        recorded_s, counted_s = getattr(steady, name), getattr(counted, name)
+        if (recorded_s is None) != (counted_s is None) or (recorded_s is not None and abs(recorded_s - counted_s) > 1e-6):
             return False
     return True
 
@@ -294,9 +294,9 @@ def comparisons() -> Iterator[Comparison]:
     """Yield the missed frames beside those counted again, and the beginning of throttling beside that planted."""
     result = hour(MINUTES, str(real_models() / MODEL))
     record, counted, begin_s = result["record"], result["recounted"], result["planted"]["begin_s"]
-    missed, again = record["dropped"] + record["late"], counted["dropped"] + counted["late"]
+    missed, recounted = (counts["dropped"] + counts["late"] for counts in (record, counted))
     name = f"camera: {MINUTES:g} min at {RATE_PER_S:g} frames/s"
-    yield against(f"{name}, missed frames", "frames", missed, ("counted again", again), "equal", met=result["agrees"])
+    yield against(f"{name}, missed frames", "frames", missed, ("counted again", recounted), "equal", met=result["agrees"])
     found_s, interval_s = result["found"]["throttled_after_s"] or 0.0, result["found"]["interval_s"] or 0.0
     met = abs(found_s - begin_s) <= interval_s
     yield against(f"{name}, throttled from", "s", found_s, ("planted", begin_s), "within an interval", met=met)
