@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from edgemeter.agent.base.figures import ABSENT, count, plain_digits, share, span
+from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
 from edgemeter.agent.contract.case_identity import key_of, of_depth_curve
@@ -55,7 +55,7 @@ class MeasuredCase:
     def interval_text(self, entry: Figure) -> str:
         """Return the 95% interval of the median over the runs; empty where they are too few."""
         interval = median_interval(self._values(entry))
-        return _span(entry, interval.low, interval.high) if interval else ""
+        return entry.range_text(interval.low, interval.high) if interval else ""
 
     def sentence(self) -> str:
         """Return the answer: figure with interval, accuracy, energy, and the verdict."""
@@ -84,13 +84,9 @@ class MeasuredCase:
         if interval_text := self.interval_text(entry):
             return f"95% {interval_text} over {len(values)} runs"
         if len(values) > 1:
-            return f"{_span(entry, min(values), max(values))} in {len(values)} runs, {FEWEST} give an interval"
+            return f"{entry.range_text(min(values), max(values))} in {len(values)} runs, {FEWEST} give an interval"
         bounds = entry.bounds(self.counted[0])
-        return f"one run; 95% {_span(entry, *bounds)} within it" if bounds else "one run"
-
-
-def _span(entry: Figure, low: float, high: float) -> str:
-    return f"{share(low)} to {share(high)}" if entry.shown is share else span(low, high)
+        return f"one run; 95% {entry.range_text(*bounds)} within it" if bounds else "one run"
 
 
 def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
-from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, times
+from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import accepted_ratio
@@ -63,7 +63,8 @@ class Figure:
     its name in InfluxDB and exports, `column` in a comparison, `key` in the index and on the page, `choice` in options. `low` and `high`
     are the fields of its 95% bounds, `u` that of its expanded uncertainty, `k` that of its coverage factor. `heading` stands above a
     column, which a narrow terminal drops the sooner the higher its `rank`; 0 is never dropped. `why_absent` is said where the record gives
-    no reason. A comparison calls it `lower` or `higher`, and a ratio so many `times`.
+    no reason. A comparison calls it `lower` or `higher`, and a ratio so many `times`. What `is_of_some` runs only has no column in a page's
+    table where none has it.
     """
 
     title: str
@@ -89,6 +90,7 @@ class Figure:
     is_truth: bool = False
     has_spread: bool = True
     always: bool = False
+    is_of_some: bool = False
     rank: int = 4
     why_absent: str = "not recorded"
     lower: str = "lower"
@@ -133,6 +135,12 @@ class Figure:
     def table_text(self, value: float | None) -> str:
         """Return a value as the table of `edgemeter run` has it, with all its digits or in per cent; "-" where there is none."""
         return share(value) if self.shown is share else plain_digits(value)
+
+    def range_text(self, low: float, high: float) -> str:
+        """Return a range of values, both ends written alike."""
+        if self.shown is not share:
+            return span(low, high)
+        return f"{share(low)} to {share(high)}" if low != high else share(low)
 
     @property
     def stem(self) -> str:
@@ -325,10 +333,20 @@ def _views(names: str) -> frozenset[View]:
     return frozenset(view for view in EVERY_VIEW if view in names.split())
 
 
+OF_SOME = _views("run compare terminal matrix cases influx csv paper site")
+
+
 def _percentile(path: str, level: str, **attributes: Any) -> Figure:
     return Figure(
         path=f"{path}.{level}_ms", low=f"{path}.{level}_low_ms", high=f"{path}.{level}_high_ms", unit="ms", better="lower", **attributes
     )
+
+
+def _of_some(title: str, heading: str, path: str, unit: str = "", views: frozenset[View] = OF_SOME, **attributes: Any) -> Figure:
+    bounds = {end: with_part(path, f"_{end}") for end in ("low", "high")}
+    return Figure(
+        title, heading, unit, "latency", "lower", path=path, rank=0, is_of_some=True, views=views, **bounds, **attributes
+    )  # fmt: skip
 
 
 def _token_energy(part: str, path: str, title: str) -> Figure:
@@ -366,10 +384,9 @@ FIGURES: tuple[Figure, ...] = (
         lower="fewer a second", higher="more a second", times="times as many a second",
         always=True, rank=5, views=EVERY_VIEW - {"runs", "chart", "home"},
     ),
-    Figure(
-        "missed frames", "Missed", "", "latency", "lower", path="steady.missed_ratio", low="steady.missed_low_ratio",
-        high="steady.missed_high_ratio", column="missed_frames_ratio", choice="missed", rank=0, shown=share, why_absent=NO_FRAMES,
-        trends=(TrendRule("missed", "points", 0.5, 0.05, follows_temperature=False, is_default=True),),
+    _of_some(
+        "missed frames", "Missed", path="steady.missed_ratio", column="missed_frames_ratio", choice="missed", shown=share,
+        why_absent=NO_FRAMES, trends=(TrendRule("missed", "points", 0.5, 0.05, follows_temperature=False, is_default=True),),
         lower="fewer missed frames", higher="more missed frames", times="times the share of missed frames",
         views=EVERY_VIEW - {"home", "references", "canary", "index"},
     ),
@@ -387,23 +404,20 @@ FIGURES: tuple[Figure, ...] = (
         )
         for name, words in (("first_missed", ""), ("first_missed_after_throttling", " after throttling"))
     ),
-    Figure(
-        "false detections", "False per h", "per h", "latency", "lower", path="detections.false_per_h", low="detections.false_per_h_low",
-        high="detections.false_per_h_high", column="false_detections_per_h", choice="false-detections", rank=0, why_absent=NO_STREAM,
-        lower="fewer false detections", higher="more false detections", times="times the false detections",
-        views=_views("run compare terminal matrix cases influx csv paper site"),
+    _of_some(
+        "false detections", "False per h", path="detections.false_per_h", unit="per h", column="false_detections_per_h",
+        choice="false-detections", why_absent=NO_STREAM, lower="fewer false detections", higher="more false detections",
+        times="times the false detections",
     ),
-    Figure(
-        "missed windows", "Missed windows", "", "latency", "lower", path="detections.missed_ratio", low="detections.missed_low_ratio",
-        high="detections.missed_high_ratio", column="missed_windows_ratio", choice="missed-windows", rank=0, shown=share,
-        why_absent=NO_STREAM, lower="fewer missed windows", higher="more missed windows", times="times the share of missed windows",
-        views=_views("run compare terminal matrix cases influx csv paper site"),
+    _of_some(
+        "missed windows", "Missed windows", path="detections.missed_ratio", column="missed_windows_ratio", choice="missed-windows",
+        shown=share, why_absent=NO_STREAM, lower="fewer missed windows", higher="more missed windows",
+        times="times the share of missed windows",
     ),
-    Figure(
-        "slow-down beside others", "Slow-down", "", "latency", "lower", path="together.slow_down_ratio",
-        low="together.slow_down_low_ratio", high="together.slow_down_high_ratio", column="slow_down_ratio", choice="slow-down", rank=0,
-        shown=times, why_absent="nothing ran at the same time, or it does not show", lower="slowed down less", higher="slowed down more",
-        times="times the slow-down", views=_views("run compare terminal matrix cases influx csv paper site"),
+    _of_some(
+        "slow-down beside others", "Slow-down", path="together.slow_down_ratio", column="slow_down_ratio", choice="slow-down", shown=times,
+        why_absent="nothing ran at the same time, or it does not show", lower="slowed down less", higher="slowed down more",
+        times="times the slow-down",
     ),
     _percentile(
         "generation.ttft", "p50", title="time to first token p50", heading="TTFT ms", group="generation",
@@ -515,8 +529,8 @@ FIGURES: tuple[Figure, ...] = (
     # The mean power again, where a second is what is paid for.
     Figure(
         "energy per second at the rate", "J/s", "J/s", "energy", None, of=_steady_power_w,
-        reads=("energy.mean_power_w", "steady.rate_per_s"), name="steady_power_w", choice="power-at-rate", rank=0, why_absent=NO_FRAMES,
-        views=_views("run terminal matrix cases site"),
+        reads=("energy.mean_power_w", "steady.rate_per_s"), name="steady_power_w", choice="power-at-rate", rank=0, is_of_some=True,
+        why_absent=NO_FRAMES, views=_views("run terminal matrix cases site"),
     ),
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),
     _token_energy("prefill", "prefill_token.gross_mj", "energy per prompt token, gross"),

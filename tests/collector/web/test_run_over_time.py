@@ -5,6 +5,7 @@ import pytest
 
 from edgemeter.agent.contract.record_figures import CurvePoint
 from edgemeter.collector.charts import vega
+from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.run_over_time import charts_of
@@ -58,3 +59,11 @@ def test_the_charts_can_be_drawn():
         svg = vega.svg(chart)
         assert "NaN" not in svg
         assert "mark-rule" in svg
+
+
+def test_tables_have_a_column_of_missed_frames_only_where_some_run_has_frames():
+    """In per cent; other runs have no empty column for it."""
+    for run, heading, cell in ((camera_hour(), True, "9.9%"), (make_record(), False, "")):
+        with table_row(run.scenario), view_context([run]) as context:
+            body = str(device_view(context, ViewRequest("device", {}), CaseFilter(device=run.device)).body)
+            assert ("Missed</th>" in body, cell in body) == (heading, True)
