@@ -225,11 +225,11 @@ def recount(record: RunRecord, throttled_s: tuple[float, float]) -> Count:
         series.name: [int(value) for value in samples.unpack(series)] for series in record.samples if series.name in ("arrival", "latency")
     }
     deadline_ns, found_s = steady.deadline_ms * 1e6, record.sustained.throttled_after_s if record.sustained else None
-    answered = {round(at_ns / 1e9 * RATE_PER_S): took_ns for at_ns, took_ns in zip(raw["arrival"], raw["latency"], strict=True)}
+    answered = {round(at_ns / 1e9 * steady.rate_per_s): took_ns for at_ns, took_ns in zip(raw["arrival"], raw["latency"], strict=True)}
     dropped = late = row = longest_row = while_throttled = 0
     first_s = first_after_s = None
     for frame in range(steady.frames):
-        took_ns, at_s = answered.get(frame), frame / RATE_PER_S
+        took_ns, at_s = answered.get(frame), frame / steady.rate_per_s
         if took_ns is not None and took_ns <= deadline_ns:
             row = 0
             continue
