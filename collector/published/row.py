@@ -27,6 +27,9 @@ Statistic = Literal["mean", "median", "min", "max", "p90", "p95", "p99", "p99.9"
 
 # Units as people publish them, by our unit; the factor leads to ours.
 UNITS: Mapping[str, Mapping[str, float]] = {
+    "s": {"s": 1.0, "ms": 1e-3, "min": 60.0},
+    "per h": {"per h": 1.0, "/h": 1.0},
+    "J/s": {"j/s": 1.0, "w": 1.0, "mw": 1e-3},
     "ms": {"ms": 1.0, "s": 1e3, "us": 1e-3, "ms/im": 1.0, "ms/token": 1.0},
     "per s": {"per s": 1.0, "per_s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0, "requests/s": 1.0, "qps": 1.0},
     "tokens/s": {"tokens/s": 1.0, "tok/s": 1.0, "t/s": 1.0, "tps": 1.0},
