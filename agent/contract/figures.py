@@ -343,9 +343,9 @@ def _percentile(path: str, level: str, **attributes: Any) -> Figure:
 
 
 def _of_some(title: str, heading: str, path: str, unit: str = "", views: frozenset[View] = OF_SOME, **attributes: Any) -> Figure:
-    bounds = {end: with_part(path, f"_{end}") for end in ("low", "high")}
     return Figure(
-        title, heading, unit, "latency", "lower", path=path, rank=0, is_of_some=True, views=views, **bounds, **attributes
+        title, heading, unit, "latency", "lower", path=path, low=with_part(path, "_low"), high=with_part(path, "_high"), rank=0,
+        is_of_some=True, views=views, **attributes,
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def _frames(steady: Steady) -> str:
 
 
 def _after_throttling(run: RunRecord, steady: Steady) -> str:
-    after_s, begun_s = steady.first_missed_after_throttling_s, run.sustained and run.sustained.throttled_after_s
+    after_s, begun_s = steady.first_missed_after_throttling_s, run.sustained.throttled_after_s if run.sustained else None
     if after_s is None or begun_s is None:
         return ""
     return f"; {moment(after_s)} from the beginning of throttling ({moment(begun_s)}) to the first after it"

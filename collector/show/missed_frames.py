@@ -69,7 +69,7 @@ def missed_frames(run: RunRecord, steady: Steady) -> MissedFrames:
 def _row(steady: Steady, points: tuple[CurvePoint, ...], begin: int, frames: int, dropped: int) -> MissedRow:
     from_s = begin / steady.rate_per_s
     point = next((point for point in reversed(points) if point.t_s <= from_s), None)
-    return MissedRow(from_s, frames, dropped, point and point.clock_hz, point and point.temperature_c)
+    return MissedRow(from_s, frames, dropped, point.clock_hz if point else None, point.temperature_c if point else None)
 
 
 def show_missed_frames(run: RunRecord, missed: MissedFrames, console: Console) -> None:
