@@ -309,10 +309,10 @@ def _duty_cycle_ratio(run: RunRecord) -> float | None:
     """Return the share of the timed part in which the model was at work: the rest is the agent's own time, or waiting for queries."""
     if run.load is not None and run.load.target_per_s is not None:
         return run.load.utilisation_ratio
-    if run.windows is None or run.windows.timed_end_ns <= run.windows.timed_start_ns:
+    # The end counts from the start.
+    if run.windows is None or run.windows.timed_end_ns <= 0:
         return None
-    timed_ms = (run.windows.timed_end_ns - run.windows.timed_start_ns) / 1e6
-    ratio = run.latency.count * run.latency.mean_ms / timed_ms
+    ratio = run.latency.count * run.latency.mean_ms / (run.windows.timed_end_ns / 1e6)
     # More than the whole time: queries overlapped, and their latencies do not add up to a share of it.
     return ratio if ratio <= 1.0 else None
 

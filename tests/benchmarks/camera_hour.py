@@ -258,7 +258,7 @@ def hour(minutes: float, model: str, threads: int = 1) -> dict[str, Any]:
         raise LeftOutError("the record has neither windows nor frames")
     begin_s, end_s = ((at_ns - record.windows.timed_start_ns) / 1e9 for at_ns in (throttling.begun_ns, throttling.ended_ns))
     counted, steady, curve = recount(record, (begin_s, end_s)), record.steady, record.sustained
-    length_s = (record.windows.timed_end_ns - record.windows.timed_start_ns) / 1e9
+    length_s = record.windows.timed_end_ns / 1e9
     planted_w = POWER_W - (POWER_W - THROTTLED_W) * (end_s - begin_s) / length_s
     of_record = {name: getattr(steady, name) for name in ("frames", "dropped", "late", "longest_row")}
     return {
