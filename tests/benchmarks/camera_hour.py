@@ -267,7 +267,8 @@ def hour(minutes: float, model: str, threads: int = 1) -> dict[str, Any]:
         "found": {
             "throttled_after_s": curve and curve.throttled_after_s, "evidence": curve and curve.evidence,
             "interval_s": curve and curve.interval_s, "mean_power_w": record.energy and record.energy.mean_power_w,
-            "gross_mj": record.energy and record.energy.gross_mj, "verdict": record.verdict.state, "rules": record.verdict.rules,
+            "gross_mj": record.energy and record.energy.gross_mj,
+            "energy_reason": record.energy_reason, "verdict": record.verdict.state, "rules": record.verdict.rules,
         },
         "record": {
             **of_record, "missed_ratio": steady.missed_ratio, "missed_low_ratio": steady.missed_low_ratio,
