@@ -27,9 +27,6 @@ Statistic = Literal["mean", "median", "min", "max", "p90", "p95", "p99", "p99.9"
 
 # Units as people publish them, by our unit; the factor leads to ours.
 UNITS: Mapping[str, Mapping[str, float]] = {
-    "s": {"s": 1.0, "ms": 1e-3, "min": 60.0},
-    "per h": {"per h": 1.0, "/h": 1.0},
-    "J/s": {"j/s": 1.0, "w": 1.0, "mw": 1e-3},
     "ms": {"ms": 1.0, "s": 1e3, "us": 1e-3, "ms/im": 1.0, "ms/token": 1.0},
     "per s": {"per s": 1.0, "per_s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0, "requests/s": 1.0, "qps": 1.0},
     "tokens/s": {"tokens/s": 1.0, "tok/s": 1.0, "t/s": 1.0, "tps": 1.0},
@@ -67,7 +64,7 @@ class PublishedKind:
 SIZE = "size"
 NOT_STATED = "not stated"  # Of a text that every row has.
 KINDS: Mapping[str, PublishedKind] = {
-    **{entry.choice: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth},
+    **{entry.choice: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth and entry.unit in UNITS},
     SIZE: PublishedKind("size of the model's file", "MB", None),
 }
 
