@@ -13,6 +13,7 @@ import contextlib
 import functools
 import json
 import os
+import random
 import sys
 import tempfile
 import threading
@@ -41,7 +42,7 @@ BEGIN, END = 0.5, 0.75
 # A throttled query takes so much longer than its deadline.
 BEYOND = 1.4
 FASTEST, SLOWEST = 1.3, 20.0
-CLOCK_HZ, POWER_W, THROTTLED_W = 2.4e9, 4.0, 3.0
+CLOCK_HZ, POWER_W, THROTTLED_W, SCATTER_W = 2.4e9, 4.0, 3.0, 0.02
 COOL_C, HOT_C = 52.0, 84.0
 QUOTA_PERIOD_US = 10_000
 CPUFREQ = "sys/devices/system/cpu/cpufreq/policy0"
@@ -126,10 +127,11 @@ class Throttling:
 
 
 class PlantedPower:
-    """A sensor whose power is known: less while the machine is throttled."""
+    """A sensor whose mean power is known: less while the machine is throttled. Readings scatter, else they would look like a frozen one's."""
 
     def __init__(self, throttling: Throttling) -> None:
         self._throttling = throttling
+        self._draw = random.Random(1)
 
     def describe(self) -> Description:
         """Return a sensor at the board's input that is right to 1%."""
@@ -138,7 +140,8 @@ class PlantedPower:
     def read(self) -> Reading:
         """Return the power now."""
         is_throttled = self._throttling.begun_ns and not self._throttling.ended_ns
-        return Reading(time.monotonic_ns(), power_w=THROTTLED_W if is_throttled else POWER_W)
+        power_w = THROTTLED_W if is_throttled else POWER_W
+        return Reading(time.monotonic_ns(), power_w=power_w + self._draw.gauss(0, SCATTER_W))
 
     def close(self) -> None:
         """Do nothing."""
@@ -243,11 +246,11 @@ def recount(record: RunRecord, throttled_s: tuple[float, float]) -> Count:
     return Count(steady.frames, dropped, late, longest_row, first_s, first_after_s, while_throttled, dropped + late - while_throttled)
 
 
-def hour(minutes: float, model: str, threads: int = 1) -> dict[str, Any]:
+def hour(minutes: float, model: str, slowed: float | None = None) -> dict[str, Any]:
     """Return what was planted, what the record says of it, and the frames counted again."""
-    of_model = {"model": model, "threads": threads}
+    of_model = {"model": model, "threads": 1}
     p50_ms = measured({**of_model, "mode": "rapid"}).latency.p50_ms or 0.0
-    slowed = max(BEYOND * DEADLINE_MS / max(p50_ms, 1e-3), FASTEST)
+    slowed = slowed or max(BEYOND * DEADLINE_MS / max(p50_ms, 1e-3), FASTEST)
     if slowed > SLOWEST:
         message = f"{model} takes {p50_ms:.2f} ms: a deadline of {DEADLINE_MS:g} ms is missed at no clock that a board has"
         raise LeftOutError(message)
@@ -308,10 +311,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.camera_hour", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--minutes", type=float, default=MINUTES, help="length of the run. Default: %(default)g.")
     parser.add_argument("--model", help=f"model file. Default: {MODEL}.")
+    parser.add_argument("--slowed", type=float, help="times as long while throttled. Default: until the deadline is missed.")
     parser.add_argument("--output", type=Path, help="file for the JSON. Default: standard output.")
     options = parser.parse_args(arguments)
     try:
-        result = hour(options.minutes, options.model or str(real_models() / MODEL))
+        result = hour(options.minutes, options.model or str(real_models() / MODEL), options.slowed)
     except LeftOutError as error:
         print(f"left out: {error}", file=sys.stderr)
         return 2
