@@ -127,11 +127,11 @@ class Throttling:
 
 
 class PlantedPower:
-    """A sensor whose mean power is known: less while the machine is throttled. Readings scatter, else they would look like a frozen one's."""
+    """A sensor whose mean power is known: less while the machine is throttled. Its readings scatter, as a frozen one's do not."""
 
     def __init__(self, throttling: Throttling) -> None:
         self._throttling = throttling
-        self._draw = random.Random(1)
+        self._draw = random.Random(1)  # noqa: S311
 
     def describe(self) -> Description:
         """Return a sensor at the board's input that is right to 1%."""
