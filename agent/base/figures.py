@@ -35,6 +35,11 @@ def times(ratio: float | None) -> str:
     return ABSENT if ratio is None else f"{significant(ratio)}x"
 
 
+def share(value: float | None) -> str:
+    """Return a share (0..1) in per cent: `0.33%`, `20%`. Absent is `-`."""
+    return ABSENT if value is None else f"{significant(100 * value, 2)}%"
+
+
 def difference(value: float | None) -> str:
     """Return a difference of accuracies with its sign and three decimals. Absent is `-`."""
     if value is None:

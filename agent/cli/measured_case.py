@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from edgemeter.agent.base.figures import ABSENT, count, plain_digits, span
+from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, median_interval
 from edgemeter.agent.contract.case_identity import key_of, of_depth_curve
@@ -15,8 +15,9 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import VerdictState, worst
 
-# The figures that answer for a case, by name: of a language model its tokens.
+# The figures that answer for a case, by name: of a language model its tokens, of a camera its frames.
 ANSWERS = ("latency_p50_ms",)
+STEADY_ANSWERS = ("steady_missed_ratio", "latency_p50_ms", "steady_power_w")
 TEXT_ANSWERS = ("generation_ttft_p50_ms", "generation_decode_tokens_per_s")
 
 
@@ -49,18 +50,19 @@ class MeasuredCase:
     def median_text(self, entry: Figure) -> str:
         """Return the median of a figure over the runs, "-" where none has it."""
         values = self._values(entry)
-        return plain_digits(median(values) if values else None)
+        return entry.table_text(median(values) if values else None)
 
     def interval_text(self, entry: Figure) -> str:
         """Return the 95% interval of the median over the runs; empty where they are too few."""
         interval = median_interval(self._values(entry))
-        return span(interval.low, interval.high) if interval else ""
+        return entry.range_text(interval.low, interval.high) if interval else ""
 
     def sentence(self) -> str:
         """Return the answer: figure with interval, accuracy, energy, and the verdict."""
         run = self.counted[0]
-        names = TEXT_ANSWERS if run.generation else ANSWERS
-        figures = [self._figure_text(entry) for entry in in_view("run") if entry.name in names and self._values(entry)]
+        names = TEXT_ANSWERS if run.generation else STEADY_ANSWERS if run.steady else ANSWERS
+        entries = [entry for entry in in_view("run") if entry.name in names and self._values(entry)]
+        figures = [self._figure_text(entry) for entry in sorted(entries, key=lambda entry: names.index(entry.name))]
         scored = self.middle(lambda run: run.accuracy.value if run.accuracy else None)
         energetic = self.middle(lambda run: run.energy.gross_mj if run.energy else None)
         parts = [
@@ -74,17 +76,17 @@ class MeasuredCase:
         return [value for run in self.counted if (value := entry.value(run)) is not None]
 
     def _figure_text(self, entry: Figure) -> str:
-        name = entry.heading.removesuffix(entry.unit).strip()
-        return f"{name} {self.median_text(entry)} {entry.unit} ({self._certainty(entry)})".lstrip()
+        name = entry.heading.removesuffix(entry.unit).strip() if entry.unit else entry.title
+        return " ".join(filter(None, (name, self.median_text(entry), entry.unit, f"({self._certainty(entry)})")))
 
     def _certainty(self, entry: Figure) -> str:
         values = self._values(entry)
         if interval_text := self.interval_text(entry):
             return f"95% {interval_text} over {len(values)} runs"
         if len(values) > 1:
-            return f"{span(min(values), max(values))} in {len(values)} runs, {FEWEST} give an interval"
+            return f"{entry.range_text(min(values), max(values))} in {len(values)} runs, {FEWEST} give an interval"
         bounds = entry.bounds(self.counted[0])
-        return f"one run; 95% {span(*bounds)} within it" if bounds else "one run"
+        return f"one run; 95% {entry.range_text(*bounds)} within it" if bounds else "one run"
 
 
 def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:
@@ -116,6 +118,7 @@ def setting_text(run: RunRecord) -> str:
     precision = "" if run.precision == "unknown" else run.precision
     users = count(run.load.concurrency, "user") if run.load and run.load.concurrency else ""
     rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
+    rate = f"{plain_digits(run.steady.rate_per_s)} frames a second" if run.steady else rate
     cache = f"prefix cache {run.generation.prefix_cache}" if run.generation and run.generation.prefix_cache else ""
     return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache)))
 

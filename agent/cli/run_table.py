@@ -26,13 +26,15 @@ from edgemeter.agent.cli.measured_case import (
     model_text,
     setting_text,
 )
+from edgemeter.agent.cli.steady_block import print_steady
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, figure, in_view
 from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
-from edgemeter.agent.contract.record_figures import Load, Sustained
+from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.steady_facts import held_out
 from edgemeter.agent.ledger.run_history import short_id
 
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -70,6 +72,9 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     print_sweeps(of_loads, console)
     # A sweep says which of its rates were sustained.
     described = runs if why else [] if of_loads else [case.typical for case in cases]
+    for run in runs if why else [case.typical for case in cases]:
+        if run.steady:
+            print_steady(run, run.steady, console, is_whole=why or len(cases) == 1)
     for line in dict.fromkeys([*_load_notes(described), *notes(cases, why=why)]):
         print_text(console, line)
 
@@ -187,7 +192,8 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     if why:
         yield from _unsupported(runs)
     described = runs if why else [case.typical for case in cases]
-    yield from (_sustained_note(run, run.sustained) for run in described if run.sustained)
+    # The block of a steady run has it.
+    yield from (f"over time: {run.model.name} {held_out(run.sustained)}" for run in described if run.sustained and not run.steady)
     yield from (note for run in described for note in (*_energy_notes(run), *_token_energy_notes(run)))
     yield from (f"no energy: {run.energy_reason}" for run in runs if run.energy is None)
     for case in cases:
@@ -309,7 +315,7 @@ def _token_energy_notes(run: RunRecord) -> list[str]:
 
 
 def _load_notes(runs: Sequence[RunRecord]) -> list[str]:
-    loads = [(run, run.load) for run in runs if run.load]
+    loads = [(run, run.load) for run in runs if run.load and not run.steady]
     return [_load_note(run, load) for run, load in loads if load.is_sustained is not None or load.target_per_s]
 
 
@@ -329,12 +335,3 @@ def _load_note(run: RunRecord, load: Load) -> str:
         return f"sustained: {rate}: {busy}{waited}{drain}"
     unserved = f", {load.unserved} never served" if load.unserved else ""
     return f"not sustained: {rate}: {busy}{unserved}; the latencies only say how long it was tried: offer a lower rate"
-
-
-def _sustained_note(run: RunRecord, sustained: Sustained) -> str:
-    minutes = plain_digits(len(sustained.points) * sustained.interval_s / 60, 3)
-    if sustained.level_p50_ms is None:
-        return f"over time: {run.model.name}: {minutes} min are too short for a level of the first minute"
-    if sustained.throttled_after_s is None:
-        return f"over time: {run.model.name} held its first minute's {plain_digits(sustained.level_p50_ms)} ms for {minutes} min"
-    return f"over time: {run.model.name} throttled after {sustained.throttled_after_s:.0f} s: {sustained.evidence}"

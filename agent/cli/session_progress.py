@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import count, duration
+from edgemeter.agent.base.figures import count, duration, share
 from edgemeter.agent.cli.time_left import LIMITS, START, TimeLeft
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
@@ -171,4 +171,5 @@ def _summary(outcome: RunRecord | EdgemeterError) -> str:
     p50 = f"p50 {latency.p50_ms:.4g} ms" if latency.p50_ms is not None else f"{latency.count} queries"
     accuracy = f", {outcome.accuracy.metric} {outcome.accuracy.value:.4f}" if outcome.accuracy else ""
     verdict = outcome.verdict.state + (f" ({', '.join(outcome.verdict.rules)})" if outcome.verdict.reasons else "")
-    return f"{p50}{accuracy}, {verdict}"
+    missed = f", {share(outcome.steady.missed_ratio)} of the frames missed" if outcome.steady else ""
+    return f"{p50}{missed}{accuracy}, {verdict}"

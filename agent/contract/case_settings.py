@@ -109,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trace: str | None = None
     """trace: file of a server's requests (JSON Lines, CSV), sent at their times with prompts and answers as long (Mooncake, Azure)."""
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
+    """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained and with minutes."""
     queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
     seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Shortest timed part in seconds. Default: by mode.
     idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None

@@ -60,6 +60,7 @@ SEARCH_QUERIES = 64
 SAMPLE = Path(__file__).with_name("sample_suite.toml")
 MLPERF_TINY = Path(__file__).with_name("mlperf_tiny_suite.toml")
 DETECTOR_STUDY = Path(__file__).with_name("detector_study_suite.toml")
+CAMERA = Path(__file__).with_name("camera_suite.toml")
 
 # MLPerf Inference, MultiStream.
 SAMPLES_PER_QUERY = 8
@@ -309,6 +310,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = Path(model) if target and target.module else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
+    by_mode |= {"repeats": 1} if merged.minutes else {}
     if (
         runtime in GENERATORS
         or merged.prompts

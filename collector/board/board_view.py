@@ -154,7 +154,8 @@ def _provenance(pair: Result) -> str:
 
 def _figure(entry: Figure) -> ViewColumn[Result]:
     explanation = "energy per inference, idle included, with its uncertainty (95%)" if entry.name == "energy_gross_mj" else None
-    return ViewColumn(entry.name, entry.heading, lambda pair: entry.value(pair[1]), _CELLS.get(entry.name), explanation)
+    cell: Callable[[Result], str] = _CELLS.get(entry.name) or (lambda pair: figures.typeset(entry.shown(entry.value(pair[1]))))
+    return ViewColumn(entry.name, entry.heading, lambda pair: entry.value(pair[1]), cell, explanation, is_optional=entry.is_of_some)
 
 
 def _p50(pair: Result) -> Markup:

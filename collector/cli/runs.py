@@ -13,7 +13,7 @@ import msgspec
 
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.figures import count, plain_digits, stamp
+from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.options import added, config_option, format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
@@ -324,7 +324,7 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
     # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
     columns = [
         *(TableColumn(name, safe(cells), "left", ranks.get(name, 0), folds=name == "model") for name, cells in names.items()),
-        *(TableColumn(entry.heading, [plain_digits(entry.value(record)) for record in records], rank=1) for entry in figures),
+        *(TableColumn(entry.heading, [entry.table_text(entry.value(record)) for record in records], rank=1) for entry in figures),
         TableColumn("verdict", states, "left"),
         TableColumn("remark", safe([_remark(run) for run in listed]), "left", rank=2),
     ]

@@ -231,8 +231,8 @@ def speed_of(case: CaseSummary) -> str:
 
 
 def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
-    """Return the judgements on `case` in words, latency first; throughput only of offline loads."""
-    figures = dict.fromkeys(("latency", speed_of(case), "energy", "accuracy"))
+    """Return the judgements on `case` in words, latency first; throughput only of offline loads, missed frames of steady ones."""
+    figures = dict.fromkeys(("latency", speed_of(case), "missed", "energy", "accuracy"))
     return [f"{figure}: {judged.words}" for figure in figures if (judged := judgements[figure])]
 
 
@@ -247,7 +247,9 @@ def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> 
     if figure == ACCURACY:
         reason = "not the same metric on the same images" if case.accuracy and reference.accuracy else "not scored"
         return reference.accuracy_reason or case.accuracy_reason or reason
-    return JUDGED[figure].why_absent
+    sides = _sides(figure, case, reference)
+    # Such as no missed frame: what it is a multiple of is nothing.
+    return "one side is 0: no ratio" if len(sides) == 2 and min(side.median for side in sides) <= 0 else JUDGED[figure].why_absent
 
 
 def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:

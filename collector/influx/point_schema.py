@@ -121,7 +121,7 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
 @lru_cache(65_536)
 def _case(key: CaseKey, inputs: tuple[Tensor, ...]) -> tuple[str, str]:
     parts: list[str] = []
-    usual = {"samples_per_query": key.batch, "provenance": "measured", "settings": ""}
+    usual = {"samples_per_query": key.batch, "provenance": "measured", "settings": "", "operating_point": "", "together": ""}
     for name in VARIANT:
         if name == "input_values":
             parts += ["x".join(map(str, tensor.shape)) for tensor in inputs]

@@ -349,7 +349,7 @@ def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, 
         "changed": list(pair.changed),
         "baseline": _side_document(pair.baseline),
         "new": _side_document(pair.case),
-        **{f"{entry.stem}_ratio": _ratio(ratios.values.get(name), ratios.intervals.get(name)) for name, entry in JUDGED.items()},
+        **{entry.ratio_column: _ratio(ratios.values.get(name), ratios.intervals.get(name)) for name, entry in JUDGED.items()},
         "accuracy_difference": _ratio(ratios.values.get(ACCURACY), ratios.intervals.get(ACCURACY)),
         "verdicts": {figure: judged.words for figure, judged in pair.judgements.items() if judged},
     }

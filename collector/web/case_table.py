@@ -191,7 +191,13 @@ def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
         return row.case.spreads.get(entry.name)
 
     return [
-        ViewColumn(entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(row, entry.name)),
+        ViewColumn(
+            entry.column,
+            entry.heading,
+            lambda row: median_of(figure(row)),
+            lambda row: _spread_cell(row, entry),
+            is_optional=entry.is_of_some,
+        ),
         ViewColumn(with_part(entry.column, "_min"), "", lambda row: spread.low if (spread := figure(row)) else None, is_shown=False),
         ViewColumn(with_part(entry.column, "_max"), "", lambda row: spread.high if (spread := figure(row)) else None, is_shown=False),
     ]
@@ -274,11 +280,12 @@ def _verdict(row: ComparisonRow) -> Markup:
     return with_small(verdict, "" if provenance == "measured" else provenance)
 
 
-def _spread_cell(row: ComparisonRow, figure: str) -> Markup:
-    if (spread := row.case.spreads.get(figure)) is None:
+def _spread_cell(row: ComparisonRow, entry: Figure) -> Markup:
+    if (spread := row.case.spreads.get(entry.name)) is None:
         return join([figures.typeset(figures.ABSENT)])
-    median, span = figures.significant(spread.median), figures.span(spread.low, spread.high)
-    return join([with_small(median, "" if span == median else span), _worst(row, figure) if figure == "latency_p50_ms" else ""])
+    median, span = entry.shown(spread.median), entry.range_text(spread.low, spread.high)
+    worst = _worst(row, entry.name) if entry.name == "latency_p50_ms" else ""
+    return join([with_small(median, "" if span == median else span), worst])
 
 
 def _worst(row: ComparisonRow, figure: str) -> Markup:

@@ -35,7 +35,7 @@ def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
     """With all commented keys switched on the sample still reads."""
     lines = SAMPLE.read_text().splitlines()
     text = "\n".join(line.removeprefix("# ") for line in lines).replace('"..."', f'"{"0" * 64}"')
-    assert len(_suite(tmp_path, text).cases) == 24
+    assert len(_suite(tmp_path, text).cases) == 29
 
 
 def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
@@ -47,11 +47,10 @@ def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
     keys = 'model = ["a.onnx", "a.gguf"]'
     network, generator = _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n').cases
     assert texts["mode"].endswith(f"Default: {network.mode} ({network.seconds:g} s).")
-    assert texts["minutes"].endswith(f"Default: {modes['sustained'].seconds / 60:g}.")
     assert texts["prompt_tokens"].endswith(f"Default: {generator.prompt_tokens}.")
     assert texts["output_tokens"].endswith(f"Default: {generator.output_tokens}.")
     assert texts["agreement"].endswith(f"Default: {network.agreement}; in mode rapid never.")
-    assert texts["repeats"].endswith("Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained.")
+    assert texts["repeats"].endswith("Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained and with minutes.")
     assert {name: mode.repeats for name, mode in modes.items()} == {"rapid": 3, "quick": 3, "normal": 5, "full": 5, "sustained": 1}
 
 
@@ -229,6 +228,15 @@ def test_cases_of_one_name_are_distinguished_by_their_factories(tmp_path):
     models = ("net.py:eager", "edgemeter.agent.factories.jax_jit:make")
     text = 'name = "m"\n[defaults]\nname = "net"\n' + "".join(f'[[case]]\nmodel = "{model}"\n' for model in models)
     assert [case.label for case in _suite(tmp_path, text).cases] == ["net net python", "net jax_jit python"]
+
+
+def test_the_suite_of_a_camera_is_an_hour_with_a_deadline_and_a_sweep(tmp_path):
+    """Measured once, at 15 frames a second; switched on, the sweep has a case for each power mode."""
+    (hour,) = contract_suite.read(contract_suite.CAMERA).cases
+    assert (hour.scenario, hour.rate_per_s, hour.deadline_ms, hour.seconds, hour.repeats) == ("steady", 15.0, 60.0, 3600.0, 1)
+    lines = contract_suite.CAMERA.read_text().splitlines()
+    _, *modes = _suite(tmp_path, "\n".join(line.removeprefix("# ") for line in lines)).cases
+    assert [(case.power_mode, case.seconds, case.repeats) for case in modes] == [(mode, 300.0, 3) for mode in ("15W", "25W", "MAXN_SUPER")]
 
 
 def test_the_suite_of_the_study_is_its_protocol():

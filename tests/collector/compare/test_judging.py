@@ -2,10 +2,10 @@ import msgspec
 
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.judgement import SmallestDifferences, why_not_compared
+from edgemeter.collector.compare.judgement import SmallestDifferences, verdict_lines, why_not_compared
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -212,3 +212,21 @@ def test_queries_of_other_prompts_of_a_file_are_not_compared():
     assert why_not_compared("ttft", row.case, row.reference) == (
         "88 against 64 queries ask other prompts of a file of 80: draw a subset that is asked whole (--subset)"
     )
+
+
+def test_missed_frames_are_judged_in_their_own_words():
+    """Twice as many are more; where one side misses none, there is a reason in place of a ratio."""
+    for missed, reference_missed, words in ((0.04, 0.02, "more missed frames: 2 times the share of missed frames"), (0.04, 0.0, None)):
+        with table_row(reference_missed):
+            runs = []
+            for day in range(3):
+                at = {"started_at_ns": 1_760_000_000 * 10**9 + day * DAY_NS, "scenario": "steady"}
+                runs += [
+                    make_run(**at, steady=make_steady(missed_ratio=missed)),
+                    make_reference(**at, steady=make_steady(missed_ratio=reference_missed)),
+                ]
+            (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
+            lines = [line for line in verdict_lines(row.case, row.judgements) if line.startswith("missed: ")]
+            assert [line.removeprefix("missed: ").startswith(words or "") for line in lines] == [True] * bool(words)
+            if words is None:
+                assert why_not_compared("missed", row.case, row.reference) == "one side is 0: no ratio"
