@@ -35,7 +35,7 @@ def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
     """With all commented keys switched on the sample still reads."""
     lines = SAMPLE.read_text().splitlines()
     text = "\n".join(line.removeprefix("# ") for line in lines).replace('"..."', f'"{"0" * 64}"')
-    assert len(_suite(tmp_path, text).cases) == 29
+    assert len(_suite(tmp_path, text).cases) == 30
 
 
 def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
