@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from edgemeter.agent.base import durable_file
@@ -27,6 +27,7 @@ GUARD_S = 30.0
 # So long another may be at work to put a board back: nvpmodel takes a few seconds where it switches cores.
 OTHERS_S = 30.0
 POLL_S = 0.02
+_UNGUARDED = "the board is not changed without a process that would put it back, and none can be started"
 
 
 def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -> None:
@@ -119,36 +120,32 @@ class ChangedBoard:
         if not problems:
             remove_record(self._home)
         self._lock.release()
-        if self._guardian is not None and self._guardian.stdin is not None:
-            # It looks for the record, once.
-            self._guardian.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
-                self._guardian.wait(GUARD_S)
+        self._dismiss()
         if problems and (self._home / RECORD).exists():
             raise UnavailableError(_not_put_back(self._home, problems))
 
+    def _dismiss(self) -> None:
+        """Let the guardian end: it looks for the record, once."""
+        if self._guardian is not None and self._guardian.stdin is not None:
+            self._guardian.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._guardian.wait(GUARD_S)
+
     def _guard(self) -> None:
-        """Start the guardian, and return when it is on guard."""
-        command = [
-            sys.executable,
-            "-m",
-            GUARDIAN,
-            str(self._home.absolute()),
-            str(self._machine.root),
-            self._record.token,
-            str(os.getpid()),
-        ]
+        """Start the guardian, in place of one that has ended, and return when it is on guard."""
+        self._dismiss()
+        where = (str(self._home.absolute()), str(self._machine.root))
         try:
             self._guardian = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+                [sys.executable, "-m", GUARDIAN, *where, self._record.token, str(os.getpid())],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
             )  # fmt: skip
         except OSError as error:
-            raise UnavailableError(
-                f"no process can be started that would put the board back ({error.strerror}): nothing was changed"
-            ) from error
-        if self._guardian.stdout is None or not self._guardian.stdout.readline():
-            raise UnavailableError("the process that would put the board back ended: nothing was changed: free memory, and try again")
+            raise UnavailableError(f"{_UNGUARDED} ({error.strerror}): free memory, and try again") from error
+        with self._guardian.stdout or nullcontext() as ready:
+            if ready is None or not ready.readline():
+                raise UnavailableError(f"{_UNGUARDED} (it ended at once): free memory, and try again")
 
 
 @contextmanager
