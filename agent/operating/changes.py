@@ -53,11 +53,11 @@ class ChangedBoard:
         self._guardian: subprocess.Popen[bytes] | None = None
         self._mode = self._found_mode
         # What the mode that the board is in sets itself.
-        self._of_mode = self._record.found
+        self._of_mode = self._record.settings
 
     @property
     def _found_mode(self) -> str | None:
-        return next(iter(self._record.found.get("power_mode", {}).values()), None)
+        return next(iter(self._record.settings.get("power_mode", {}).values()), None)
 
     def begin(self) -> None:
         """Keep the record on the disk, and set the guardian on guard."""
@@ -93,14 +93,14 @@ class ChangedBoard:
             return None
         name: str | None = None
         if value is None:
-            knob.put_back(self._machine, self._record.found["power_mode"])
+            knob.put_back(self._machine, self._record.settings["power_mode"])
         else:
             name = knob.write(self._machine, value)
-        mode = next(iter(knob.found(self._machine).values()))
+        mode = next(iter(knob.read(self._machine).values()))
         if mode != self._mode:
             self._mode = mode
             is_found = mode == self._found_mode
-            self._of_mode = self._record.found if is_found else {key: entry.found(self._machine) for key, entry in KNOBS.items()}
+            self._of_mode = self._record.settings if is_found else {key: entry.read(self._machine) for key, entry in KNOBS.items()}
             if is_found:
                 self._put_clocks_back()
         return name
@@ -111,7 +111,7 @@ class ChangedBoard:
                 knob.put_back(self._machine, self._of_mode[name])
 
     def _put_back(self) -> list[str]:
-        self._mode, self._of_mode = self._found_mode, self._record.found
+        self._mode, self._of_mode = self._found_mode, self._record.settings
         return put_back(self._record, self._machine)
 
     def end(self) -> None:

@@ -27,7 +27,7 @@ TAKEN_RATIO = 0.03
 MOST_LISTED = 16
 
 # What a knob was found at: raw values by the file (below the root) or command that they came from.
-Found = Mapping[str, str]
+RawSettings = Mapping[str, str]
 
 
 class Knob(Protocol):
@@ -36,7 +36,7 @@ class Knob(Protocol):
     # Whether it outlives a reboot; what does not is the kernel's own again.
     survives_boot: bool
 
-    def found(self, machine: Machine) -> dict[str, str]:
+    def read(self, machine: Machine) -> dict[str, str]:
         """Return the raw values now, for `put_back`; none where the board has no such setting. Raises SettingError."""
         ...
 
@@ -48,7 +48,7 @@ class Knob(Protocol):
         """Write a value that was checked, and return it as read back. Raises SettingError if it was not taken."""
         ...
 
-    def put_back(self, machine: Machine, found: Found) -> None:
+    def put_back(self, machine: Machine, settings: RawSettings) -> None:
         """Write raw values as they were found. Raises SettingError; for a name that is no file of this knob, before it writes anything."""
         ...
 
@@ -58,7 +58,7 @@ class PowerModeKnob:
 
     survives_boot = True
 
-    def found(self, machine: Machine) -> dict[str, str]:
+    def read(self, machine: Machine) -> dict[str, str]:
         """Return the number of the mode."""
         del machine
         return {"nvpmodel": board_settings.power_mode_now().number} if board_settings.has_power_modes() else {}
@@ -85,11 +85,11 @@ class PowerModeKnob:
             board_settings.set_power_mode(mode)
         return board_settings.power_mode_now().name
 
-    def put_back(self, machine: Machine, found: Found) -> None:
+    def put_back(self, machine: Machine, settings: RawSettings) -> None:
         """Set the mode of that number, if it is another."""
-        if set(found) - {"nvpmodel"} or not all(value.isdecimal() for value in found.values()):
-            raise SettingError(f"{dict(found)} is no power mode")
-        for number in found.values():
+        if set(settings) - {"nvpmodel"} or not all(value.isdecimal() for value in settings.values()):
+            raise SettingError(f"{dict(settings)} is no power mode")
+        for number in settings.values():
             if board_settings.power_mode_now().number != number:
                 names = {mode.number: mode.name for mode in self._modes(machine)}
                 board_settings.set_power_mode(board_settings.PowerMode(number, names.get(number, number)))
@@ -103,7 +103,7 @@ class GovernorKnob:
 
     survives_boot = False
 
-    def found(self, machine: Machine) -> dict[str, str]:
+    def read(self, machine: Machine) -> dict[str, str]:
         """Return the governor of each policy, and the clock that the governor `userspace` holds."""
         files = self._files(machine)
         files += [path.with_name("scaling_setspeed") for path in files if machine.text(path) == "userspace"]
@@ -127,9 +127,9 @@ class GovernorKnob:
                 raise SettingError(f"the kernel did not take governor {value!r}: {str(path)!r} reads {now!r}")
         return value
 
-    def put_back(self, machine: Machine, found: Found) -> None:
+    def put_back(self, machine: Machine, settings: RawSettings) -> None:
         """Write the governors, then the clocks."""
-        put_files_back(machine, found, ("scaling_governor", "scaling_setspeed"), f"{CPUS}/")
+        put_files_back(machine, settings, ("scaling_governor", "scaling_setspeed"), f"{CPUS}/")
 
     def _files(self, machine: Machine) -> list[Path]:
         return [path.relative_to(machine.root) for path in board_settings.governor_files(machine.root / "sys")]
@@ -156,7 +156,7 @@ class ClockKnob:
     def __init__(self, setting: str, label: str, clocks: Callable[[Machine], Iterator[ClockFiles]]) -> None:
         self._setting, self._label, self._clocks = setting, label, clocks
 
-    def found(self, machine: Machine) -> dict[str, str]:
+    def read(self, machine: Machine) -> dict[str, str]:
         """Return the lowest and highest clock of each device, as they stand in its files."""
         paths = [path for clock in self._clocks(machine) for path in (clock.lowest, clock.highest) if path is not None]
         return {str(path): value for path in paths if (value := machine.text(path)) is not None}
@@ -176,23 +176,23 @@ class ClockKnob:
         reached_hz = []
         for clock in self._clocks(machine):
             # A cluster that is slower has its own highest.
-            wanted_hz = min(value, max(clock.clocks_hz, default=value))
-            wanted = round(wanted_hz / clock.unit_hz)
-            values = {str(clock.highest): str(wanted)}
+            highest_hz = min(value, max(clock.clocks_hz, default=value))
+            target = round(highest_hz / clock.unit_hz)
+            values = {str(clock.highest): str(target)}
             if clock.lowest is not None and (lowest := machine.number(clock.lowest)) is not None:
-                values[str(clock.lowest)] = str(min(lowest, wanted))
+                values[str(clock.lowest)] = str(min(lowest, target))
             write_all(machine, values)
             now = machine.number(clock.highest)
-            if now is None or abs(now - wanted) > TAKEN_RATIO * wanted:
+            if now is None or abs(now - target) > TAKEN_RATIO * target:
                 heat = ", and holds clocks back now to cool the chip" if is_slowed_to_cool(machine) else ""
                 raise SettingError(f"the kernel did not take {self._setting} = {value:g}: {str(clock.highest)!r} reads {now}{heat}")
             reached_hz.append(now * clock.unit_hz)
         return max(reached_hz)
 
-    def put_back(self, machine: Machine, found: Found) -> None:
+    def put_back(self, machine: Machine, settings: RawSettings) -> None:
         """Write lowest and highest clock of each device."""
         names = ("scaling_max_freq", "scaling_min_freq", "max_freq", "min_freq", *(Path(path).name for path in EMC_CAPS))
-        put_files_back(machine, found, names, f"{CPUS}/", "sys/class/devfreq/", *EMC_CAPS)
+        put_files_back(machine, settings, names, f"{CPUS}/", "sys/class/devfreq/", *EMC_CAPS)
 
 
 def _cpu_clocks(machine: Machine) -> Iterator[ClockFiles]:
@@ -237,7 +237,7 @@ def in_mhz(clocks_hz: tuple[float, ...]) -> str:
     return ", ".join(f"{hz:.10g}" for hz in sorted(clocks_hz))
 
 
-def write_all(machine: Machine, values: Found) -> None:
+def write_all(machine: Machine, values: RawSettings) -> None:
     """Write raw values to files, those of one device together; raises SettingError once all are tried.
 
     In two rounds: the kernel refuses a highest clock below the lowest, and which of them has to be first depends on what they were.
@@ -255,7 +255,7 @@ def write_all(machine: Machine, values: Found) -> None:
         raise error
 
 
-def put_files_back(machine: Machine, found: Found, names: tuple[str, ...], *above: str) -> None:
+def put_files_back(machine: Machine, settings: RawSettings, names: tuple[str, ...], *above: str) -> None:
     """Write raw values to files of these names below these folders, and check that they are read back.
 
     A file that is gone, as of a CPU that is switched off, has no value to put back.
@@ -263,11 +263,11 @@ def put_files_back(machine: Machine, found: Found, names: tuple[str, ...], *abov
     Raises:
         SettingError: a name or value is none of a setting's (nothing is written then), or a file does not take its value.
     """
-    for name, value in found.items():
+    for name, value in settings.items():
         path = Path(name)
         if path.name not in names or ".." in path.parts or not name.startswith(above) or not value.replace("_", "").isalnum():
             raise SettingError(f"{name!r} = {value!r} is no setting of a board")
-    present = {name: value for name, value in found.items() if (machine.root / name).exists()}
+    present = {name: value for name, value in settings.items() if (machine.root / name).exists()}
     write_all(machine, present)
     for name, value in present.items():
         # While it cools the chip, the kernel reports a lower highest clock than the one that was written.

@@ -25,23 +25,28 @@ class RestoreRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     since: str
     boot_id: str | None
     board: str | None
-    found: dict[str, dict[str, str]]
+    settings: dict[str, dict[str, str]]
 
     @property
     def words(self) -> str:
-        """What was found, in words: `power mode 2, governor schedutil, clocks`."""
+        """The same in words: `power mode 2, governor schedutil, clocks`."""
         named = {"power_mode": "power mode", "governor": "governor"}
-        values = {name: "+".join(dict.fromkeys(self.found[name].values())) for name in named if name in self.found}
-        clocks = ["clocks"] if set(self.found) - set(named) else []
+        values = {name: "+".join(dict.fromkeys(self.settings[name].values())) for name in named if name in self.settings}
+        clocks = ["clocks"] if set(self.settings) - set(named) else []
         return ", ".join([*(f"{named[name]} {value}" for name, value in values.items()), *clocks])
 
 
 def record_now(machine: Machine) -> RestoreRecord:
     """Return the settings of the board now; raises SettingError if one cannot be read."""
-    found = {name: values for name, knob in KNOBS.items() if (values := knob.found(machine))}
+    settings = {name: values for name, knob in KNOBS.items() if (values := knob.read(machine))}
     since = time.strftime("%Y-%m-%d %H:%M")
     return RestoreRecord(
-        token=uuid.uuid4().hex, pid=os.getpid(), since=since, boot_id=clock.boot_id(machine), board=board.board_key(machine), found=found
+        token=uuid.uuid4().hex,
+        pid=os.getpid(),
+        since=since,
+        boot_id=clock.boot_id(machine),
+        board=board.board_key(machine),
+        settings=settings,
     )
 
 
@@ -55,7 +60,7 @@ def read_record(home: Path, machine: Machine) -> RestoreRecord | None:
     key = board.board_key(machine)
     if record.board is not None and key is not None and record.board != key:
         raise ConfigError(f"restore record {str(path)!r} is of another board: {remedy}")
-    if unknown := set(record.found) - set(KNOBS):
+    if unknown := set(record.settings) - set(KNOBS):
         raise ConfigError(f"restore record {str(path)!r} names {min(unknown)!r}, which is no setting of a board: {remedy}")
     return record
 
@@ -69,9 +74,9 @@ def put_back(record: RestoreRecord, machine: Machine) -> list[str]:
     is_same_boot = None in (record.boot_id, boot_id) or record.boot_id == boot_id
     problems = []
     for name, knob in KNOBS.items():
-        if name in record.found and (is_same_boot or knob.survives_boot):
+        if name in record.settings and (is_same_boot or knob.survives_boot):
             try:
-                knob.put_back(machine, record.found[name])
+                knob.put_back(machine, record.settings[name])
             except SettingError as error:
                 problems.append(f"{name}: {error}")
     return problems

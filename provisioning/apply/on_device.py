@@ -245,17 +245,17 @@ class LocalDevice:
 
     def power_mode(self) -> StepResult:
         """Set the Jetson's power mode."""
-        wanted = self.plan["power_mode"]
+        setting = self.plan["power_mode"]
         if not has_power_modes():
-            return "skipped", f"no nvpmodel here: power_mode = {wanted!r} is for a Jetson"
+            return "skipped", f"no nvpmodel here: power_mode = {setting!r} is for a Jetson"
         now = power_mode_now()
-        if wanted in {now.name, now.number}:
+        if setting in {now.name, now.number}:
             return "ok", f"{now.number} {now.name}"
         with in_fleet_file("power_mode"):
-            mode = power_mode_of(wanted, power_modes(self.below(f"/{POWER_MODES}")))
+            mode = power_mode_of(setting, power_modes(self.below(f"/{POWER_MODES}")))
         if not self.is_dry:
             set_power_mode(mode)
-        return "changed", f"{now.number} {now.name} -> {wanted}"
+        return "changed", f"{now.number} {now.name} -> {setting}"
 
     def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""

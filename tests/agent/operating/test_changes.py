@@ -22,10 +22,10 @@ GPU = "sys/class/devfreq/17000000.gpu"
 @pytest.fixture
 def board(tmp_path, monkeypatch):
     """Return a Jetson whose settings can be set."""
-    made = SettableBoard(tmp_path)
-    monkeypatch.setenv("PATH", made.environment["PATH"])
+    jetson = SettableBoard(tmp_path)
+    monkeypatch.setenv("PATH", jetson.environment["PATH"])
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
-    return made
+    return jetson
 
 
 def test_each_setting_is_set_and_put_back(board):
@@ -33,7 +33,7 @@ def test_each_setting_is_set_and_put_back(board):
     before = board.settings()
     with changes.changed_board(board.home, board.machine) as changed:
         record = json.loads((board.home / "restore.json").read_bytes())
-        assert record["found"]["power_mode"] == {"nvpmodel": "1"}
+        assert record["settings"]["power_mode"] == {"nvpmodel": "1"}
         assert changed.set(OperatingPoint(power_mode="15W", governor="performance")) == OperatingPoint(
             power_mode="15W", governor="performance"
         )
@@ -232,7 +232,7 @@ def test_lost_rights_leave_the_record_and_name_the_command(board):
     assert board.settings() == before
 
 
-@pytest.mark.parametrize("content", ["", "{}", "null", '{"found": {"governor": ', "\0" * 300, "[1, 2]"])
+@pytest.mark.parametrize("content", ["", "{}", "null", '{"settings": {"governor": ', "\0" * 300, "[1, 2]"])
 def test_a_damaged_record_is_one_line_and_nothing_is_written(board, content):
     """It is named, with what to do; a board that is to be changed is refused."""
     before = board.settings()
@@ -250,11 +250,11 @@ def test_a_damaged_record_is_one_line_and_nothing_is_written(board, content):
     ("key", "value", "words"),
     [
         ("board", "0123456789abcdef", "is of another board"),
-        ("found", {"fan": {"x": "1"}}, "names 'fan', which is no setting of a board"),
-        ("found", {"governor": {"etc/passwd": "root"}}, "'etc/passwd' = 'root' is no setting of a board"),
-        ("found", {"governor": {f"{POLICY}/../../../../../../scaling_governor": "x"}}, "is no setting of a board"),
-        ("found", {"cpu_max_hz": {f"{POLICY}/scaling_max_freq": "1\n2"}}, "is no setting of a board"),
-        ("found", {"power_mode": {"nvpmodel": "-f /tmp/x"}}, "is no power mode"),
+        ("settings", {"fan": {"x": "1"}}, "names 'fan', which is no setting of a board"),
+        ("settings", {"governor": {"etc/passwd": "root"}}, "'etc/passwd' = 'root' is no setting of a board"),
+        ("settings", {"governor": {f"{POLICY}/../../../../../../scaling_governor": "x"}}, "is no setting of a board"),
+        ("settings", {"cpu_max_hz": {f"{POLICY}/scaling_max_freq": "1\n2"}}, "is no setting of a board"),
+        ("settings", {"power_mode": {"nvpmodel": "-f /tmp/x"}}, "is no power mode"),
     ],
 )
 def test_a_foreign_record_writes_nothing(board, monkeypatch, key, value, words):
