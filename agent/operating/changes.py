@@ -60,9 +60,9 @@ class ChangedBoard:
         return next(iter(self._record.settings.get("power_mode", {}).values()), None)
 
     def begin(self) -> None:
-        """Keep the record on the disk, and set the guardian on guard."""
-        durable_file.write_struct(self._home / RECORD, self._record)
+        """Set the guardian on guard, then keep the record on the disk."""
         self._guard()
+        durable_file.write_struct(self._home / RECORD, self._record)
 
     def set(self, point: OperatingPoint | None) -> OperatingPoint:
         """Set the board to `point` (None: as it was found) and return it as read back: modes by name, the fields of `point` only.
