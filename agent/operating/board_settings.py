@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,26 +117,39 @@ def find_command(name: str) -> str | None:
 def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     """Run a command with empty input and return its result; raises SettingError if it is not there, or takes longer.
 
-    It inherits the descriptors that are inheritable: a lock that this process holds is held until the command has ended too.
+    It runs to its end even where this process is interrupted or killed: a board would be left between two modes. It inherits the
+    descriptors that are inheritable, so that a lock of this process is held until then.
     """
-    try:
-        return subprocess.run(
-            [find_command(command[0]) or command[0], *command[1:]],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=timeout_s,
-            close_fds=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except FileNotFoundError as error:
-        raise SettingError(f"there is no {command[0]!r} here") from error
-    except OSError as error:
-        raise SettingError(f"cannot run {command[0]!r}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise SettingError(f"`{' '.join(command[:3])}` did not end within {timeout_s:g} s") from error
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            process = subprocess.Popen(
+                [find_command(command[0]) or command[0], *command[1:]],
+                stdin=subprocess.DEVNULL,
+                # Not pipes, which break when this process is gone.
+                stdout=out,
+                stderr=err,
+                close_fds=False,
+                start_new_session=True,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+        except FileNotFoundError as error:
+            raise SettingError(f"there is no {command[0]!r} here") from error
+        except OSError as error:
+            raise SettingError(f"cannot run {command[0]!r}: {error.strerror}") from error
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            process.wait()
+            raise SettingError(f"`{' '.join(command[:3])}` did not end within {timeout_s:g} s") from error
+        except BaseException:
+            process.wait(timeout_s)
+            raise
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    return subprocess.CompletedProcess(command, process.returncode, *texts)
 
 
 def must(*command: str, timeout_s: float = 120.0) -> str:
