@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError, os_error_as
 from edgemeter.agent.base.file_lock import RunLock, SharedLock, run_lock
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
@@ -159,7 +159,8 @@ def changed_board(home: Path, machine: Machine = THIS_MACHINE) -> Iterator[Chang
         UnavailableError: another process changes the board, an earlier record waits to be put back, the board is throttled so that its
             highest clocks cannot be read, or, at the end, a setting cannot be put back: the record stays.
     """
-    durable_file.make_folder(home)
+    with os_error_as(UnavailableError, f"cannot make {str(home)!r}, which is to hold what the board was set to", "set EDGEMETER_HOME"):
+        durable_file.make_folder(home)
     lock = SharedLock(home / LOCK)
     try:
         if not lock.take("edgemeter"):

@@ -232,6 +232,36 @@ def test_lost_rights_leave_the_record_and_name_the_command(board):
     assert board.settings() == before
 
 
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("in the block")])
+def test_rights_that_are_lost_within_the_block_are_stated_at_its_end(board, error):
+    """The record stays, the other settings are put back, and what ended the block is raised, not this."""
+    before = board.settings()
+    governor = board.root / POLICY / "scaling_governor"
+
+    def measure(changed):
+        changed.set(OperatingPoint(governor="performance", gpu_max_hz=408e6))
+        governor.unlink()
+        governor.symlink_to("/proc/version")
+        if error is not None:
+            raise error
+
+    kind, words = (UnavailableError, "edgemeter doctor` puts them back") if error is None else (ZeroDivisionError, "in the block")
+    with pytest.raises(kind, match=words), changes.changed_board(board.home, board.machine) as changed:
+        measure(changed)
+    governor.unlink()
+    governor.write_text("performance\n")
+    assert board.settings()[f"{GPU}/max_freq"] == before[f"{GPU}/max_freq"]
+    assert "is as it was" in changes.restore_leftover(board.home, board.machine)
+    assert board.settings() == before
+
+
+def test_a_home_that_cannot_be_made_changes_nothing(board):
+    """There is nowhere to keep the record."""
+    board.home.write_text("a file")
+    with pytest.raises(UnavailableError, match="set EDGEMETER_HOME"), changes.changed_board(board.home / "below", board.machine):
+        pass
+
+
 @pytest.mark.parametrize("content", ["", "{}", "null", '{"settings": {"governor": ', "\0" * 300, "[1, 2]"])
 def test_a_damaged_record_is_one_line_and_nothing_is_written(board, content):
     """It is named, with what to do; a board that is to be changed is refused."""
