@@ -168,7 +168,9 @@ class ClockKnob:
             raise UnavailableError(f"{self._setting} cannot be set here: the kernel offers no {self._label} clock that can be set")
         bounds = [clock.clocks_hz for clock in clocks if clock.clocks_hz]
         if bounds and not max(map(min, bounds)) <= value <= max(map(max, bounds)):
-            raise ConfigError(f"{self._setting} = {value:g} is none of this board's {self._label} clocks: {in_mhz(max(bounds, key=max))}")
+            raise ConfigError(
+                f"{self._setting} = {value:.12g} is none of this board's {self._label} clocks: {clocks_text(max(bounds, key=max))}"
+            )
         check_rights(machine, self._setting, [clock.highest for clock in clocks])
 
     def write(self, machine: Machine, value: float) -> float:
@@ -185,7 +187,7 @@ class ClockKnob:
             now = machine.number(clock.highest)
             if now is None or abs(now - target) > TAKEN_RATIO * target:
                 heat = ", and holds clocks back now to cool the chip" if is_slowed_to_cool(machine) else ""
-                raise SettingError(f"the kernel did not take {self._setting} = {value:g}: {str(clock.highest)!r} reads {now}{heat}")
+                raise SettingError(f"the kernel did not take {self._setting} = {value:.12g}: {str(clock.highest)!r} reads {now}{heat}")
             reached_hz.append(now * clock.unit_hz)
         return max(reached_hz)
 
@@ -230,11 +232,10 @@ def _numbers(machine: Machine, path: Path) -> list[int]:
     return [number for word in (machine.text(path) or "").split() if (number := whole_number(word))]
 
 
-def in_mhz(clocks_hz: tuple[float, ...]) -> str:
-    """Return clocks in words, which can be written into a suite: each, or the lowest and highest of many."""
-    if len(clocks_hz) > MOST_LISTED or len(clocks_hz) == 2:
-        return f"{min(clocks_hz):g} to {max(clocks_hz):g}"
-    return ", ".join(f"{hz:.10g}" for hz in sorted(clocks_hz))
+def clocks_text(clocks_hz: tuple[float, ...]) -> str:
+    """Return clocks in Hz as a suite has them: each, or the lowest and highest of many."""
+    texts = [f"{hz:.12g}" for hz in sorted(clocks_hz)]
+    return f"{texts[0]} to {texts[-1]}" if len(texts) == 2 or len(texts) > MOST_LISTED else ", ".join(texts)
 
 
 def write_all(machine: Machine, values: RawSettings) -> None:

@@ -254,7 +254,8 @@ class LocalDevice:
         with in_fleet_file("power_mode"):
             mode = power_mode_of(setting, power_modes(self.below(f"/{POWER_MODES}")))
         if not self.is_dry:
-            set_power_mode(mode)
+            with self.quiet():
+                set_power_mode(mode)
         return "changed", f"{now.number} {now.name} -> {setting}"
 
     def governor(self) -> StepResult:
@@ -270,8 +271,10 @@ class LocalDevice:
             changed.append(GOVERNOR)
         enabled, why = self.enable(GOVERNOR)
         to_change = [path for path in files if path.read_text().strip() != governor]
-        for path in [] if self.is_dry else to_change:
-            write(path, governor)
+        if to_change and not self.is_dry:
+            with self.quiet():
+                for path in to_change:
+                    write(path, governor)
         return outcome([*changed, *enabled, *(str(path.parent.relative_to(path.parents[2])) for path in to_change)], why)
 
     def join(self) -> StepResult:
