@@ -1,5 +1,6 @@
 """A sweep over settings of a board that is killed at every step: the board is put back by the guardian, or by the next start."""
 
+import contextlib
 import os
 import pty
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Literal, get_args
 
 import pytest
 
@@ -34,6 +36,8 @@ with changes.changed_board(Path(sys.argv[1]), machine) as board:
         time.sleep(float(sys.argv[3]))
 """
 DEADLINE_S = 60.0
+GuardianFate = Literal["lives", "dies first", "dies at work"]
+FATES = (*get_args(GuardianFate), "lives")
 KILLS = 100
 
 
@@ -66,12 +70,19 @@ class Sweep:
                 return int(child)
         return None
 
-    def kill(self, *, with_guardian: bool = False) -> None:
-        """Kill it, before it the guardian."""
+    def kill(self, guardian: GuardianFate = "lives") -> None:
+        """Kill it; the guardian is killed before it, or once it has begun to put the board back."""
         if self.process.poll() is None:
-            if with_guardian and (guardian := self.guardian()):
-                os.kill(guardian, signal.SIGKILL)
+            pid = self.guardian()
+            if guardian == "dies first" and pid:
+                os.kill(pid, signal.SIGKILL)
+            state = self.state()
             self.process.kill()
+            if guardian == "dies at work" and pid:
+                with contextlib.suppress(ProcessLookupError):
+                    while self.state() == state and self.record.exists():
+                        os.kill(pid, 0)
+                    os.kill(pid, signal.SIGKILL)
         self.process.wait()
         self.process.stdout.close()
 
@@ -94,12 +105,12 @@ def board(tmp_path, monkeypatch):
     return jetson
 
 
-def killed_at(board: SettableBoard, step: int, *, with_guardian: bool) -> float | None:
+def killed_at(board: SettableBoard, step: int, guardian: GuardianFate) -> float | None:
     """Kill a sweep at a step; return after how long its guardian has put the board back, None where the next start did."""
     sweep = Sweep(board)
     sweep.steps(step)
-    sweep.kill(with_guardian=with_guardian)
-    if not with_guardian:
+    sweep.kill(guardian)
+    if guardian == "lives":
         return sweep.restored_s()
     changes.restore_leftover(board.home, board.machine)
     sweep.restored_s()
@@ -107,22 +118,22 @@ def killed_at(board: SettableBoard, step: int, *, with_guardian: bool) -> float 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("with_guardian", [False, True])
-def test_a_killed_sweep_leaves_the_board_as_it_was(board, with_guardian):
+@pytest.mark.parametrize("guardian", get_args(GuardianFate))
+def test_a_killed_sweep_leaves_the_board_as_it_was(board, guardian):
     """At the record, in the first change of mode, and among the clocks."""
     for step in (1, 2, 9):
-        killed_at(board, step, with_guardian=with_guardian)
+        killed_at(board, step, guardian)
 
 
 @pytest.mark.long
 def test_a_hundred_kills_leave_the_board_as_it_was(board):
-    """Spread over every step that can be seen, from the record to its removal; every fourth takes the guardian too."""
+    """Spread over every step that can be seen, from the record to its removal; half of them take the guardian too, before or at its work."""
     unkilled = Sweep(board)
     steps = unkilled.steps(1000)
     unkilled.kill()
     assert unkilled.restored_s() < DEADLINE_S
     assert steps > 20
-    times_s = [killed_at(board, 1 + kill * steps // KILLS, with_guardian=kill % 4 == 3) for kill in range(KILLS)]
+    times_s = [killed_at(board, 1 + kill * steps // KILLS, FATES[kill % 4]) for kill in range(KILLS)]
     by_guardian = sorted(seconds for seconds in times_s if seconds is not None)
     print(
         f"{KILLS} kills over {steps} steps; by the guardian: median {by_guardian[len(by_guardian) // 2]:.3f} s, "
