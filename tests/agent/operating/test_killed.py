@@ -127,7 +127,7 @@ def test_a_killed_sweep_leaves_the_board_as_it_was(board, guardian):
 
 @pytest.mark.long
 def test_a_hundred_kills_leave_the_board_as_it_was(board):
-    """Spread over every step that can be seen, from the record to its removal; half of them take the guardian too, before or at its work."""
+    """Spread over every step that can be seen, from the record to its removal; half of them take the guardian too."""
     unkilled = Sweep(board)
     steps = unkilled.steps(1000)
     unkilled.kill()
