@@ -94,6 +94,13 @@ class DeviceLock(FileLock):
         super().__init__(outbox.with_name(f"{outbox.name}.{device}.lock"))
 
 
+class SharedLock(FileLock):
+    """A lock that every user may take, whoever made its file."""
+
+    def _open(self) -> int:
+        return _open_shared(self.path)
+
+
 class _Queue:
     """The order in which processes wait for the lock at `path`: each locks one byte of a file, at the time (monotonic, ns) when it came.
 
@@ -137,7 +144,7 @@ def _ask(descriptor: int, command: int, kind: int, start: int, length: int) -> t
     return struct.unpack("@hhqqi4x", fcntl.fcntl(descriptor, command, content))
 
 
-class RunLock(FileLock):
+class RunLock(SharedLock):
     """The run lock of this board; where it cannot be made, the one in `home`, which other users of the board do not see.
 
     Who did not get it waits for it, in turn, until `take` returns True or `release` is called.
@@ -184,9 +191,6 @@ class RunLock(FileLock):
         """Return once why the lock of the board is not used; None if it is, or was not tried yet."""
         note, self._note = self._note, None
         return note
-
-    def _open(self) -> int:
-        return _open_shared(self.path)
 
     def wait(self, holder: str, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> None:
         """Return when it is ours; who holds it, and how many wait before, is reported once.

@@ -11,7 +11,6 @@ from edgemeter.agent.base import config, decision
 from edgemeter.agent.base.command_group import typed
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.figures import plain_digits, span
-from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.base.options import (
@@ -148,6 +147,7 @@ def measure_cases(
     settings = config.read(options["config"])
     text = _text_of(options.get("text")) if any(case.output_tokens is not None for case in cases) else None
     from edgemeter.agent.energy.outlook import outlook
+    from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import in_turn, session, turn_figures
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
@@ -161,7 +161,7 @@ def measure_cases(
     report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     with (
-        run_lock(config.home(), "edgemeter compare", wait_note),
+        quiet_board(config.home(), "edgemeter compare", wait_note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
         run_session.session_progress() as on_event,
     ):

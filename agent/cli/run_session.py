@@ -12,7 +12,6 @@ import msgspec
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet, wait_note
 from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noqa: PLC0414 - read from here by the functions of the API
@@ -151,12 +150,13 @@ def _measure(
 ) -> BaseException | None:
     """Measure the suite while no other run does on this board; return what interrupted it. `keeping` takes the records."""
     from edgemeter.agent.energy.outlook import outlook
+    from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import session
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
     with ExitStack() as board:
-        board.enter_context(run_lock(config.home(), "edgemeter run", wait_note))
+        board.enter_context(quiet_board(config.home(), "edgemeter run", wait_note))
         sensors, why_no_power = board.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
         if why_no_power and (sensors or settings.sensors) and options["power"] is None:
             report(f"power: {why_no_power}")

@@ -1,5 +1,6 @@
 """Measures what an order names: a suite with the order's models and data sets, or the model that ships with the agent."""
 
+import logging
 import os
 import shutil
 import tempfile
@@ -25,9 +26,12 @@ from edgemeter.agent.delivery.verdict_log import note_verdict
 from edgemeter.agent.engine import job
 from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutcome
 from edgemeter.agent.jobs.content import DATA, PART
+from edgemeter.agent.operating.changes import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import session
 from edgemeter.agent.session.session import ActivityReport
+
+logger = logging.getLogger(__name__)
 
 
 def open_data(archive: Path) -> DataFolder:
@@ -136,6 +140,9 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
     """Return the records that are in the outbox, and the errors of the runs that gave none; the first `keep_from` runs are not kept."""
     who = session.DeviceIdentity(context.task.device, context.task.fleet)
     settings = context.settings
+    # The daemon holds the run lock, and has handed it on.
+    if (line := restore_leftover(Path(context.task.home), holds_run_lock=True)) is not None:
+        logger.warning("%s", line)
     records: list[RunRecord] = []
     suite, refused = session.runnable(suite)
     with (

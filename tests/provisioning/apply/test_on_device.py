@@ -51,10 +51,15 @@ class Inside:
             "governor_unit": (applying.UNITS / "edgemeter-governor.service.in").read_text().format(plan.get("governor", "")),
             **plan,
         }
-        source = f"import json\nPLAN = json.loads({json.dumps(json.dumps(program))})\n{applying.ON_DEVICE.read_text()}"
         environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **self.environment}
         output = subprocess.run(
-            [sys.executable, "-"], input=source, text=True, capture_output=True, check=True, timeout=300, env=environment
+            [sys.executable, "-"],
+            input=applying.device_program(program),
+            text=True,
+            capture_output=True,
+            check=True,
+            timeout=300,
+            env=environment,
         ).stdout
         (step,) = [json.loads(line) for line in output.splitlines()]
         return step["state"], step["detail"]
