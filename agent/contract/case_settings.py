@@ -83,10 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """steady: frames that wait at most; a new one takes the place of the oldest."""
     stream: str | None = None
     """steady: a recording (.wav, .flac) or video (.mp4, .mkv, ...) that arrives at its own speed; a recording's annotations are windows."""
-    most_missed: Annotated[int, msgspec.Meta(ge=0)] | None = (
-        None  # stream: windows without a detection that are accepted; more are invalid.
-    )
-    most_false: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: detections outside windows that are accepted; more are invalid.
+    most_missed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: most windows without a detection; more are invalid.
+    most_false: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: most detections outside windows; more are invalid.
     concurrency: Users | list[Users] | None = None
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
     slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
