@@ -20,10 +20,10 @@ from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import figure
-from edgemeter.agent.contract.load_sweep import OF_LOAD
 from edgemeter.agent.contract.record import RunRecord
 
 MOST_MISSED_RATIO = 0.01
+OF_RATE = {"rate-not-held"}  # A run that is suspect because the board is too slow for the rate is an answer.
 _RANKED = ("measured", "replayed")
 # A power mode, and what was set beside it.
 Mode: TypeAlias = tuple[str | None, str]
@@ -87,9 +87,14 @@ def mode_answers(runs: Iterable[RunRecord]) -> list[ModeAnswer]:
     for run in runs:
         key = key_of(run)
         mode = key.power_mode, key.operating_point
-        groups.setdefault(msgspec.structs.replace(key, power_mode=None, operating_point=""), {}).setdefault(mode, []).append(run)
+        groups.setdefault(without_mode(key), {}).setdefault(mode, []).append(run)
     answers = [_Modes(key, modes) for key, modes in groups.items() if len(modes) > 1]
     return [modes.answer() for modes in answers if any(modes.counted.values())]
+
+
+def without_mode(key: CaseKey) -> CaseKey:
+    """Return what cases share that differ in power mode, governor and clocks alone."""
+    return msgspec.structs.replace(key, power_mode=None, operating_point="")
 
 
 def mode_text(run: RunRecord) -> str:
@@ -104,17 +109,12 @@ def _mode_name(power_mode: str | None) -> str:
     return name if name and number.isdecimal() else power_mode or ""
 
 
-def _counts(run: RunRecord) -> bool:
-    """Return whether a run counts: also one that is invalid because its rate is too high for the board is an answer."""
-    return run.verdict.state != "invalid" or (run.steady is not None and set(run.verdict.rules) <= OF_LOAD)
-
-
 class _Modes:
     """The runs of one case by mode: its power mode and what was set beside it."""
 
     def __init__(self, key: CaseKey, modes: Mapping[Mode, Sequence[RunRecord]]) -> None:
         self._key = key
-        self.counted = {mode: [run for run in runs if _counts(run)] for mode, runs in modes.items()}
+        self.counted = {mode: [run for run in runs if run.verdict.state != "invalid"] for mode, runs in modes.items()}
         first = next(iter(modes.values()))[0]
         self._kind = _TEXT if first.generation else _KINDS.get(key.scenario, _LATENCY)
         self._first, self._all = first, modes
@@ -163,7 +163,7 @@ class _Modes:
             power_mode=mode[0],
             clocks=mode[1],
             runs=len(runs),
-            suspect=sum(run.verdict.state != "valid" for run in runs),
+            suspect=sum(bool(set(run.verdict.rules) - OF_RATE) for run in runs),
             speed=self._middle(mode, self._kind.speed),
             energy_mj=self._middle(mode, self._kind.energy) if self._has_joules else None,
             power_w=self._middle(mode, "energy_mean_power_w") if self._has_joules else None,
