@@ -1,6 +1,6 @@
 """A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -172,8 +172,7 @@ def _measure(
             board.callback(keeping.delivery.publisher.report_activity, None)
         recorder = new_recorder(on_event) if new_recorder else None
         measured = session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
-        # Closed, it puts the board back.
-        interruption = keeping.follow(board.enter_context(closing(measured)))
+        interruption = keeping.follow(measured)
     keeping.errors.extend(recorder.errors if recorder else [])
     return interruption
 
@@ -221,12 +220,13 @@ class RecordKeeping:
             self.errors.append(self.own_runs.error)
         return saved
 
-    def follow(self, outcomes: "Iterator[RunRecord | EdgemeterError]") -> BaseException | None:
-        """Let the session run to its end; return what interrupted it."""
+    def follow(self, outcomes: "Generator[RunRecord | EdgemeterError, None, None]") -> BaseException | None:
+        """Let the session run to its end; return what interrupted it. A session that is closed has put the board back."""
         try:
-            for outcome in outcomes:
-                if isinstance(outcome, EdgemeterError):
-                    self.errors.append(outcome)
+            with closing(outcomes):
+                for outcome in outcomes:
+                    if isinstance(outcome, EdgemeterError):
+                        self.errors.append(outcome)
         except KeyboardInterrupt as interruption:
             if not self.records:
                 raise KeyboardInterrupt("interrupted before the first run ended: there is no result") from interruption

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -153,8 +152,8 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
             context.kept(numbered.id)
             return numbered
 
-        with closing(session.measure(suite, who, sensors, why_no_power, ProgressNotes(context, suite.name), keep)) as outcomes:
-            errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+        outcomes = session.measure(suite, who, sensors, why_no_power, ProgressNotes(context, suite.name), keep)
+        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     return records[keep_from:], [*refused, *errors]
 
 

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -119,6 +119,8 @@ def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
             if path and not Path(path).exists():
                 raise ConfigError(f"there {absent} at {path!r}: correct the path")
     if points := list(dict.fromkeys(filter(None, (case.operating_point for case in suite.cases)))):
+        if any(case.together and case.operating_point for case in suite.cases):
+            raise ConfigError("models together run on the board as it is: leave power_mode, governor and clocks out, or set it before")
         changes.check(points)
     refused = refusals(suite, opens=opens)
     if len(refused) == len(suite.cases):
@@ -187,7 +189,7 @@ def measure(
     keep: Callable[[RunRecord], RunRecord] = lambda record: record,
     order: Sequence[tuple[Case, int]] | None = None,
     observing: Observing = "all",
-) -> Iterator[RunRecord | EdgemeterError]:
+) -> Generator[RunRecord | EdgemeterError, None, None]:
     """Measure every repeat of every case, and yield each record as `keep` returned it, or the error that ended its run.
 
     Before them comes one error for each reason why this machine cannot measure a case. `order` gives case and repeat of every run where
