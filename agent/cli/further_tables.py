@@ -1,4 +1,4 @@
-"""What stands beside the table of the runs: turns of conversations, sweeps over users or rates, and the answer of power modes."""
+"""Output beside the table of the runs: turns of conversations, sweeps over users or rates, and the answer of power modes."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

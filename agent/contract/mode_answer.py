@@ -63,7 +63,7 @@ class ModeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _ModeFigures:
     """How runs are compared: the figures of speed and energy, whether more of the first is faster, and both in words."""
 
     speed: str
@@ -73,12 +73,12 @@ class _Kind:
     energy: str = "energy_gross_mj"
 
 
-_LATENCY = _Kind("latency_p50_ms", False, "p50 {} ms", "inference")
-_KINDS: Mapping[str, _Kind] = {
-    "steady": _Kind("latency_p50_ms", False, "p50 {} ms", "frame"),
-    "offline": _Kind("throughput_per_s", True, "{} a second", "inference"),
+_LATENCY = _ModeFigures("latency_p50_ms", False, "p50 {} ms", "inference")
+_FIGURES: Mapping[str, _ModeFigures] = {
+    "steady": _ModeFigures("latency_p50_ms", False, "p50 {} ms", "frame"),
+    "offline": _ModeFigures("throughput_per_s", True, "{} a second", "inference"),
 }
-_TEXT = _Kind("generation_decode_tokens_per_s", True, "{} tokens/s", "output token", "generation_energy_output_token_gross_mj")
+_TEXT = _ModeFigures("generation_decode_tokens_per_s", True, "{} tokens/s", "output token", "generation_energy_output_token_gross_mj")
 
 
 def mode_answers(runs: Iterable[RunRecord]) -> list[ModeAnswer]:
@@ -116,7 +116,7 @@ class _Modes:
         self._key = key
         self.counted = {mode: [run for run in runs if run.verdict.state != "invalid"] for mode, runs in modes.items()}
         first = next(iter(modes.values()))[0]
-        self._kind = _TEXT if first.generation else _KINDS.get(key.scenario, _LATENCY)
+        self._figures = _TEXT if first.generation else _FIGURES.get(key.scenario, _LATENCY)
         self._first, self._all = first, modes
         self._has_joules = self._why_no_joules() is None
         self._noun = "mode" if len({clocks for _, clocks in modes}) == 1 else "setting"
@@ -135,7 +135,7 @@ class _Modes:
     def _why_no_joules(self) -> str | None:
         """Return why energies do not rank: empty where there are none, None where they do."""
         runs = [run for counted in self.counted.values() for run in counted]
-        has_figure = [run for run in runs if figure(self._kind.energy).value(run) is not None]
+        has_figure = [run for run in runs if figure(self._figures.energy).value(run) is not None]
         present = [(energy_provenance(run), run.energy) for run in has_figure if run.energy is not None]
         if not present:
             return ""
@@ -164,8 +164,8 @@ class _Modes:
             clocks=mode[1],
             runs=len(runs),
             suspect=sum(bool(set(run.verdict.rules) - OF_RATE) for run in runs),
-            speed=self._middle(mode, self._kind.speed),
-            energy_mj=self._middle(mode, self._kind.energy) if self._has_joules else None,
+            speed=self._middle(mode, self._figures.speed),
+            energy_mj=self._middle(mode, self._figures.energy) if self._has_joules else None,
             power_w=self._middle(mode, "energy_mean_power_w") if self._has_joules else None,
             frames=frames,
             missed_ratio=missed_ratio,
@@ -199,7 +199,7 @@ class _Modes:
         if not holding:
             ordered = sorted(failing, key=lambda point: point.missed_ratio or 0.0)
             return [f"no {self._noun} surely holds {rate}: " + ", ".join(map(_missing, ordered))]
-        cost = "energy_mean_power_w" if self._has_joules else self._kind.speed
+        cost = "energy_mean_power_w" if self._has_joules else self._figures.speed
         best, *rivals = self._best(holding, cost)
         costs = {mode: f"{holding[mode].name} ({self._price(holding[mode])})" for mode in (best, *rivals)}
         head = self._head("cheapest" if self._has_joules else "fastest", f" that hold{'' if rivals else 's'} {rate}", list(costs.values()))
@@ -207,14 +207,14 @@ class _Modes:
 
     def _closed_loop(self, sound: Mapping[Mode, ModePoint]) -> list[str]:
         if not sound:
-            return [f"no {self._noun} has a speed that so few queries support"]
-        fastest, *fast_rivals = self._best(sound, self._kind.speed)
+            return [f"no {self._noun} has a speed that so few queries bear"]
+        fastest, *fast_rivals = self._best(sound, self._figures.speed)
         speeds = [f"{sound[mode].name} ({self._speed_text(sound[mode])})" for mode in (fastest, *fast_rivals)]
         heads, base = [self._head("fastest", "", speeds)], fastest
         if self._has_joules:
-            base, *rivals = self._best(sound, self._kind.energy)
+            base, *rivals = self._best(sound, self._figures.energy)
             energies = [f"{sound[mode].name} ({plain_digits(sound[mode].energy_mj)} mJ)" for mode in (base, *rivals)]
-            least = f"least energy per {self._kind.per}"
+            least = f"least energy per {self._figures.per}"
             heads.append(self._head(least, "", energies))
             if base == fastest and not (rivals or fast_rivals):
                 heads = [f"fastest, with the {least}: {speeds[0][:-1]}, {plain_digits(sound[base].energy_mj)} mJ)"]
@@ -228,7 +228,7 @@ class _Modes:
 
     def _best(self, points: Mapping[Mode, ModePoint], name: str) -> list[Mode]:
         """Return the best mode by a figure, and those that are not clearly worse, of which runs were enough to say so."""
-        is_more_better = name == self._kind.speed and self._kind.is_rate
+        is_more_better = name == self._figures.speed and self._figures.is_rate
         values = {mode: value for mode in points if (value := self._middle(mode, name)) is not None}
         ordered = sorted(values, key=lambda mode: values[mode], reverse=is_more_better)
         worse = "lower" if is_more_better else "higher"
@@ -237,19 +237,18 @@ class _Modes:
 
     def _decided(self, base: Mode, mode: Mode, name: str) -> Decision:
         """Return the decision on the figure of `mode` against that of `base`."""
-        own, other = self._values(mode, name), self._values(base, name)
-        middles = median(own), median(other)
-        own_interval, other_interval = median_interval(own), median_interval(other)
-        if own_interval is None or other_interval is None:
-            return decide(middles[0] / middles[1], None, MATTERS_RATIO)
-        low, high = interval_of_ratio(
-            middles[0], (own_interval.low, own_interval.high), middles[1], (other_interval.low, other_interval.high)
-        )
-        return decide(middles[0] / middles[1], (low, high), MATTERS_RATIO)
+        values, of_base = self._values(mode, name), self._values(base, name)
+        middle, middle_of_base = median(values), median(of_base)
+        interval, interval_of_base = median_interval(values), median_interval(of_base)
+        if interval is None or interval_of_base is None:
+            return decide(middle / middle_of_base, None, MATTERS_RATIO)
+        base_bounds = interval_of_base.low, interval_of_base.high
+        bounds = interval_of_ratio(middle, (interval.low, interval.high), middle_of_base, base_bounds)
+        return decide(middle / middle_of_base, bounds, MATTERS_RATIO)
 
     def _speed_up(self, base: Mode, mode: Mode) -> Decision:
         """Return the decision on the speed of `mode` against that of `base`: a rate is high where a time is low."""
-        return self._decided(base, mode, self._kind.speed) if self._kind.is_rate else self._decided(mode, base, self._kind.speed)
+        return self._decided(base, mode, self._figures.speed) if self._figures.is_rate else self._decided(mode, base, self._figures.speed)
 
     def _against(self, best: Mode, mode: Mode) -> str:
         """Return how much faster than `best` a mode is and how much more it costs; of a slower one, how much faster than it `best` is."""
@@ -261,8 +260,8 @@ class _Modes:
         compared = f" {'as' if 'times' in speed else 'than'} {than}" if than else ""
         texts = [f"is {speed}{compared}" if speed else f"is {as_fast}"]
         if self._has_joules:
-            cost = _change(self._decided(best, mode, self._kind.energy), "more", "less", "times as much")
-            per = f"per {self._kind.per}"
+            cost = _change(self._decided(best, mode, self._figures.energy), "more", "less", "times as much")
+            per = f"per {self._figures.per}"
             texts.append(f"costs {cost} {per}" if cost else f"costs as much {per} within {percent(MATTERS_RATIO)}")
         return f"{self.points[mode].name} {' and '.join(texts)}"
 
@@ -270,7 +269,7 @@ class _Modes:
         return f"{significant(point.power_w)} J/s" if self._has_joules else self._speed_text(point)
 
     def _speed_text(self, point: ModePoint) -> str:
-        return self._kind.speed_text.format(plain_digits(point.speed, 3))
+        return self._figures.speed_text.format(plain_digits(point.speed, 3))
 
     def _doubts(self) -> list[str]:
         points = list(self.points.values())
@@ -297,22 +296,22 @@ def _missed(runs: Sequence[RunRecord]) -> tuple[int, float | None, float | None,
 
 
 def _missing(point: ModePoint, hold: str = "") -> str:
-    """Return that a mode does not hold the rate, or perhaps; `hold` is the verb, where it does not stand before."""
+    """Return that a mode does not hold the rate, or possibly; `hold` is the verb, where it does not stand before."""
     missed = f"{significant((point.missed_ratio or 0.0) * 100, 2)}% of {{}}frames missed"
     if point.holds is False:
         return f"{point.name} does not{hold} ({missed.format('')})"
     holds = hold.replace("hold", "holds")
-    most = "" if point.missed_high_ratio is None else f", at most {significant(point.missed_high_ratio * 100, 2)}%"
-    return f"{point.name} perhaps{holds} ({missed.format(f'{point.frames:,} ')}{most}: measure longer)"
+    limit = "" if point.missed_high_ratio is None else f", at most {significant(point.missed_high_ratio * 100, 2)}%"
+    return f"{point.name} possibly{holds} ({missed.format(f'{point.frames:,} ')}{limit}: measure longer)"
 
 
-def _change(decision: Decision, more: str, less: str, times: str) -> str:
+def _change(decision: Decision, higher: str, lower: str, times: str) -> str:
     """Return a ratio as `38% more`, with its interval where that decides nothing; empty where both are alike."""
     ratio = decision.value or 1.0
     if decision.outcome == "alike":
         return ""
-    text = f"{significant(ratio)} {times}" if ratio >= 2 else f"{significant(abs(ratio - 1) * 100, 2)}% {more if ratio > 1 else less}"
+    text = f"{significant(ratio)} {times}" if ratio >= 2 else f"{significant(abs(ratio - 1) * 100, 2)}% {higher if ratio > 1 else lower}"
     if decision.outcome != "not settled" or decision.bounds is None:
         return text
     low, high = (bound * 100 - 100 for bound in decision.bounds)
-    return f"perhaps {text} (95% {span(low, high)}%)"
+    return f"possibly {text} (95% {span(low, high)}%)"

@@ -26,7 +26,7 @@ STEADY_CLOCK_RATIO = 1.02
 
 
 class OperatedBoard:
-    """What the runs of a session share, with the environment of each operating point; `at` sets the board."""
+    """The facts that the runs of a session share, with the environment of each operating point; `at` sets the board."""
 
     def __init__(self, context: SessionContext, changed: changes.ChangedBoard | None, begins: Callable[[], object]) -> None:
         self._context, self._changed, self._begins = context, changed, begins

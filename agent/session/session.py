@@ -218,9 +218,9 @@ def measure(
     context = SessionContext(suite.name, identity.device, identity.fleet, order_seed, environment, observing, observer)
     hashes: dict[str, str] = {}
 
-    def measure_one(board: OperatedBoard, case: Case, repeat: int, place: int) -> RunRecord:
+    def measure_one(board: OperatedBoard, case: Case, repeat: int, number: int) -> RunRecord:
         hashes[case.model] = hashes.get(case.model) or sha256(case.model)
-        run = PlannedRun(case, repeat, seed + repeat, place, hashes[case.model], *board.at(case.operating_point))
+        run = PlannedRun(case, repeat, seed + repeat, number, hashes[case.model], *board.at(case.operating_point))
         return keep(measure_run(run, sensors, why_no_power, on_event))
 
     try:
@@ -238,7 +238,7 @@ def _in_order(
     measure_one: Callable[[Case, int, int], RunRecord],
     on_event: OnEvent,
 ) -> Iterator[RunRecord | EdgemeterError]:
-    """Yield what came of each run; cases that are `hopeless`, or become so, are left out."""
+    """Yield the outcome of each run; cases that are `hopeless`, or become so, are left out."""
     outcomes: list[list[object]] = [[] for _ in suite.cases]
     further = 0  # Runs of a search after its first.
     for number, (case, repeat) in enumerate(order, 1):

@@ -49,22 +49,22 @@ def test_the_cheapest_mode_that_holds_the_rate_is_one_sentence():
     )
 
 
-def test_a_rate_that_is_perhaps_held_is_not_held():
+def test_a_rate_that_is_held_by_chance_is_not_held():
     """A hundred frames without a miss leave a few in a hundred possible: it takes longer to tell."""
     steady = {"frames": 40, "effective": 40, "deadline_ms": 1000 / 15}
     answer = summary_of(runs_in("0 15W", 40.0, steady=steady), runs_in("1 25W", 29.0, steady=steady))
     assert answer.startswith(
-        "no mode surely holds 15 fps: 15W perhaps (0% of 120 frames missed, at most 3.1%: measure longer), 25W perhaps"
+        "no mode surely holds 15 fps: 15W possibly (0% of 120 frames missed, at most 3.1%: measure longer), 25W possibly"
     )
 
 
-def test_frames_that_depend_too_much_tell_nothing():
+def test_frames_that_depend_too_much_leave_it_open():
     """Without bounds there is no certainty, however few were missed."""
     steady = {"effective": None}
     (answer,) = mode_answers([*runs_in("0 15W", 40.0, steady=steady), *runs_in("1 25W", 29.0, steady={})])
     assert [point.holds for point in answer.points] == [None, True]
     assert "cheapest mode that holds 15 fps within 60 ms: 25W" in answer.summary
-    assert "15W perhaps holds it (0% of 2,700 frames missed: measure longer)" in answer.summary
+    assert "15W possibly holds it (0% of 2,700 frames missed: measure longer)" in answer.summary
 
 
 def test_modes_whose_cost_is_not_clearly_apart_are_named_together():
@@ -72,7 +72,7 @@ def test_modes_whose_cost_is_not_clearly_apart_are_named_together():
     scatter = (0.9, 1.0, 1.1)
     answer = summary_of(runs_in("0 15W", 40.0, 4.0, scatter=scatter, steady={}), runs_in("1 25W", 39.0, 4.1, scatter=scatter, steady={}))
     assert answer.startswith(
-        "cheapest modes that hold 15 fps within 60 ms, not clearly apart: 15W (4.00 J/s), 25W (4.10 J/s); 25W is perhaps"
+        "cheapest modes that hold 15 fps within 60 ms, not clearly apart: 15W (4.00 J/s), 25W (4.10 J/s); 25W is possibly"
     )
     assert "(95% " in answer
 
@@ -93,9 +93,9 @@ def test_an_energy_that_was_not_measured_ranks_nothing(provenance):
 
 def test_energies_of_two_sensors_are_not_ranked():
     """Nor those of runs of which some have none."""
-    others = [msgspec.structs.replace(run, energy=make_energy(sensor="ina226")) for run in runs_in("1 25W", 29.0)]
-    assert summary_of(runs_in("0 15W", 40.0), others).endswith("the energies are not of one sensor, and are not ranked")
-    none = [msgspec.structs.replace(run, energy=None) for run in others]
+    of_another = [msgspec.structs.replace(run, energy=make_energy(sensor="ina226")) for run in runs_in("1 25W", 29.0)]
+    assert summary_of(runs_in("0 15W", 40.0), of_another).endswith("the energies are not of one sensor, and are not ranked")
+    none = [msgspec.structs.replace(run, energy=None) for run in of_another]
     assert summary_of(runs_in("0 15W", 40.0), none).endswith("not every run has an energy, so none is ranked")
 
 

@@ -35,12 +35,12 @@ class PlayedBoard:
 
     def set(self, point):
         """Set the board as `ChangedBoard.set` does."""
-        wanted = {} if point is None else {name: value for name, value in msgspec.structs.asdict(point).items() if value is not None}
-        if stuck := self.stuck & set(wanted.values()):
+        settings = {} if point is None else {name: value for name, value in msgspec.structs.asdict(point).items() if value is not None}
+        if stuck := self.stuck & set(settings.values()):
             raise UnavailableError(f"the board was not set to {point.words}: it is not {stuck.pop()}")
-        self.now = self.found | wanted
+        self.now = self.found | settings
         self.visits.append(self.now["power_mode"])
-        return OperatingPoint(**wanted)
+        return OperatingPoint(**settings)
 
     def check(self, points):
         """Check points as `changes.check` does."""
@@ -211,8 +211,8 @@ def test_a_governor_that_was_asked_for_is_named_so(tmp_path, monkeypatch):
         self.seen[-1] = msgspec.structs.replace(self.seen[-1], governor="powersave")
 
     monkeypatch.setattr(session.Observation, "inspect_before", inspect_before)
-    asked, found = (measure(cases(tmp_path, ("25W",), repeats=1, governor=governor))[0] for governor in ("powersave", None))
-    notes = [[note for note in run.verdict.notes if note.startswith("governor:")] for run in (asked, found)]
+    chosen_run, run = (measure(cases(tmp_path, ("25W",), repeats=1, governor=governor))[0] for governor in ("powersave", None))
+    notes = [[note for note in record.verdict.notes if note.startswith("governor:")] for record in (chosen_run, run)]
     assert [(len(note), note[0].endswith("(it was asked for)")) for note in notes] == [(1, True), (1, False)]
 
 
@@ -230,11 +230,11 @@ def test_the_board_has_settled_when_its_temperature_stays(tmp_path):
 
         return sleep
 
-    for course, least, most in ((lambda _: 50.0, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61)):
+    for course, shortest_s, longest_s in ((lambda _: 50.0, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61)):
         now_s[0] = 0.0
         (zone / "temp").write_text("50000")
         operating.settle(None, recorded(tmp_path), lambda: now_s[0], sleeping(course))
-        assert least <= now_s[0] <= most
+        assert shortest_s <= now_s[0] <= longest_s
 
 
 def test_the_plan_has_the_time_in_which_the_board_settles(tmp_path):
