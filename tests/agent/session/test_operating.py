@@ -230,7 +230,8 @@ def test_the_board_has_settled_when_its_temperature_stays(tmp_path):
 
         return sleep
 
-    for course, shortest_s, longest_s in ((lambda _: 50.0, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61)):
+    courses = ((lambda _: 50.0, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61))
+    for course, shortest_s, longest_s in courses:
         now_s[0] = 0.0
         (zone / "temp").write_text("50000")
         operating.settle(None, recorded(tmp_path), lambda: now_s[0], sleeping(course))
