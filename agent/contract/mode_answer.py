@@ -1,8 +1,9 @@
 """The answer of runs of one case in several power modes, or with several governors or clocks, of one board.
 
-Of frames at a rate (scenario `steady`) it is the cheapest mode that holds the rate: one in which certainly less than 1% of the frames are
-missed. Else it is the fastest mode and that of the least energy. Energies rank only where one sensor measured all of them (or one recording
-was replayed): none that was estimated, modelled or published. A difference is clear where its 95% interval over runs leaves no change out.
+At a rate it is the cheapest mode that holds it: one in which certainly less than 1% of the frames are missed (scenario `steady`), or no
+queries are left in line (`poisson`). Else it is the fastest mode and that of the least energy. Energies rank only where one sensor measured
+all of them (or one recording was replayed): none that was estimated, modelled or published. A difference is clear where its 95% interval
+over runs leaves no change out.
 """
 
 import math
@@ -20,10 +21,11 @@ from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import figure
+from edgemeter.agent.contract.load_sweep import OF_LOAD, TOO_SHORT, UNSOUND, limit_of
 from edgemeter.agent.contract.record import RunRecord
 
 MOST_MISSED_RATIO = 0.01
-OF_RATE = {"rate-not-held"}  # A run that is suspect because the board is too slow for the rate is an answer.
+OF_RATE = OF_LOAD | {"rate-not-held"}  # A run that violates these because the board is too slow for the rate is an answer.
 _RANKED = ("measured", "replayed")
 # A power mode, and what was set beside it.
 Mode: TypeAlias = tuple[str | None, str]
@@ -33,7 +35,7 @@ class ModePoint(msgspec.Struct, frozen=True, kw_only=True):
     """One mode: medians over its `runs` that count, null where they have none. `holds` is null where it is not clear, or nothing is held.
 
     `speed` is the latency in ms, of `offline` samples a second, of text tokens a second; `energy_mj` is of an inference, a frame or an
-    output token, and null where the energies do not rank. `invalid` is why no run counts.
+    output token, and null where the energies do not rank. `limited_by` is why a rate of queries is not held, `invalid` why no run counts.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ModePoint(msgspec.Struct, frozen=True, kw_only=True):
     missed_ratio: float | None = None
     missed_high_ratio: float | None = None
     holds: bool | None = None
+    limited_by: str | None = None
     invalid: str | None = None
 
 
@@ -109,15 +112,21 @@ def _mode_name(power_mode: str | None) -> str:
     return name if name and number.isdecimal() else power_mode or ""
 
 
+def _counts(run: RunRecord) -> bool:
+    rules = set(run.verdict.rules)
+    return run.verdict.state != "invalid" or (bool(rules & OF_RATE) and not rules & UNSOUND)
+
+
 class _Modes:
     """The runs of one case by mode: its power mode and what was set beside it."""
 
     def __init__(self, key: CaseKey, modes: Mapping[Mode, Sequence[RunRecord]]) -> None:
         self._key = key
-        self.counted = {mode: [run for run in runs if run.verdict.state != "invalid"] for mode, runs in modes.items()}
+        self.counted = {mode: list(filter(_counts, runs)) for mode, runs in modes.items()}
         first = next(iter(modes.values()))[0]
         self._figures = _TEXT if first.generation else _FIGURES.get(key.scenario, _LATENCY)
         self._first, self._all = first, modes
+        self._rate = first.steady.rate_per_s if first.steady else first.load.target_per_s if first.load else None
         self._has_joules = self._why_no_joules() is None
         self._noun = "mode" if len({clocks for _, clocks in modes}) == 1 else "setting"
         self._names = self._named()
@@ -157,7 +166,12 @@ class _Modes:
     def _point(self, mode: Mode) -> ModePoint:
         runs = self.counted[mode]
         frames, missed_ratio, low, high = _missed(runs)
-        is_clear = high is not None and (high < MOST_MISSED_RATIO or (low or 0.0) >= MOST_MISSED_RATIO)
+        limits = [] if frames or self._rate is None else [limit for run in runs if (limit := limit_of(run))]
+        if frames:
+            is_clear = high is not None and low is not None and (high < MOST_MISSED_RATIO or low >= MOST_MISSED_RATIO)
+            holds = high is not None and high < MOST_MISSED_RATIO if is_clear else None
+        else:
+            holds = None if self._rate is None or TOO_SHORT in limits else not limits
         return ModePoint(
             name=self._names[mode],
             power_mode=mode[0],
@@ -170,7 +184,8 @@ class _Modes:
             frames=frames,
             missed_ratio=missed_ratio,
             missed_high_ratio=high,
-            holds=high is not None and high < MOST_MISSED_RATIO if is_clear else None,
+            holds=holds,
+            limited_by=limits[0] if limits else None,
             invalid=None if runs else ", ".join(dict.fromkeys(rule for run in self._all[mode] for rule in run.verdict.rules)),
         )
 
@@ -181,18 +196,17 @@ class _Modes:
             device=key.device,
             model=f"{key.model} {generation.lengths}" if generation else key.model,
             settings=", ".join(filter(None, (key.precision, key.runtime, key.settings))),
-            rate_per_s=self._first.steady.rate_per_s if self._first.steady else None,
+            rate_per_s=self._rate,
             points=tuple(self.points.values()),
             summary="; ".join(filter(None, (*self._claims(), *self._doubts()))),
         )
 
     def _claims(self) -> list[str]:
-        steady = self._first.steady
         sound = {mode: point for mode, point in self.points.items() if point.runs and point.speed is not None}
-        if steady is None:
+        if self._rate is None:
             return self._closed_loop(sound)
-        rate = f"{plain_digits(steady.rate_per_s, 3)} fps"
-        if not math.isclose(steady.deadline_ms, 1e3 / steady.rate_per_s, rel_tol=1e-3):
+        steady, rate = self._first.steady, f"{plain_digits(self._rate, 3)} {'fps' if self._first.steady else 'queries a second'}"
+        if steady and not math.isclose(steady.deadline_ms, 1e3 / steady.rate_per_s, rel_tol=1e-3):
             rate += f" within {plain_digits(steady.deadline_ms, 3)} ms"
         holding = {mode: point for mode, point in sound.items() if point.holds}
         failing = [point for point in self.points.values() if point.runs and not point.holds]
@@ -281,7 +295,7 @@ class _Modes:
 
 
 def _missed(runs: Sequence[RunRecord]) -> tuple[int, float | None, float | None, float | None]:
-    """Return the frames of all runs, the share of them that was missed, and its 95% bounds where the frames of every run bear them."""
+    """Return the frames of all runs, the share of them that was missed, and its 95% bounds if all runs bear them."""
     steady = [run.steady for run in runs if run.steady is not None]
     frames = sum(part.frames for part in steady)
     if not frames:
@@ -290,13 +304,16 @@ def _missed(runs: Sequence[RunRecord]) -> tuple[int, float | None, float | None,
     if len(steady) == 1:
         return frames, ratio, steady[0].missed_low_ratio, steady[0].missed_high_ratio
     effective = [part.effective for part in steady]
-    if None in effective:
+    is_split = ratio < MOST_MISSED_RATIO and any((part.missed_low_ratio or 0.0) >= MOST_MISSED_RATIO for part in steady)
+    if None in effective or is_split:
         return frames, ratio, None, None
     return frames, ratio, *wilson_interval(ratio * sum(filter(None, effective)), sum(filter(None, effective)))
 
 
 def _missing(point: ModePoint, hold: str = "") -> str:
     """Return that a mode does not hold the rate, or possibly; `hold` is the verb, where it does not stand before."""
+    if point.missed_ratio is None:
+        return f"{point.name} {f'does not{hold}' if point.holds is False else 'possibly'} ({point.limited_by})"
     missed = f"{significant((point.missed_ratio or 0.0) * 100, 2)}% of {{}}frames missed"
     if point.holds is False:
         return f"{point.name} does not{hold} ({missed.format('')})"

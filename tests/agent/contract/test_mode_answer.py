@@ -7,6 +7,7 @@ from edgemeter.agent.base.figures import significant
 from edgemeter.agent.contract.mode_answer import mode_answers, mode_text
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.record_figures import Load
 from tests.fixtures.orin_modes import MODELS, ORIN_MODES, orin_runs
 from tests.fixtures.record_factory import make_energy, make_environment, make_latency, make_record, make_steady
 
@@ -65,6 +66,30 @@ def test_frames_that_depend_too_much_leave_it_open():
     assert [point.holds for point in answer.points] == [None, True]
     assert "cheapest mode that holds 15 fps within 60 ms: 25W" in answer.summary
     assert "15W possibly holds it (0% of 2,700 frames missed: measure longer)" in answer.summary
+
+
+def test_a_run_that_clearly_missed_frames_is_not_averaged_away():
+    """Two runs without a miss do not make up for one that throttled."""
+    runs = runs_in("0 15W", 40.0, steady={"frames": 54_000, "effective": 54_000, "missed_low_ratio": 0.0, "missed_high_ratio": 1e-4})
+    hot = {"late": 1000, "missed_ratio": 1000 / 54_000, "missed_low_ratio": 0.017, "missed_high_ratio": 0.02}
+    runs[2] = msgspec.structs.replace(runs[2], steady=msgspec.structs.replace(runs[2].steady, **hot))
+    assert "15W possibly holds it (0.62% of 162,000 frames missed: measure longer)" in summary_of(runs, runs_in("1 25W", 29.0, steady={}))
+
+
+def test_queries_at_a_rate_are_held_where_none_are_left_in_line():
+    """Arrivals at random have no frames to miss; a run that is invalid because its rate is too high is the answer, and no doubt."""
+
+    def at_rate(mode, p50_ms, is_sustained, **changes):
+        load = Load(samples_per_query=1, samples=64, target_per_s=15.0, is_sustained=is_sustained)
+        return runs_in(mode, p50_ms, scenario="poisson", load=load, **changes)
+
+    late = Verdict(state="invalid", reasons=("rate-not-sustained: it grew",))
+    assert summary_of(at_rate("3 7W", 900.0, False, verdict=late), at_rate("0 15W", 40.0, True), at_rate("1 25W", 29.0, True)) == (
+        "cheapest modes that hold 15 queries a second, not clearly apart: 15W (4.00 J/s), 25W (4.00 J/s); "
+        "25W is 38% faster and costs as much per inference within 3%; 7W does not hold it (requests that wait in line)"
+    )
+    unclear = summary_of(at_rate("0 15W", 40.0, None), at_rate("1 25W", 29.0, None))
+    assert unclear.startswith("no mode surely holds 15 queries a second: 15W possibly (a schedule too short to tell), 25W possibly")
 
 
 def test_modes_whose_cost_is_not_clearly_apart_are_named_together():
