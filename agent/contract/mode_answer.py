@@ -280,7 +280,7 @@ class _Modes:
         return f"{self.points[mode].name} {' and '.join(texts)}"
 
     def _price(self, point: ModePoint) -> str:
-        return f"{significant(point.power_w)} J/s" if self._has_joules else self._speed_text(point)
+        return f"{plain_digits(point.power_w, 3)} J/s" if self._has_joules else self._speed_text(point)
 
     def _speed_text(self, point: ModePoint) -> str:
         return self._figures.speed_text.format(plain_digits(point.speed, 3))
@@ -288,8 +288,10 @@ class _Modes:
     def _doubts(self) -> list[str]:
         points = list(self.points.values())
         doubts = [f"{point.name} has no valid run ({point.invalid})" for point in points if not point.runs]
-        fewest, suspect = min(point.runs for point in points if point.runs), sum(point.suspect for point in points)
-        doubts += [f"{count(fewest, 'run')} of each: {FEWEST} give an interval"] if fewest < FEWEST else []
+        fewest = min((point for point in points if point.runs), key=lambda point: point.runs)
+        of_mode = "each" if len({point.runs for point in points}) == 1 else fewest.name
+        doubts += [f"{count(fewest.runs, 'run')} of {of_mode}: {FEWEST} give an interval"] if fewest.runs < FEWEST else []
+        suspect = sum(point.suspect for point in points)
         doubts += [f"{count(suspect, 'run')} suspect"] if suspect else []
         return [*doubts, self._why_no_joules() or ""]
 

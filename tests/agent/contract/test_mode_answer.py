@@ -45,7 +45,7 @@ def test_the_cheapest_mode_that_holds_the_rate_is_one_sentence():
     cheap = runs_in("0 15W", 40.0, 4.1, 273.0, steady={})
     fast = runs_in("1 25W", 29.0, 5.0, 333.0, steady={})
     assert summary_of(slow, cheap, fast) == (
-        "cheapest mode that holds 15 fps within 60 ms: 15W (4.10 J/s); 25W is 38% faster and costs 22% more per frame; "
+        "cheapest mode that holds 15 fps within 60 ms: 15W (4.1 J/s); 25W is 38% faster and costs 22% more per frame; "
         "7W does not hold it (12% of frames missed)"
     )
 
@@ -85,7 +85,7 @@ def test_queries_at_a_rate_are_held_where_none_are_left_in_line():
 
     late = Verdict(state="invalid", reasons=("rate-not-sustained: it grew",))
     assert summary_of(at_rate("3 7W", 900.0, False, verdict=late), at_rate("0 15W", 40.0, True), at_rate("1 25W", 29.0, True)) == (
-        "cheapest modes that hold 15 queries a second, not clearly apart: 15W (4.00 J/s), 25W (4.00 J/s); "
+        "cheapest modes that hold 15 queries a second, not clearly apart: 15W (4 J/s), 25W (4 J/s); "
         "25W is 38% faster and costs as much per inference within 3%; 7W does not hold it (requests that wait in line)"
     )
     unclear = summary_of(at_rate("0 15W", 40.0, None), at_rate("1 25W", 29.0, None))
@@ -96,9 +96,7 @@ def test_modes_whose_cost_is_not_clearly_apart_are_named_together():
     """A difference within the scatter of the runs makes none the cheapest."""
     scatter = (0.9, 1.0, 1.1)
     answer = summary_of(runs_in("0 15W", 40.0, 4.0, scatter=scatter, steady={}), runs_in("1 25W", 39.0, 4.1, scatter=scatter, steady={}))
-    assert answer.startswith(
-        "cheapest modes that hold 15 fps within 60 ms, not clearly apart: 15W (4.00 J/s), 25W (4.10 J/s); 25W is possibly"
-    )
+    assert answer.startswith("cheapest modes that hold 15 fps within 60 ms, not clearly apart: 15W (4 J/s), 25W (4.1 J/s); 25W is possibly")
     assert "(95% " in answer
 
 
