@@ -4,6 +4,7 @@ from contextlib import closing, contextmanager
 from itertools import pairwise
 
 import msgspec
+import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
@@ -16,7 +17,7 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.session import operating, session
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_environment, make_latency, make_record
 from tests.fixtures.replay_case import replay_case
 
 WHO = session.DeviceIdentity("bench", "lab")
@@ -117,6 +118,27 @@ def test_each_round_visits_every_mode_once(board, tmp_path):
     modes = [case.power_mode for case, repeat in session.run_order(two, 3) if repeat == 0]
     assert sum(mode != following for mode, following in pairwise(modes)) == 2
     assert board.visits == []
+
+
+def test_drift_makes_no_mode_the_fastest(tmp_path):
+    """A board that slows by half a percent a run: measured mode by mode one of two equal modes would win, in rounds none does."""
+    suite = cases(tmp_path, repeats=10)
+
+    def has_winner(seed, runs):
+        noise = np.random.default_rng(seed)
+        records = [
+            make_record(
+                environment=make_environment(power_mode=case.power_mode),
+                latency=make_latency(p50_ms=10 * (1 + 0.005 * number) * (1 + noise.normal(0, 0.005))),
+            )
+            for number, (case, _) in enumerate(runs)
+        ]
+        return mode_answers(records)[0].summary.startswith("fastest: ")
+
+    orders = [session.run_order(suite, seed) for seed in range(50)]
+    assert sum(has_winner(seed, order) for seed, order in enumerate(orders)) <= 2
+    by_mode = [sorted(order, key=lambda run: run[0].power_mode) for order in orders]
+    assert sum(has_winner(seed, order) for seed, order in enumerate(by_mode)) >= 40
 
 
 @pytest.mark.usefixtures("quick_runs")
