@@ -90,6 +90,20 @@ def _order_places(count: int) -> tuple[int, float]:
     return outer, (count - inner) * share / (inner + (count - 2 * inner) * share)
 
 
+def interval_of_ratio(
+    value: float, own_bounds: tuple[float, float], other: float, other_bounds: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the bounds of `value` / `other`, which always hold the ratio itself; all are > 0."""
+    below = math.hypot(log_reach(own_bounds[0], value), log_reach(other, other_bounds[1]))
+    above = math.hypot(log_reach(value, own_bounds[1]), log_reach(other_bounds[0], other))
+    return value / other * math.exp(-below), value / other * math.exp(above)
+
+
+def log_reach(low: float, high: float) -> float:
+    """Return how far `high` is above `low` on logarithms, 0 where it is not."""
+    return max(0.0, math.log(high / low))
+
+
 def centre(differences: ArrayLike) -> float:
     """Return the Hodges-Lehmann estimate: the median of all means of two, each with itself too."""
     return float(np.median(_walsh(np.asarray(differences, dtype=np.float64))))

@@ -320,7 +320,7 @@ def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
     warnings = sensor_warnings(record.power_traces)
     faults = SensorFaults(_frozen(facts, {energy.sensor for energy in energies}), lost_sensors(record.power_traces, energies))
     conditions = (record.conditions, record.environment, record.observer, record.cool_down)
-    judged = verdict.judge(measured, *conditions, energies, warnings, faults)
+    judged = verdict.as_asked_for(verdict.judge(measured, *conditions, energies, warnings, faults), record.operating_point)
     yield from compare_figures("verdict", facts.record.verdict, judged)
 
 

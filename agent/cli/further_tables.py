@@ -1,7 +1,7 @@
-"""Tables beside that of the runs: the turns of conversations of each case, and the sweeps of a session over users or rates."""
+"""Output beside the table of the runs: turns of conversations, sweeps over users or rates, and the answer of power modes."""
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 
@@ -9,6 +9,8 @@ from edgemeter.agent.base.figures import ABSENT, plain_digits
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli.measured_case import MeasuredCase, model_text, setting_text
 from edgemeter.agent.contract.load_sweep import Sweep, SweepPoint
+from edgemeter.agent.contract.mode_answer import mode_answers
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import TurnFigures
 
 _OF_LEVEL: Mapping[str, Callable[[SweepPoint], str]] = {
@@ -60,6 +62,14 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
     for sweep in sweeps:
         print_text(console, f"sweep: {sweep.summary}")
         console.print(fitted_table(_level_columns(sweep), console.width))
+
+
+def print_answers(runs: Iterable[RunRecord], console: Console) -> None:
+    """Print the answer of each case that was measured in several power modes or clocks."""
+    answers = mode_answers(runs)
+    for answer in answers:
+        begin = f"{answer.model}, {answer.settings} on {answer.device}: " if len(answers) > 1 else ""
+        print_text(console, f"{begin}{answer.summary}")
 
 
 def _level_columns(sweep: Sweep) -> Iterator[TableColumn]:

@@ -50,7 +50,7 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
 )  # fmt: skip
 @click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
 @quiet_option
-@format_option('Print {"runs": [record, ...]}, and "sweeps" over users or rates.')
+@format_option('Print {"runs": [record, ...]}, "sweeps" over users or rates, and the "answer" of power modes.')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from edgemeter.agent.base.figures import count, duration
-from edgemeter.agent.contract.suite import Case, seeks_rate
+from edgemeter.agent.contract.suite import SETTLE_LIMIT_S, Case, seeks_rate
 
 # About what a process with its imports and what is read before and after it take: less on a fast machine, more on a small board.
 START_S = 1.0
@@ -31,10 +31,13 @@ def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
             idle_s += 2 * case.idle_seconds * number
         cool_s += case.cool_down_limit_s * number if case.start_below_c is not None else 0.0
         generated += case.queries * number if case.output_tokens is not None else 0
+    points = len({case.operating_point for case in cases})
+    settle_s = SETTLE_LIMIT_S * points * max(runs) if any(case.operating_point for case in cases) else 0.0
     extras = [
         "about 8 more runs where the highest rate is searched for" if any(map(seeks_rate, cases)) else "",
         f"what {generated:,} queries of a language model take" if generated else "",
         f"{duration(idle_s)} of idle if there is a power sensor" if idle_s else "",
+        f"at most {duration(settle_s)} in which the board settles" if settle_s else "",
         f"at most {duration(cool_s)} of cooling down" if cool_s else "",
         "the accuracy on the data" if any(case.scored_on and case.accuracy != "never" for case in cases) else "",
         "a check against other kernels" if any(case.agreement != "never" for case in cases) else "",

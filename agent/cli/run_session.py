@@ -1,7 +1,7 @@
 """A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -163,7 +163,9 @@ def _measure(
         for note in outlook(suite, sensors):
             report(f"power: {note}")
         for note in preflight_notes():
-            report(f"note: {note}")
+            # A governor that is set for every run is not the one that is there now.
+            if not (note.startswith("governor:") and all(case.governor for case in suite.cases)):
+                report(f"note: {note}")
         on_event = board.enter_context(session_progress())
         if keeping.delivery is not None:
             on_event = _reported(suite.name, keeping.delivery, on_event)
@@ -218,12 +220,13 @@ class RecordKeeping:
             self.errors.append(self.own_runs.error)
         return saved
 
-    def follow(self, outcomes: "Iterator[RunRecord | EdgemeterError]") -> BaseException | None:
-        """Let the session run to its end; return what interrupted it."""
+    def follow(self, outcomes: "Generator[RunRecord | EdgemeterError, None, None]") -> BaseException | None:
+        """Let the session run to its end; return what interrupted it. A session that is closed has put the board back."""
         try:
-            for outcome in outcomes:
-                if isinstance(outcome, EdgemeterError):
-                    self.errors.append(outcome)
+            with closing(outcomes):
+                for outcome in outcomes:
+                    if isinstance(outcome, EdgemeterError):
+                        self.errors.append(outcome)
         except KeyboardInterrupt as interruption:
             if not self.records:
                 raise KeyboardInterrupt("interrupted before the first run ended: there is no result") from interruption
@@ -266,12 +269,15 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
 
 def session_document(outcome: SessionOutcome) -> bytes:
-    """Return `{"runs": [record, ...]}` as JSON, with the `sweeps` over users or rates among them, if there are any."""
+    """Return `{"runs": [record, ...]}` as JSON, with the `sweeps` over users or rates and the `answer` of power modes, if there are any."""
     from edgemeter.agent.contract.load_sweep import sweeps
+    from edgemeter.agent.contract.mode_answer import mode_answers
 
     document: dict[str, object] = {"runs": outcome.records}
     if of_loads := sweeps(outcome.records):
         document["sweeps"] = of_loads
+    if of_modes := mode_answers(outcome.records):
+        document["answer"] = of_modes
     return msgspec.json.encode(document)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.cli.further_tables import print_sweeps, print_turns
+from edgemeter.agent.cli.further_tables import print_answers, print_sweeps, print_turns
 from edgemeter.agent.cli.measured_case import (
     MeasuredCase,
     accuracy_text,
@@ -30,6 +30,7 @@ from edgemeter.agent.cli.steady_block import print_steady
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, figure, in_view
 from edgemeter.agent.contract.load_sweep import sweeps
+from edgemeter.agent.contract.mode_answer import mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load
@@ -70,6 +71,7 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     print_turns(cases, console)
     of_loads = sweeps(runs)
     print_sweeps(of_loads, console)
+    print_answers(runs, console)
     # A sweep says which of its rates were sustained.
     described = runs if why else [] if of_loads else [case.typical for case in cases]
     for run in runs if why else [case.typical for case in cases]:
@@ -96,8 +98,11 @@ class _Column:
 
 
 def _with_options(cells: Sequence[str], cases: Sequence[MeasuredCase]) -> list[str]:
-    """Return the settings of cases, with the options in which a case differs from those that would have the same row."""
-    rows = [(model_text(case.runs[0]), cell, case.runs[0].runtime.options) for case, cell in zip(cases, cells, strict=True)]
+    """Return the settings of cases, with the power mode and the options in which a case differs from those that would have the same row."""
+    runs = [case.runs[0] for case in cases]
+    modes = [mode_text(run) for run in runs]
+    cells = [" ".join(filter(None, (cell, mode))) if len(set(modes)) > 1 else cell for cell, mode in zip(cells, modes, strict=True)]
+    rows = [(model_text(run), cell, run.runtime.options) for run, cell in zip(runs, cells, strict=True)]
     texts = []
     for model, cell, options in rows:
         alike = [compared for *names, compared in rows if names == [model, cell]]

@@ -65,6 +65,7 @@ CAMERA = Path(__file__).with_name("camera_suite.toml")
 # MLPerf Inference, MultiStream.
 SAMPLES_PER_QUERY = 8
 COOL_DOWN_LIMIT_S = 300.0
+SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power mode or clock.
 
 # Settings, beside the model, of which a list stands for a case each.
 TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")

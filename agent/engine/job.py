@@ -66,8 +66,9 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """
 
     name: Literal[
-        "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "corruption", "agreement", "perplexity"
-    ]
+        "settle", "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "corruption", "agreement",
+        "perplexity",
+    ]  # fmt: skip
     seconds: float | None = None
     later_s: dict[str, float] = {}
 

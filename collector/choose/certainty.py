@@ -21,12 +21,12 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
 from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST
+from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, interval_of_ratio
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.choose.limits import FigureLimit, with_unit
 from edgemeter.collector.compare.judgement import ACCURACY, energies_rank, is_in_turn, is_one_meter
-from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
+from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import EnergyClass
 

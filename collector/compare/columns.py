@@ -11,7 +11,7 @@ from typing import Any
 
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
 from edgemeter.agent.contract.figures import Figure, Group, in_view, with_part
-from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
+from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of
 from edgemeter.collector.compare.judgement import ACCURACY, JUDGED
 
 
@@ -137,8 +137,10 @@ def flat(row: ComparisonRow) -> dict[str, Plain]:
 
 
 def to_json(comparison: Comparison) -> str:
-    """Return `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`."""
-    return json_document({"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out})
+    """Return `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`, with the `answer` of power modes, if there is one."""
+    answers = answers_of(comparison)
+    document = {"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out}
+    return json_document(document | ({"answer": answers} if answers else {}))
 
 
 def to_csv(rows: Sequence[ComparisonRow]) -> str:

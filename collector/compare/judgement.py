@@ -10,11 +10,11 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bounds
 from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, decide, decide_accuracy, percent
 from edgemeter.agent.base.metrics import Better, metric_name
-from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
+from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, interval_of_ratio
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
 from edgemeter.collector.compare.pairing import is_one_class
-from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
+from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 
 # What is judged by its ratio, by the name of the figure in options.

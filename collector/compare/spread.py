@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, TELLING_NEIGHBOURS, median_interval, neighbour_widening
+from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, TELLING_NEIGHBOURS, log_reach, median_interval, neighbour_widening
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import Group, kind_of
 from edgemeter.agent.contract.record import RunRecord
@@ -110,8 +110,8 @@ def _over_days(independent: MedianInterval, middle: float, values: Sequence[floa
     """Return the interval of one board's days (oldest first), wider where days depend on each other or another level is suspected."""
     logs = [math.log(value) for value in values]
     widening = neighbour_widening(logs)
-    low = middle * math.exp(-widening * _reach(independent.low, middle))
-    high = middle * math.exp(widening * _reach(middle, independent.high))
+    low = middle * math.exp(-widening * log_reach(independent.low, middle))
+    high = middle * math.exp(widening * log_reach(middle, independent.high))
     if (split := best_split(logs)) is not None:
         low, high = min(low, split.low), max(high, split.high)
     step_day = days[split.begin] if split is not None and split.is_suspect else None
@@ -145,24 +145,11 @@ def best_split(logs: Sequence[float]) -> Split | None:
     return Split(begin, math.exp(since - reach), math.exp(since + reach), score > SUSPECT_SPLIT)
 
 
-def interval_of_ratio(
-    value: float, own_bounds: tuple[float, float], other: float, other_bounds: tuple[float, float]
-) -> tuple[float, float]:
-    """Return the bounds of `value` / `other`, which always hold the ratio itself; all are > 0."""
-    below = math.hypot(_reach(own_bounds[0], value), _reach(other, other_bounds[1]))
-    above = math.hypot(_reach(value, own_bounds[1]), _reach(other_bounds[0], other))
-    return value / other * math.exp(-below), value / other * math.exp(above)
-
-
 def widened_interval(bounds: tuple[float, float], value: float, u_value: float) -> tuple[float, float]:
     """Return `bounds` of `value` (> 0) with an expanded uncertainty (95%) that repeating does not shrink."""
     also = math.log1p(u_value / value)
-    below, above = math.hypot(_reach(bounds[0], value), also), math.hypot(_reach(value, bounds[1]), also)
+    below, above = math.hypot(log_reach(bounds[0], value), also), math.hypot(log_reach(value, bounds[1]), also)
     return value * math.exp(-below), value * math.exp(above)
-
-
-def _reach(low: float, high: float) -> float:
-    return max(0.0, math.log(high / low))
 
 
 def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:

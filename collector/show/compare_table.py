@@ -16,7 +16,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.terminal import TableColumn, print_lines, print_notes, print_text, writable
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record_conditions import rule_of
-from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
+from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of, comparable
 from edgemeter.collector.compare.judgement import verdict_lines
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
@@ -65,6 +65,7 @@ def _differing(rows: Sequence[ComparisonRow]) -> list[TableColumn]:
         _text("Device", rows, lambda case: case.key.device),
         _text("Fleet", rows, lambda case: case.key.fleet),
         _text("Power mode", rows, lambda case: case.key.power_mode or figures.ABSENT, 4),
+        _text("Clocks", rows, lambda case: case.key.operating_point or figures.ABSENT, 4),
         _text("Threads", rows, lambda case: str(case.key.threads), 4),
         _text("Batch", rows, lambda case: str(case.key.batch)),
         _text("Backend", rows, lambda case: case.key.backend, 6),
@@ -257,6 +258,12 @@ def _show_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
         print_text(console, f"{number:>5}  {reason}")
     if len(reasons) > REASONS_SHOWN:
         print_text(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --json")
+
+
+def show_answers(comparison: Comparison, console: Console) -> None:
+    """Print the answer of each case that ran in several power modes or clocks of one board."""
+    for answer in answers_of(comparison):
+        print_text(console, f"{answer.model}, {answer.settings} on {answer.device}: {answer.summary}")
 
 
 NEAREST_SHOWN = 5

@@ -9,7 +9,7 @@ from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import CALL_FRONTIER, TEXT_FRONTIER, frontier, over_depth, strips
-from edgemeter.collector.compare.comparison import Comparison, comparable
+from edgemeter.collector.compare.comparison import Comparison, answers_of, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped, not_measured
@@ -75,6 +75,7 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
             chart_gallery(context.sheet, [comparison_charts.latency_distributions(comparison, styles, sampled_runs)]),
             note("Of the newest run of each case."),
         ),
+        *_modes(every_case),
         *_users(context, every_case),
         *_over_depth(
             context, summaries(context.connection, [case for case in model_cases if case.key.depth_tokens is not None], case_filter)
@@ -107,6 +108,12 @@ def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
             text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: suspect."
             charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
     return part("gallery", charts) if charts else note("No run has a p50.")
+
+
+def _modes(comparison: Comparison) -> list[Markup]:
+    """Return the section of cases that ran in several power modes or clocks of one board: which of them to take."""
+    texts = [f"{answer.device} · {answer.model}, {answer.settings}: {answer.summary}." for answer in answers_of(comparison)]
+    return [section("modes", "Power modes and clocks", *map(note, texts))] if texts else []
 
 
 def _users(context: ViewContext, comparison: Comparison) -> list[Markup]:
