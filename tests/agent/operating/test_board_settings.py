@@ -42,7 +42,7 @@ def test_modes_are_read_with_the_parts_that_they_switch_off(tmp_path):
         ("echo nothing", "nvpmodel reports no power mode: nothing"),
     ],
 )
-def test_a_mode_that_was_not_taken_is_one_line(tmp_path, monkeypatch, script, words):
+def test_a_mode_that_does_not_change_is_one_line(tmp_path, monkeypatch, script, words):
     """With what nvpmodel printed last, or what to do."""
     (tmp_path / "nvpmodel").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "nvpmodel").chmod(0o755)

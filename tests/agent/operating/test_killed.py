@@ -55,10 +55,10 @@ class Sweep:
         contents = [path.read_bytes() for name in SETTABLE if (path := self.board.root / name)]
         return [*contents, b"record" * self.record.exists(), b"setting" * (self.board.root / "setting").exists()]
 
-    def steps(self, most: int) -> int:
-        """Return how many changes were seen, up to `most`, or until it has ended."""
+    def steps(self, limit: int) -> int:
+        """Return how many changes were seen, up to `limit`, or until it has ended."""
         state, count = self.state(), 0
-        while count < most and self.process.poll() is None:
+        while count < limit and self.process.poll() is None:
             if (now := self.state()) != state:
                 state, count = now, count + 1
         return count
