@@ -37,6 +37,18 @@ _FORMER = {"data": ("--images", "-i")}
 _SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "prefix_cache", "concurrency", "rate_per_s", *SETTINGS)
 
 
+on_option = added(
+    click.option(
+        "--on", multiple=True, metavar="WHERE",
+        help="Measure there instead: on devices of the fleet (a name, a tag, 'board=pi5'), or on ssh://USER@HOST; may be repeated.",
+    ),
+    click.option(
+        "--ledger", envvar="EDGEMETER_LEDGER", metavar="PLACE",
+        help="With --on a fleet: the ledger of its collector. Default: ledger.sqlite in $EDGEMETER_HOME.",
+    ),
+)  # fmt: skip
+
+
 def power_option(command: _Command) -> _Command:
     """Add `--power`."""
 

@@ -28,7 +28,7 @@ from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, power_option
+from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, on_option, power_option
 from edgemeter.agent.cli.run_plan import expectation
 from edgemeter.agent.contract.model_formats import is_model_file
 from edgemeter.agent.contract.suite import Case, Suite
@@ -68,6 +68,7 @@ MOST_MODELS = 26  # They are called A to Z.
     help="Measure each .gguf model with each of these drafts: none,DRAFT.gguf.",
 )  # fmt: skip
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
+@on_option
 @power_option
 @save_option
 @names_and_config
@@ -85,10 +86,27 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
     from edgemeter.agent.ledger.own_runs import saving
 
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
+        if options["on"]:
+            from edgemeter.agent.cli import elsewhere as remote
+
+            show_devices(remote.compare(models, cases_of(models, options), runs, matters, keep, options, note), form)
+            return
         comparison = measure_cases(cases_of(models, options), runs, matters, keep, options, note)
         if not print_data(form, msgspec.to_builtins(comparison) | {"pick": comparison.pick}, rows="sides"):
             show(comparison, console_for(form))
         stop_if_interrupted(comparison)
+
+
+def show_devices(comparisons: "Sequence[tuple[str, MeasuredInTurn]]", form: Format | None) -> None:
+    """Print what each device measured: the table of each, or all in one document."""
+    documents = [{"device": device, **msgspec.to_builtins(comparison), "pick": comparison.pick} for device, comparison in comparisons]
+    rows = [{"device": device, **msgspec.to_builtins(side)} for device, comparison in comparisons for side in comparison.sides]
+    if print_data(form, {"sides": rows} if form == "csv" else {"devices": documents}, rows="sides"):
+        return
+    for device, comparison in comparisons:
+        if len(comparisons) > 1:
+            print_text(console_for(form), f"{device}:", "bold")
+        show(comparison, console_for(form))
 
 
 def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> list[Case]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from string import ascii_uppercase
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -59,6 +59,18 @@ class Contrast(msgspec.Struct, frozen=True, kw_only=True):
     decode: PairJudgement | None = None
 
 
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run in its turn: its side (0: the first), its round, and the id of its record, or why there is none.
+
+    A side that was refused has one turn without a round.
+    """
+
+    side: Annotated[int, msgspec.Meta(ge=0)]
+    round: int | None = None
+    run: str | None = None
+    error: str | None = None
+
+
 class MeasuredInTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The result; `left_out` are the runs that do not count and why, `doubts` how many runs are suspect by which rule.
 
@@ -74,6 +86,7 @@ class MeasuredInTurn(msgspec.Struct, frozen=True, kw_only=True):
     most_runs: int = 0
     is_interrupted: bool = False
     invalid: dict[str, str] = {}
+    turns: tuple[Turn, ...] = ()
 
     @property
     def pick(self) -> Pick:
@@ -265,6 +278,33 @@ def measure_in_turn(
     return msgspec.structs.replace(_compared(tally, matters), is_interrupted=is_interrupted)
 
 
+class TurnsTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """The turns of a comparison, from which `compare_turns` makes it again where the records are."""
+
+    turns: tuple[Turn, ...]
+    most_runs: int
+
+
+def compare_turns(
+    cases: Sequence[Case], taken: TurnsTaken, records: Mapping[str, RunRecord], matters: Matters = Matters()
+) -> MeasuredInTurn:
+    """Return the comparison of cases that another board has measured in turn; a run whose record is absent does not count.
+
+    Raises:
+        MeasurementError: no two runs can be compared, or the turns are of other cases.
+    """
+    if any(turn.side >= len(cases) for turn in taken.turns):
+        raise MeasurementError(f"the turns are of more than {len(cases)} cases: nothing can be compared")
+    refused = {turn.side: MeasurementError(turn.error or "refused") for turn in taken.turns if turn.round is None}
+    runs = [
+        _Run(turn.side, turn.round, records.get(turn.run or "") or MeasurementError(turn.error or f"the record {turn.run} is absent"))
+        for turn in taken.turns
+        if turn.round is not None
+    ]
+    has_scoring = any(case.data is not None and case.accuracy != "never" for case in cases)
+    return _compared(_Tally(cases, has_scoring, turn_figures.turn_figures(cases), (), taken.most_runs, refused, runs), matters)
+
+
 def check_sides(suite: Suite, refused: Mapping[int, EdgemeterError]) -> None:
     """Raise the first reason why cases are refused, where that leaves no two to compare with the first."""
     if 0 in refused or 0 < len(refused) == len(suite.cases) - 1:
@@ -312,6 +352,15 @@ def _compared(tally: _Tally, matters: Matters) -> MeasuredInTurn:
         doubts=tuple(f"{rule}: {rules.count(rule)} of {len(counted)} runs" for rule in dict.fromkeys(rules)),
         runs=tuple(run.outcome for run in tally.runs if isinstance(run.outcome, RunRecord)),
         most_runs=tally.most_runs,
+        turns=(
+            *(Turn(side=side, error=str(error)) for side, error in tally.refused.items()),
+            *(
+                Turn(side=run.side, round=run.round, run=run.outcome.id)
+                if isinstance(run.outcome, RunRecord)
+                else Turn(side=run.side, round=run.round, error=str(run.outcome))
+                for run in tally.runs
+            ),
+        ),
     )
 
 
