@@ -31,7 +31,6 @@ from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import in_turn, session
 from edgemeter.agent.session.session import ActivityReport
 
-
 # In turn: their list is the text of one report.
 MOST_TURNS = 1500
 
