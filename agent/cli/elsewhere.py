@@ -43,7 +43,7 @@ LONGEST_S = 604_800.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteWork:
-    """What is to be measured: the suite, the folder of its paths, and the options of the command.
+    """The work for a device elsewhere: the suite, the folder of its paths, and the options of the command.
 
     `matters_ratio`: its cases are measured in turn, `repeats` rounds at most, until a ratio above this is clear. Results are read from
     `results` where they do not come another way; `report` prints a line.
@@ -60,7 +60,7 @@ class RemoteWork:
 
 @dataclass(frozen=True, slots=True)
 class RemoteOutcome:
-    """What one device has measured: its records, what went wrong, and in turn the text of its turns (`TurnsTaken` as JSON)."""
+    """The records of one device, what went wrong there, and of what was measured in turn the turns (`TurnsTaken` as JSON)."""
 
     device: str
     records: Sequence[RunRecord] = ()
@@ -86,14 +86,14 @@ class CollectorLedger:
     def find(self, runs: Mapping[str, Collection[str]], *, waits: bool = True) -> dict[str, RunRecord]:
         """Return the runs of these devices by their ids, once all are there; those that have not come in time are absent."""
         end_s = time.monotonic() + (self.wait_s if waits else 0.0)
-        wanted = {run: device for device, ids in runs.items() for run in ids}
+        devices = {run: device for device, ids in runs.items() for run in ids}
         records: dict[str, RunRecord] = {}
         while True:
             with self._open() as ledger:
                 query = "SELECT row FROM runs WHERE device = ? AND id = ?"
-                rows = [row for run, device in wanted.items() if run not in records for (row,) in ledger.query(query, device, run)]
-                records |= {held.record.id: held.record for held in ledger.records(with_samples=True, rows=sorted(rows))}
-            if records.keys() >= wanted.keys() or time.monotonic() >= end_s:
+                rows = [row for run, device in devices.items() if run not in records for (row,) in ledger.query(query, device, run)]
+                records |= {stored.record.id: stored.record for stored in ledger.records(with_samples=True, rows=sorted(rows))}
+            if records.keys() >= devices.keys() or time.monotonic() >= end_s:
                 return records
             time.sleep(POLL_S)
 
@@ -172,8 +172,8 @@ def compare(
         if outcome.turns is None:
             continue
         try:
-            taken = msgspec.json.decode(outcome.turns, type=TurnsTaken)
-            comparisons.append((outcome.device, compare_turns(cases, taken, records, Matters(ratio=matters_ratio))))
+            turns = msgspec.json.decode(outcome.turns, type=TurnsTaken)
+            comparisons.append((outcome.device, compare_turns(cases, turns, records, Matters(ratio=matters_ratio))))
         except (EdgemeterError, msgspec.MsgspecError) as error:
             errors.append(MeasurementError(f"{outcome.device}: {error}"))
     if errors and not comparisons:

@@ -148,8 +148,8 @@ def _measure_in_turn(context: OrderContext, suite: Suite, matters: in_turn.Matte
     in_turn.check_sides(suite, refused)
     with _bench(context, suite.name, []) as bench:
         comparison = in_turn.measure_in_turn(suite.cases, rounds, bench, matters, refused=refused)
-    taken = in_turn.TurnsTaken(turns=comparison.turns, most_runs=comparison.most_runs)
-    return OrderOutcome(reason="; ".join(comparison.left_out) or None, text=msgspec.json.encode(taken).decode())
+    turns = in_turn.TurnsTaken(turns=comparison.turns, most_runs=comparison.most_runs)
+    return OrderOutcome(reason="; ".join(comparison.left_out) or None, text=msgspec.json.encode(turns).decode())
 
 
 def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:

@@ -286,23 +286,23 @@ class TurnsTaken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_turns(
-    cases: Sequence[Case], taken: TurnsTaken, records: Mapping[str, RunRecord], matters: Matters = Matters()
+    cases: Sequence[Case], measured: TurnsTaken, records: Mapping[str, RunRecord], matters: Matters = Matters()
 ) -> MeasuredInTurn:
     """Return the comparison of cases that another board has measured in turn; a run whose record is absent does not count.
 
     Raises:
         MeasurementError: no two runs can be compared, or the turns are of other cases.
     """
-    if any(turn.side >= len(cases) for turn in taken.turns):
+    if any(turn.side >= len(cases) for turn in measured.turns):
         raise MeasurementError(f"the turns are of more than {len(cases)} cases: nothing can be compared")
-    refused = {turn.side: MeasurementError(turn.error or "refused") for turn in taken.turns if turn.round is None}
+    refused = {turn.side: MeasurementError(turn.error or "refused") for turn in measured.turns if turn.round is None}
     runs = [
         _Run(turn.side, turn.round, records.get(turn.run or "") or MeasurementError(turn.error or f"the record {turn.run} is absent"))
-        for turn in taken.turns
+        for turn in measured.turns
         if turn.round is not None
     ]
     has_scoring = any(case.data is not None and case.accuracy != "never" for case in cases)
-    return _compared(_Tally(cases, has_scoring, turn_figures.turn_figures(cases), (), taken.most_runs, refused, runs), matters)
+    return _compared(_Tally(cases, has_scoring, turn_figures.turn_figures(cases), (), measured.most_runs, refused, runs), matters)
 
 
 def check_sides(suite: Suite, refused: Mapping[int, EdgemeterError]) -> None:

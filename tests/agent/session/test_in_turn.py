@@ -245,27 +245,27 @@ def test_a_comparison_is_made_again_from_its_turns_and_records(compare):
     """With a side that failed, a run that counts nowhere and one that scored: the same to the last digit."""
     runs = {}
 
-    def kept(run):
+    def stored(run):
         record = msgspec.structs.replace(run, id=f"run-{len(runs)}")
         return runs.setdefault(record.id, record)
 
     def sometimes(n):
-        return MeasurementError("it died") if n == 2 else kept(run_of(12.0 + 0.01 * n))
+        return MeasurementError("it died") if n == 2 else stored(run_of(12.0 + 0.01 * n))
 
     for images in (None, "photos"):
-        sides = (lambda n: kept(run_of(10.0 + 0.01 * n)), sometimes, lambda _: kept(run_of(9.0, "invalid", "hot")))
+        sides = (lambda n: stored(run_of(10.0 + 0.01 * n)), sometimes, lambda _: stored(run_of(9.0, "invalid", "hot")))
         measured = compare(*sides, rounds=6, images=images)
-        taken = msgspec.json.decode(msgspec.json.encode(in_turn.TurnsTaken(turns=measured.turns, most_runs=18)), type=in_turn.TurnsTaken)
+        turns = msgspec.json.decode(msgspec.json.encode(in_turn.TurnsTaken(turns=measured.turns, most_runs=18)), type=in_turn.TurnsTaken)
         cases = compare.cases
-        again = in_turn.compare_turns(cases, taken, runs)
-        assert msgspec.structs.replace(again, most_runs=measured.most_runs) == measured
+        remade = in_turn.compare_turns(cases, turns, runs)
+        assert msgspec.structs.replace(remade, most_runs=measured.most_runs) == measured
 
 
 def test_turns_without_their_records_compare_nothing(compare):
     """The reason of each missing run stands in the error; turns of more cases than there are name nobody's runs."""
     measured = compare(lambda _: run_of(10.0), lambda _: run_of(12.0), rounds=2)
-    taken = in_turn.TurnsTaken(turns=measured.turns, most_runs=4)
+    turns = in_turn.TurnsTaken(turns=measured.turns, most_runs=4)
     with pytest.raises(MeasurementError, match=r"no pair of runs can be compared: pair 1, A: the record \S+ is absent"):
-        in_turn.compare_turns(compare.cases, taken, {})
+        in_turn.compare_turns(compare.cases, turns, {})
     with pytest.raises(MeasurementError, match="the turns are of more than 1 cases"):
-        in_turn.compare_turns(compare.cases[:1], taken, {})
+        in_turn.compare_turns(compare.cases[:1], turns, {})

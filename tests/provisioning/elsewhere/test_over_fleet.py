@@ -43,9 +43,9 @@ class Desk:
         """Call `edgemeter`; return its status and its lines on standard error."""
         home = self.path / "home"
         environment = {"EDGEMETER_HOME": str(home), "EDGEMETER_FLEET_FOLDER": str(self.folder.path), "EDGEMETER_LEDGER": str(self.ledger)}
-        done = edgemeter(*words, env=os.environ | environment | variables, cwd=self.path)
-        assert done.stdout == ""
-        return done.returncode, done.stderr.splitlines()
+        completed = edgemeter(*words, env=os.environ | environment | variables, cwd=self.path)
+        assert completed.stdout == ""
+        return completed.returncode, completed.stderr.splitlines()
 
     def jobs(self):
         """Return how many jobs and contents there are."""
