@@ -28,7 +28,7 @@ from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, on_option, power_option
+from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, check_on, on_option, power_option
 from edgemeter.agent.cli.run_plan import expectation
 from edgemeter.agent.contract.model_formats import is_model_file
 from edgemeter.agent.contract.suite import Case, Suite
@@ -85,6 +85,7 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
     """
     from edgemeter.agent.ledger.own_runs import saving
 
+    check_on(options["on"])
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
         if options["on"]:
             from edgemeter.agent.cli import elsewhere as remote

@@ -45,7 +45,7 @@ LONGEST_S = 604_800.0
 class RemoteWork:
     """The work for a device elsewhere: the suite, the folder of its paths, and the options of the command.
 
-    `matters_ratio`: its cases are measured in turn, `repeats` rounds at most, until a ratio above this is clear. Results are read from
+    `matters_ratio`: its cases are measured in turn, `rounds` at most, until a ratio above this is clear. Results are read from
     `results` where they do not come another way; `report` prints a line.
     """
 
@@ -56,16 +56,18 @@ class RemoteWork:
     results: "CollectorLedger"
     report: Callable[[str], None]
     matters_ratio: float | None = None
+    rounds: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteOutcome:
-    """The records of one device, what went wrong there, and of what was measured in turn the turns (`TurnsTaken` as JSON)."""
+    """The records of one device and what went wrong there; in turn also the turns (`TurnsTaken` as JSON), or the comparison itself."""
 
     device: str
     records: Sequence[RunRecord] = ()
     errors: Sequence[EdgemeterError] = ()
     turns: str | None = None
+    comparison: "MeasuredInTurn | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +165,14 @@ def compare(
     length = expectation(cases, [runs + any(case.data is not None and case.accuracy != "never" for case in cases)] * len(cases))
     report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     work = _work(written, Path.cwd(), [msgspec.structs.replace(case, repeats=runs + 1) for case in cases], options, report)
-    work = replace(work, matters_ratio=matters_ratio)
+    work = replace(work, matters_ratio=matters_ratio, rounds=runs)
     comparisons: list[tuple[str, MeasuredInTurn]] = []
     errors: list[EdgemeterError] = []
     for outcome in _outcomes(options["on"], work):
         records = {record.id: keep(record) for record in outcome.records}
         errors += outcome.errors
+        if outcome.comparison is not None:
+            comparisons.append((outcome.device, outcome.comparison))
         if outcome.turns is None:
             continue
         try:

@@ -22,7 +22,7 @@ from edgemeter.agent.base.options import (
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import console_for, print_data
-from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, on_option, power_option
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, check_on, on_option, power_option
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.run_session import SessionOutcome
@@ -62,6 +62,7 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
     """
     from edgemeter.agent.cli import run_session
 
+    check_on(options["on"])
     if options["output"]:
         check_writable(options["output"])
     models = (*sources, *named)
