@@ -19,7 +19,7 @@ OF_THE_AGENT = {
     },
     # `edgemeter benchmark` measures what it converted, as `run` and `compare` do.
     "models": {
-        "cli.case_options", "cli.compare_models", "cli.run_session", "session.hopeless", "session.in_turn",
+        "cli.case_options", "cli.compare_models", "cli.run_session", "session.hopeless", "session.turn_comparison",
         "ledger.own_runs",
         "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
         "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",

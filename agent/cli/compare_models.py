@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from edgemeter.agent.contract.record import RunRecord
-    from edgemeter.agent.session.in_turn import MeasuredInTurn
     from edgemeter.agent.session.pairs import PairJudgement
+    from edgemeter.agent.session.turn_comparison import MeasuredInTurn
     from edgemeter.agent.session.turn_figures import Side
 
 # One value for a side: a sweep would be several cases.
@@ -168,7 +168,7 @@ def measure_cases(
     text = _text_of(options.get("text")) if any(case.output_tokens is not None for case in cases) else None
     from edgemeter.agent.energy.outlook import outlook
     from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import in_turn, session, turn_figures
+    from edgemeter.agent.session import in_turn, session, turn_comparison, turn_figures
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
     suite = Suite("compare", tuple(cases))
@@ -187,7 +187,7 @@ def measure_cases(
         for remark in (*(f"power: {text}" for text in outlook(suite, sensors)), *preflight_notes()):
             report(f"note: {remark}")
         bench = in_turn.Bench(identity, sensors, why_no_power, on_event, keep)
-        return in_turn.measure_in_turn(cases, runs, bench, in_turn.Matters(ratio=matters_ratio), text, refused)
+        return in_turn.measure_in_turn(cases, runs, bench, turn_comparison.Matters(ratio=matters_ratio), text, refused)
 
 
 def _text_of(named: str | None) -> str | None:

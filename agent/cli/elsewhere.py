@@ -24,7 +24,7 @@ from edgemeter.agent.contract.suite import PATHS, Case, SuiteFile, expand, set_k
 if TYPE_CHECKING:
     from edgemeter.agent.contract.case_settings import Settings
     from edgemeter.agent.ledger.ledger import Ledger
-    from edgemeter.agent.session.in_turn import MeasuredInTurn
+    from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 
 _MEASURE = "edgemeter.provisioning.elsewhere.run:measure_elsewhere"
 _LEDGER_PLACE = "edgemeter.collector.ledgers.place:ledger_place"
@@ -156,7 +156,7 @@ def compare(
     Raises:
         EdgemeterError: no device has a comparison.
     """
-    from edgemeter.agent.session.in_turn import Matters, TurnsTaken, compare_turns
+    from edgemeter.agent.session.turn_comparison import Matters, TurnsTaken, compare_turns
 
     _refuse_options_of_here(options["on"])
     written = _in_one_suite(models, runs, options)

@@ -28,7 +28,7 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutcome
 from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.power.detect import open_sensors
-from edgemeter.agent.session import in_turn, session
+from edgemeter.agent.session import in_turn, session, turn_comparison
 from edgemeter.agent.session.session import ActivityReport
 
 # In turn: their list is the text of one report.
@@ -99,7 +99,7 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
         data = {archive.name: open_data(context.content(archive)) for archive in work.data}
         suite = order_suite.expand(ordered, models, folder, data=data)
         if work.in_turn:
-            return _measure_in_turn(context, suite, in_turn.Matters(ratio=work.matters_ratio))
+            return _measure_in_turn(context, suite, turn_comparison.Matters(ratio=work.matters_ratio))
         records, errors = _run(context, suite, keep_from=0)
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
@@ -139,7 +139,7 @@ def figures(record: RunRecord) -> dict[str, float]:
     return {entry.name: value for entry in entries if (value := entry.value(record)) is not None}
 
 
-def _measure_in_turn(context: OrderContext, suite: Suite, matters: in_turn.Matters) -> OrderOutcome:
+def _measure_in_turn(context: OrderContext, suite: Suite, matters: turn_comparison.Matters) -> OrderOutcome:
     """Measure the cases of the order alternately, and report which run was in which turn; their records go the way of all."""
     rounds = suite.cases[0].repeats
     if len(suite.cases) < 2 or rounds * len(suite.cases) > MOST_TURNS:
@@ -148,7 +148,7 @@ def _measure_in_turn(context: OrderContext, suite: Suite, matters: in_turn.Matte
     in_turn.check_sides(suite, refused)
     with _bench(context, suite.name, []) as bench:
         comparison = in_turn.measure_in_turn(suite.cases, rounds, bench, matters, refused=refused)
-    turns = in_turn.TurnsTaken(turns=comparison.turns, most_runs=comparison.most_runs)
+    turns = turn_comparison.TurnsTaken(turns=comparison.turns, most_runs=comparison.most_runs)
     return OrderOutcome(reason="; ".join(comparison.left_out) or None, text=msgspec.json.encode(turns).decode())
 
 
