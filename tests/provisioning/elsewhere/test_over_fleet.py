@@ -190,3 +190,12 @@ def test_an_agent_that_does_not_know_turns_is_to_be_updated():
     text = over_fleet._why_not_done(execution)
     assert "unknown field `in_turn`" in text
     assert "its agent is older than this one: update it (`edgemeter fleet update`)" in text
+
+
+@pytest.mark.parametrize("words", [("--keep-there",), ("--release", "pi5.tar"), ("--ledger", "x.sqlite")])
+def test_an_option_of_what_is_measured_elsewhere_needs_on(desk, words):
+    """On a run here it would change nothing; the ledger in the environment is no mistake."""
+    for command in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
+        code, lines = desk.call(*command, *words)
+        assert code == 2
+        assert f"{words[0]} needs --on" in lines[-1]
