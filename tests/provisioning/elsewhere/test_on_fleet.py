@@ -4,9 +4,12 @@ import json
 import os
 import signal
 
+import msgspec
 import pytest
 
+from edgemeter.agent.cli.compare_models import show_devices
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 from edgemeter.provisioning.elsewhere import over_fleet
 from edgemeter.provisioning.registry import jobs
 from tests.fixtures.command import edgemeter
@@ -17,7 +20,7 @@ from tests.fixtures.served_fleet import LONG_S, served_fleet
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow, pytest.mark.needs("openssl")]
 
 DEVICES = ("pi5-01", "pi5-02")
-SHORT = ("--mode", "rapid", "--queries", 20)
+SHORT = ("--mode", "rapid")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,7 @@ def test_a_suite_on_two_devices_gives_the_table_of_each(lab):
     assert notes.count("order measure-") == 1
 
 
-def test_models_are_compared_in_turn_on_each_device(lab):
+def test_models_are_compared_in_turn_on_each_device(lab, capsys):
     """The slower one is found on both, from records that came through the collector; one document holds both."""
     out, notes = call(lab, "compare", "a.replay.json", "b.replay.json", "--on", "board=pi5", *SHORT, "--repeats", 6, "--json")
     documents = {document["device"]: document for document in json.loads(out)["devices"]}
@@ -82,11 +85,14 @@ def test_models_are_compared_in_turn_on_each_device(lab):
         turns = [(turn["round"], turn["side"]) for turn in document["turns"]]
         assert turns[:4] == [(0, 0), (0, 1), (1, 1), (1, 0)]
     assert notes.count("saved as") == 1
-    table, _ = call(lab, "compare", "a.replay.json", "b.replay.json", "--on", "pi5-02", *SHORT, "--repeats", 6)
-    assert table.startswith("B is ")
-    assert "p50 ms" in table
-    rows, _ = call(lab, "compare", "a.replay.json", "b.replay.json", "--on", "pi5-02", *SHORT, "--repeats", 6, "--format", "csv")
-    assert [row.split(",")[0] for row in rows.splitlines()] == ["device", "pi5-02", "pi5-02"]
+    compared = [(device, msgspec.convert(document, MeasuredInTurn)) for device, document in documents.items()]
+    show_devices(compared, None)
+    table = capsys.readouterr().out
+    assert [line for line in table.splitlines() if line.startswith("pi5-0")] == ["pi5-01:", "pi5-02:"]
+    assert table.count("p50 ms") == table.count("ratios are of neighbouring runs on pi5-0") == 2
+    show_devices(compared, "csv")
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split(",")[0] for row in rows] == ["device", "pi5-01", "pi5-01", "pi5-02", "pi5-02"]
 
 
 def test_a_model_that_no_runtime_there_reads_is_one_line(lab):
