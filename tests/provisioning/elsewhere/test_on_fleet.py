@@ -46,7 +46,7 @@ def call(fleet, *words, status=0, **variables):
 def runs_in(path):
     """Return device, id and job of the runs in a ledger."""
     with SqliteLedger(path, "read") as ledger:
-        return [(held.record.device, held.record.id, held.record.job) for held in ledger.records()]
+        return [(stored_run.record.device, stored_run.record.id, stored_run.record.job) for stored_run in ledger.records()]
 
 
 def test_a_model_is_measured_on_a_device_and_kept_in_both_ledgers(lab):
@@ -58,7 +58,7 @@ def test_a_model_is_measured_on_a_device_and_kept_in_both_ledgers(lab):
     for path in (lab.ledger, lab.desk / "ledger.sqlite"):
         assert {run["id"] for run in runs} <= {run for _, run, _ in runs_in(path)}
     with SqliteLedger(lab.desk / "ledger.sqlite", "read") as ledger:
-        stored = {held.record.id: held.record for held in ledger.records(with_samples=True)}
+        stored = {stored_run.record.id: stored_run.record for stored_run in ledger.records(with_samples=True)}
     assert all(stored[run["id"]].samples for run in runs)
     assert "pi5-01: done: 2 runs" in notes
     assert "saved as" in notes
