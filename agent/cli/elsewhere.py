@@ -136,8 +136,8 @@ def measure(
     interruption = keeping.follow(outcomes())
     saved = keeping.finish()
     if keeping.errors and not keeping.records:
-        for error in keeping.errors[1:]:
-            report(f"edgemeter: {error}")
+        for text in dict.fromkeys(map(str, keeping.errors[1:])):
+            report(f"edgemeter: {text}")
         raise keeping.errors[0]
     return run_session.SessionOutcome(keeping.records, keeping.errors, None, interruption, saved)
 
@@ -182,8 +182,8 @@ def compare(
             errors.append(MeasurementError(f"{outcome.device}: {error}"))
     if errors and not comparisons:
         raise errors[0]
-    for error in errors:
-        report(f"edgemeter: {error}")
+    for text in dict.fromkeys(map(str, errors)):
+        report(f"edgemeter: {text}")
     return comparisons
 
 

@@ -63,7 +63,7 @@ def measure_operators(
         threads = settings.get("threads")
         count = threads if isinstance(threads, int) else 1
         before = copy_gbyte_per_s(count)
-        outcome = run_session.run_session(suites.read(suite_file, case_settings.Settings()), {**_NOT_DELIVERED, **session_options}, note)
+        outcome = run_session.run_session(suites.read(suite_file), {**_NOT_DELIVERED, **session_options}, note)
     if outcome.records:
         copies = (before, copy_gbyte_per_s(count))
         profile = operator_report.measured_operators(operators, outcome.records, copies, left_out)

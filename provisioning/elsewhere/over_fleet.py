@@ -1,4 +1,4 @@
-"""Measures on devices of the fleet from a desk: an order to all of them, followed to its end; results come through the collector."""
+"""Measures on devices of the fleet: an order to all of them, followed to its end; results come through the collector."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

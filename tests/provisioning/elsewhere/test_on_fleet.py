@@ -1,4 +1,4 @@
-"""The whole way of `--on`: a desk's command, the fleet's service, a real broker, two agents as processes, and a collector."""
+"""The whole way of `--on`: a workstation's command, the fleet's service, a real broker, two agents as processes, and a collector."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def lab(tmp_path_factory):
 
 
 def call(fleet, *words, status=0, **variables):
-    """Return what a command of the desk printed, on both streams."""
+    """Return what a command of the workstation printed, on both streams."""
     ended = edgemeter(*words, env=os.environ | fleet.environment | variables, cwd=fleet.path)
     assert ended.returncode == status, ended.stderr
     return ended.stdout, ended.stderr
@@ -50,14 +50,14 @@ def runs_in(path):
 
 
 def test_a_model_is_measured_on_a_device_and_kept_in_both_ledgers(lab):
-    """The record that the collector received is printed, and stored at the desk with its samples; the model came by the order."""
+    """The record that the collector received is printed, and stored at the workstation with its samples; the model came by the order."""
     out, notes = call(lab, "run", "a.replay.json", "--on", "pi5-01", "--mode", "rapid", "--repeats", 2, "--json")
     runs = json.loads(out)["runs"]
     assert [run["device"] for run in runs] == ["pi5-01", "pi5-01"]
     assert {run["case"] for run in runs} == {runs[0]["case"]}
-    for path in (lab.ledger, lab.desk / "ledger.sqlite"):
+    for path in (lab.ledger, lab.workstation / "ledger.sqlite"):
         assert {run["id"] for run in runs} <= {run for _, run, _ in runs_in(path)}
-    with SqliteLedger(lab.desk / "ledger.sqlite", "read") as ledger:
+    with SqliteLedger(lab.workstation / "ledger.sqlite", "read") as ledger:
         stored = {stored_run.record.id: stored_run.record for stored_run in ledger.records(with_samples=True)}
     assert all(stored[run["id"]].samples for run in runs)
     assert "pi5-01: done: 2 runs" in notes
@@ -103,7 +103,7 @@ def test_a_model_that_no_runtime_there_reads_is_one_line(lab):
     assert len(runs_in(lab.ledger)) == before
 
 
-def test_results_that_do_not_arrive_are_said_with_broker_and_ledger(lab, tmp_path):
+def test_results_that_do_not_arrive_are_an_error_with_broker_and_ledger(lab, tmp_path):
     """In another ledger than the collector's: how many are missing, where they were looked for, and what to do."""
     SqliteLedger(tmp_path / "other.sqlite").close()
     words = ("run", "rapid.toml", "--on", "pi5-01", "--ledger", tmp_path / "other.sqlite", "--delivery-timeout", 1)

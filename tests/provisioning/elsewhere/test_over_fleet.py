@@ -25,7 +25,7 @@ from tests.fixtures.replay_case import write_replay
 S = 1_000_000_000
 
 
-class Desk:
+class Workstation:
     """A fleet of one accepted, one expected and one revoked device, that nobody serves; models beside it; and the command."""
 
     def __init__(self, path):
@@ -54,11 +54,11 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path):
-    """Return a desk."""
-    new_desk = Desk(tmp_path)
-    yield new_desk
-    new_desk.registry.close()
+def workstation(tmp_path):
+    """Return a workstation."""
+    new_workstation = Workstation(tmp_path)
+    yield new_workstation
+    new_workstation.registry.close()
 
 
 @pytest.mark.parametrize(
@@ -83,60 +83,60 @@ def desk(tmp_path):
         (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-01", "--text", "none"], "--text is of a measurement on this machine"),
     ],
 )
-def test_what_cannot_be_ordered_is_one_line_and_orders_nothing(desk, words, reason):
+def test_what_cannot_be_ordered_is_one_line_and_orders_nothing(workstation, words, reason):
     """The status is that of a wrong input; no job is in the registry."""
-    (desk.path / "f.py").write_text("def make(): ...\n")
-    code, lines = desk.call(*words)
+    (workstation.path / "f.py").write_text("def make(): ...\n")
+    code, lines = workstation.call(*words)
     errors = [line for line in lines if not line.startswith(("measuring ", "Usage", "Try"))]
     assert code in {1, 2}
     assert len(errors) == 1, lines
     assert reason in errors[0]
-    assert desk.jobs()[0] == 0
+    assert workstation.jobs()[0] == 0
 
 
-def test_without_a_fleet_the_other_way_is_named(desk, tmp_path):
+def test_without_a_fleet_the_other_way_is_named(workstation, tmp_path):
     """Where the folder was looked for, and that a board without a fleet is reached over SSH."""
-    code, lines = desk.call("run", "a.replay.json", "--on", "pi5-01", EDGEMETER_FLEET_FOLDER=str(tmp_path / "none"))
+    code, lines = workstation.call("run", "a.replay.json", "--on", "pi5-01", EDGEMETER_FLEET_FOLDER=str(tmp_path / "none"))
     assert code == 2
     assert f"no fleet at '{tmp_path / 'none'}', of which --on 'pi5-01' names devices" in lines[-1]
     assert "--on ssh://USER@HOST" in lines[-1]
     assert not (tmp_path / "none").exists()
 
 
-def test_data_that_no_order_brings_is_refused_before_it_is_packed(desk, monkeypatch):
+def test_data_that_no_order_brings_is_refused_before_it_is_packed(workstation, monkeypatch):
     """With its size, the limit, and what makes it smaller; nothing is stored."""
-    images = desk.path / "images"
+    images = workstation.path / "images"
     images.mkdir()
     (images / "one.png").write_bytes(b"\x89PNG" + bytes(5000))
     monkeypatch.setattr(packing, "LARGEST_DATA_BYTES", 4000)
-    code, lines = desk.call("run", "a.replay.json", "--on", "pi5-01", "--data", images)
+    code, lines = workstation.call("run", "a.replay.json", "--on", "pi5-01", "--data", images)
     assert code == 2
     assert "an order carries at most" in lines[-1]
-    assert desk.jobs()[0] == 0
+    assert workstation.jobs()[0] == 0
 
 
-def waited(desk, execution, state, seconds, session=1):
+def waited(workstation, execution, state, seconds, session=1):
     """Return what becomes of the wait for a device in this state after so many seconds: why it ended, None where it goes on."""
     if state is not None:
-        with desk.registry.transaction() as statements:
+        with workstation.registry.transaction() as statements:
             devices.put_reports(statements, [DeviceReport("pi5-01", "lab", DeviceState(state=state, session=session), time.time_ns())])
     now_s = [0.0]
-    patience = Patience(desk.folder, desk.registry, lambda: now_s[0])
+    patience = Patience(workstation.folder, workstation.registry, lambda: now_s[0])
     assert not patience.gives_up(execution)
     now_s[0] = seconds
     return patience.reasons.get("pi5-01") if patience.gives_up(execution) else None
 
 
-def execution_of(desk, state, work=None):
+def execution_of(workstation, state, work=None):
     """Return the execution of a new order in this state."""
     content = Content(sha256="0" * 64, size_bytes=1, name="suite.toml")
-    with desk.registry.transaction() as statements:
+    with workstation.registry.transaction() as statements:
         job = jobs.add(statements, NewJob(work or Measure(suite=content), "t", 100.0), [("pi5-01", "lab")], time.time_ns())
-    execution = jobs.find_execution(desk.registry, job, "pi5-01")
+    execution = jobs.find_execution(workstation.registry, job, "pi5-01")
     if state != "queued":
-        with desk.registry.transaction() as statements:
+        with workstation.registry.transaction() as statements:
             jobs.update_executions(statements, [replace(execution, state=state, attempt=1)])
-    return jobs.find_execution(desk.registry, job, "pi5-01")
+    return jobs.find_execution(workstation.registry, job, "pi5-01")
 
 
 @pytest.mark.parametrize(
@@ -148,19 +148,19 @@ def execution_of(desk, state, work=None):
         ("running", "lost", AWAY_S, "given up while it measured: it has been lost for 0 s; it stops when it is back"),
     ],
 )
-def test_a_device_that_does_not_answer_is_waited_for_so_long(desk, state, presence, limit_s, reason):
+def test_a_silent_device_is_waited_for_so_long(workstation, state, presence, limit_s, reason):
     """Just before the limit it is waited for; then its order is cancelled, for a reason in one line."""
-    execution = execution_of(desk, state)
-    assert waited(desk, execution, presence, limit_s - 1) is None
-    assert reason in waited(desk, execution, presence, limit_s)
-    ended = jobs.find_execution(desk.registry, execution.job, "pi5-01")
+    execution = execution_of(workstation, state)
+    assert waited(workstation, execution, presence, limit_s - 1) is None
+    assert reason in waited(workstation, execution, presence, limit_s)
+    ended = jobs.find_execution(workstation.registry, execution.job, "pi5-01")
     assert (ended.state, ended.requested) == (("cancelled", None) if state == "queued" else (state, "cancel"))
 
 
-def test_a_device_that_measures_or_is_busy_is_waited_for_without_end(desk):
+def test_a_device_that_measures_or_is_busy_is_waited_for_without_end(workstation):
     """While it is online, or while it carries out another's order."""
-    assert waited(desk, execution_of(desk, "running"), "online", 1e6) is None
-    assert waited(desk, execution_of(desk, "queued"), "online", 1e6) is None
+    assert waited(workstation, execution_of(workstation, "running"), "online", 1e6) is None
+    assert waited(workstation, execution_of(workstation, "queued"), "online", 1e6) is None
 
 
 class OlderMeasure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="measure"):
@@ -193,9 +193,9 @@ def test_an_agent_that_does_not_know_turns_is_to_be_updated():
 
 
 @pytest.mark.parametrize("words", [("--keep-there",), ("--release", "pi5.tar"), ("--ledger", "x.sqlite")])
-def test_an_option_of_what_is_measured_elsewhere_needs_on(desk, words):
+def test_an_option_of_what_is_measured_elsewhere_needs_on(workstation, words):
     """On a run here it would change nothing; the ledger in the environment is no mistake."""
     for command in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
-        code, lines = desk.call(*command, *words)
+        code, lines = workstation.call(*command, *words)
         assert code == 2
         assert f"{words[0]} needs --on" in lines[-1]
