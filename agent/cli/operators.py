@@ -12,7 +12,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.toml import toml_document
-from edgemeter.agent.contract import case_settings
 from edgemeter.agent.contract import suite as suites
 from edgemeter.agent.profile.operator_cutting import FORMATS, write_shapes
 from edgemeter.agent.profile.operator_models import LISTS, PEAKS, OperatorModel
