@@ -125,7 +125,7 @@ def test_an_order_in_turn_reports_which_run_was_when(device):
     assert (len(turns.turns), turns.most_runs) == (len(final.runs), 16)
     records = {record["id"]: record for record in records_in(device.home)}
     assert [turn.run for turn in turns.turns] == list(records) == list(final.runs)
-    assert {records[turn.run]["model"]["name"] for turn in turns.turns if turn.side} == {"b"}
+    assert {records[turn.run]["model"]["name"] for turn in turns.turns if turn.side} == {"b.replay"}
 
 
 @pytest.mark.parametrize(("rounds", "models", "reason"), [(3, ("a",), "1 cases, 1 rounds"), (800, ("a", "b"), "2 cases, 800 rounds")])
