@@ -18,7 +18,7 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noq
 from edgemeter.agent.cli.run_plan import announcement
 from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.model_file import of_folder
-from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read
+from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 
 if TYPE_CHECKING:
     from edgemeter.agent.bundle.write import BundleRecorder
@@ -64,6 +64,11 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
     Raises:
         ConfigError: the file or a model is wrong.
     """
+    return expand(*written_suite(suite, models, options))
+
+
+def written_suite(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> tuple[SuiteFile, Path]:
+    """Return what `suite_of` expands: the suite as one would write it, and the folder to which its paths are relative. Raises as that."""
     case_settings = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
     # Paths of a suite are relative to its file, those of options to the working directory.
     case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
@@ -73,8 +78,11 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
     if len(files) > 1 and one_only:
         raise ConfigError(f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite")
     settings = checked_settings(case_settings if suite else {"model": files, **case_settings})
-    name = "one model" if len(files) == 1 else f"{len(files)} models"
-    return read(suite, settings) if suite else expand(SuiteFile(name=name, case=[settings]), Path.cwd())
+    if suite is None:
+        return SuiteFile(name="one model" if len(files) == 1 else f"{len(files)} models", case=[settings]), Path.cwd()
+    written = read_file(suite)
+    cases = [msgspec.structs.replace(case, **set_keys(settings)) for case in written.case]
+    return msgspec.structs.replace(written, case=cases), suite.resolve().parent
 
 
 def single_case(source: Path, options: Mapping[str, Any]) -> Case:

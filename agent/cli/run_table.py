@@ -55,6 +55,10 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     if not runs:
         return
     console = console or Console()
+    if len(devices := dict.fromkeys(run.device for run in runs)) > 1:
+        for device in devices:
+            print_runs([run for run in runs if run.device == device], console, why=why)
+        return
     cases = cases_of(runs)
     if len(cases) == 1:
         print_text(console, cases[0].sentence())

@@ -216,13 +216,18 @@ class Suite:
     left_out: tuple[str, ...] = ()
 
 
-def read(path: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
-    """Return the suite in a TOML file; paths in it are relative to the file; `instead` overrides the settings of every case.
+def read_file(path: Path) -> SuiteFile:
+    """Return the suite in a TOML file as it is written.
 
     Raises:
         ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
     """
-    return expand(read_toml(path, SuiteFile, "suite", complete=renew_keys), path.resolve().parent, instead)
+    return read_toml(path, SuiteFile, "suite", complete=renew_keys)
+
+
+def read(path: Path) -> Suite:
+    """Return the cases of the suite in a TOML file; its paths are relative to the file. Raises ConfigError as `read_file` and `expand`."""
+    return expand(read_file(path), path.resolve().parent)
 
 
 def renew_keys(content: dict[str, Any]) -> None:
@@ -237,12 +242,12 @@ def renew_keys(content: dict[str, Any]) -> None:
                 renew_keys(table)
 
 
-def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
+def expand(written: SuiteFile, folder: Path) -> Suite:
     """Return the single cases of a suite; raises ConfigError if a case names no model or an unsupported file, or no combination is left."""
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
     for number, case in enumerate(written.case):
-        set_values = set_keys(case) | set_keys(instead)
+        set_values = set_keys(case)
         merged = msgspec.structs.replace(written.defaults, **set_values)
         if merged.scenario is None and (key := next((key for key in _CHOOSING if getattr(merged, key) is not None), None)):
             merged = msgspec.structs.replace(merged, scenario=BELONGS[key][0])

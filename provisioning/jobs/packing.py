@@ -15,14 +15,14 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.toml import read_toml, toml_document
+from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
 from edgemeter.agent.contract.model_formats import FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
-from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, renew_keys, set_keys
+from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, dota, readers, yolo
 from edgemeter.provisioning.content.store import ContentStore
 
@@ -32,6 +32,8 @@ _LONGEST_NAME = 100
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
+# Keys of a case that an order can bring; annotations travel with the data, and options are refused with a reason of their own.
+SENT = {FORMER_KEYS.get(key, key) for key in order_suite.KEYS} | {"annotations", "options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +134,6 @@ class PackedSuite:
     notes: tuple[str, ...] = ()
 
 
-def read_suite(path: Path) -> SuiteFile:
-    """Return the suite in a TOML file; raises ConfigError if there is none, or it is wrong."""
-    return read_toml(path, SuiteFile, "suite", complete=renew_keys)
-
-
 def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
     """Return the suite in a TOML file as work for devices; its models are searched beside the file, then in the catalogue.
 
@@ -144,7 +141,7 @@ def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) ->
         ConfigError: the suite, a model or a data set of it is wrong.
         UnavailableError: a model cannot be fetched, or the content cannot be stored.
     """
-    return pack(read_suite(path), path.resolve().parent, store, find)
+    return pack(read_file(path), path.resolve().parent, store, find)
 
 
 def pack(
@@ -160,6 +157,8 @@ def pack(
             raise ConfigError(f"{where}: {order_suite.CODE}")
         if merged.options:
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
+        if unsent := [key for key in set_keys(merged) if key not in SENT]:
+            raise ConfigError(f"{where}: no order can bring {unsent[0]}: leave it out, or measure on the board itself")
         cases += _spread(merged, models, where)
     packed = (data or DataPacker(store)).pack(cases, folder)
     replaced = [
