@@ -27,6 +27,7 @@ OF_THE_AGENT = {
     },
     "provisioning": {
         "datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
+        "session.hopeless", "session.in_turn",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
