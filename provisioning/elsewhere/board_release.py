@@ -4,13 +4,13 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.durable_file import make_folder
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, os_error_as
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.model_card import AudioInput, TextInput, card_path, read_card
 from edgemeter.agent.contract.model_formats import runtime_for
@@ -72,7 +72,7 @@ def release_for(
     if given is not None:
         chosen = _unpacked(manifest.unsigned_release(given), scratch)
         return choose_offer([chosen], board)
-    for release in _of_fleet(folder, board):
+    for release in _of_fleet(folder, board, report):
         chosen = _unpacked(release, Path(tempfile.mkdtemp(dir=scratch)))
         target = _target(board, Interpreter(chosen.manifest.python, ""))
         try:
@@ -98,20 +98,24 @@ def _unpacked(release: VerifiedRelease, scratch: Path) -> Offer:
     return Offer(folder, release.manifest, hashlib.sha256(release.document).hexdigest())
 
 
-def _of_fleet(folder: FleetFolder, board: ExaminedBoard) -> Iterator[VerifiedRelease]:
-    """Yield the fleet's releases of this version of edgemeter that fit the board, the latest first."""
-    if not folder.registry.exists():
-        return
-    with open_registry(folder) as registry:
-        releases = read_releases(registry)
+def _of_fleet(folder: FleetFolder, board: ExaminedBoard, report: Callable[[str], None]) -> list[VerifiedRelease]:
+    """Return the fleet's releases of this version of edgemeter that fit the board, the latest first; reports why one cannot be read."""
+    if not folder.fleet_file.exists():
+        return []
     version = metadata.version("edgemeter").partition("+")[0]
     pythons = {python.version for python in board.pythons}
-    for release in releases:
-        fits = release.arch == board.arch and release.python in pythons and board.glibc is not None
-        if fits and board.glibc >= numbers(release.glibc) and release.version.partition("+")[0] == version:
+    verified = []
+    try:
+        with open_registry(folder, read_only=True) as registry:
+            releases = read_releases(registry)
+        for release in releases:
+            fits = release.arch == board.arch and release.python in pythons and (board.glibc or (0, 0)) >= numbers(release.glibc)
             path = ContentStore(folder.content).path(release.sha256)
-            if path is not None:
-                yield manifest.read_release(path, folder.release_public_key)
+            if fits and release.version.partition("+")[0] == version and path is not None:
+                verified.append(manifest.read_release(path, folder.release_public_key))
+    except EdgemeterError as error:
+        report(f"not every release of the fleet is used: {error}")
+    return verified
 
 
 def _target(board: ExaminedBoard, python: Interpreter) -> ReleaseTarget:

@@ -43,6 +43,7 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
         self.errors: list[str] = []
         self._last_line = "no message"
         self._unread = {"stdout": b"", "stderr": b""}
+        self._is_lost = False
         self._sending, self._stopped = threading.Lock(), threading.Event()
         program = PROGRAM.read_bytes()
         self._process = connection.start([python, "-I", "-B", "-c", BOOT, str(len(program)), release])
@@ -149,6 +150,8 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
 
     def _read(self, until_s: float | None) -> None:
         """Read what has come, report the lines of errors; raise TransientError if the connection is lost, or nothing came in time."""
+        if self._is_lost:
+            raise self._lost()
         ready = self._selector.select(None if until_s is None else max(0.0, until_s - time.monotonic()))
         if not ready and until_s is not None and time.monotonic() >= until_s:
             raise TransientError(f"{self.login} does not reply, when {self._activity}: check the board, and run it again")
@@ -159,8 +162,9 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
                 self._show(is_last=not block)
             if not block:
                 self._selector.unregister(key.fileobj)
-                if key.data == "stdout":
-                    raise self._lost()
+                self._is_lost = self._is_lost or key.data == "stdout"
+        if self._is_lost:
+            raise self._lost()
 
     def _show(self, *, is_last: bool) -> None:
         *lines, unread = self._unread["stderr"].split(b"\n")

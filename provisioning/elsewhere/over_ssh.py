@@ -122,7 +122,10 @@ def measure(
     records = _decoded(document, _RunsDocument, target).runs
     for reason in dict.fromkeys(record.energy_reason for record in records if record.energy is None and record.energy_reason):
         report(f"{target.name}: no energy: {reason}")
-    return BoardRuns(target.name, records, [MeasurementError(text) for text in board.session.errors], board.session.interruption)
+    interruption = board.session.interruption
+    # Why the run in progress ended is known then.
+    errors = [] if interruption is not None else [MeasurementError(text) for text in board.session.errors]
+    return BoardRuns(target.name, records, errors, interruption)
 
 
 def compare(

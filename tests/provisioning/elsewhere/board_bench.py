@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+from edgemeter.provisioning.apply.ssh import SshConnection
 from tests.fixtures.ssh_server import sshd
 
 
@@ -46,6 +47,18 @@ class Board:
     def is_as_before(self):
         """Return whether the home holds what it held, and nothing runs below it."""
         return listing(self.home) == self.before and not processes_in(self.home / ".cache")
+
+    @contextlib.contextmanager
+    def run_lock_held(self, seconds):
+        """Let another measurement be in progress there, where the board has a run lock of its own."""
+        if os.geteuid() != 0:
+            yield
+            return
+        script = f"exec 9>/run/lock/edgemeter-run.lock; flock 9; echo locked; sleep {seconds}"
+        with SshConnection(self.target, self.server.options()) as connection, connection.start(["sh", "-c", script]) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"locked\n"
+            yield
 
     def lose_connections(self):
         """Kill what serves the connections."""

@@ -1,4 +1,4 @@
-"""The board, and a desk with the wheels of what is installed here."""
+"""The board, a desk, and the wheels of what is installed here."""
 
 import os
 from types import SimpleNamespace
@@ -22,26 +22,30 @@ def board(tmp_path):
     on_board.server.server.kill()
 
 
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory):
-    """Return a folder with the wheels of a release that runs .tflite files, and one of the releases that are made of them."""
-    folder = tmp_path_factory.mktemp("elsewhere")
-    return SimpleNamespace(wheels=pack_installed(folder / "wheels", "litert"), home=folder / "home")
-
-
 @pytest.fixture
-def desk(tmp_path, monkeypatch, wheels):
-    """Return a desk whose pip finds those wheels and no others: `options` of a command, `pack` for its suite, and the `lines` it shows."""
-    for name in ("EXTRA_INDEX_URL", "INDEX_URL"):
-        monkeypatch.delenv(f"PIP_{name}", raising=False)
-    for name, value in {"CONFIG_FILE": os.devnull, "NO_INDEX": "1", "FIND_LINKS": str(wheels.wheels)}.items():
-        monkeypatch.setenv(f"PIP_{name}", value)
-    monkeypatch.setenv("EDGEMETER_HOME", str(wheels.home))
+def desk(tmp_path):
+    """Return a desk: `options` of a command, `pack` for a suite, its `store`, and the `lines` that it shows."""
     store = ContentStore(tmp_path / "content")
 
     def pack(*models, **settings):
         case = Settings(model=[str(model) for model in models], **settings)
         return packing.pack(suite.SuiteFile(name="s", case=[case]), tmp_path, store)
 
-    options = {"fleet_folder": fleet_folder.at(tmp_path / "fleet")}
-    return SimpleNamespace(store=store, pack=pack, options=options, lines=[])
+    return SimpleNamespace(store=store, pack=pack, options={"fleet_folder": fleet_folder.at(tmp_path / "fleet")}, lines=[])
+
+
+@pytest.fixture(scope="session")
+def installed_wheels(tmp_path_factory):
+    """Return a folder with the wheels of a release that runs .tflite files, and a home for the releases that are made of them."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    return SimpleNamespace(wheels=pack_installed(folder / "wheels", "litert"), home=folder / "home")
+
+
+@pytest.fixture
+def index(monkeypatch, installed_wheels):
+    """Let pip find those wheels and no others, and find a release that another test has made."""
+    for name in ("EXTRA_INDEX_URL", "INDEX_URL"):
+        monkeypatch.delenv(f"PIP_{name}", raising=False)
+    for name, value in {"CONFIG_FILE": os.devnull, "NO_INDEX": "1", "FIND_LINKS": str(installed_wheels.wheels)}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setenv("EDGEMETER_HOME", str(installed_wheels.home))

@@ -87,7 +87,7 @@ def test_a_program_that_was_killed_leaves_a_folder_for_the_next_one_to_remove(bo
     """Nobody locks it any more."""
     with BoardSession(connection, PYTHON, RELEASE, print) as session:
         folder = board.home / session.folder
-        (program,) = [pid for pid, words in processes_in("exec(compile").items() if words.endswith(f"{RELEASE} ")]
+        (program,) = [pid for pid, words in processes_in(RELEASE).items() if words.startswith(f"{PYTHON} ")]
         os.kill(program, 9)
         with pytest.raises(TransientError):
             session.fetch("output")

@@ -1,5 +1,6 @@
 """A board over a real sshd, measured by the real edgemeter in a release that is made here."""
 
+import os
 import pickle
 import re
 import signal
@@ -45,9 +46,10 @@ def measured(board, desk, packed, **options):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("index")
 @pytest.mark.needs(module="ai_edge_litert")
 def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, desk):
-    """A release of what is installed here, with the runtime that the model needs; a second call sends the release again, a third none."""
+    """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
     packed = desk.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
     runs = measured(board, desk, packed)
     (record,) = runs.records
@@ -61,7 +63,9 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, desk
     assert board.is_as_before()
 
     begun = len(desk.lines)
-    measured(board, desk, packed, keep_there=True)
+    with board.run_lock_held(8):
+        measured(board, desk, packed, keep_there=True)
+    assert any("is in progress: waiting" in line for line in desk.lines[begun:]) == (os.geteuid() == 0)
     assert not any("collecting wheels" in line for line in desk.lines[begun:])
     (folder,) = (board.home / ".cache/edgemeter").iterdir()
     assert re.fullmatch("on-.{8}", folder.name)
@@ -76,6 +80,7 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, desk
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("index")
 def test_two_models_are_compared_on_the_board(board, desk, tmp_path):
     """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
@@ -89,6 +94,7 @@ def test_two_models_are_compared_on_the_board(board, desk, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("end", ["ctrl-c", "killed", "connection"])
 def test_whatever_ends_the_measurement_nothing_of_it_stays(board, desk, tmp_path, end):
     """Ctrl-C keeps the run that had ended; a desk that is killed and a lost connection keep none, and the board ends by itself."""
