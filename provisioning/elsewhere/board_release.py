@@ -60,7 +60,7 @@ def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
 
 
 def release_for(
-    board: ExaminedBoard, python: Interpreter, extras: tuple[str, ...], given: Path | None, folder: FleetFolder, scratch: Path,
+    board: ExaminedBoard, python: Interpreter, extras: tuple[str, ...], release_file: Path | None, folder: FleetFolder, scratch: Path,
     report: Callable[[str], None],
 ) -> tuple[Offer, Interpreter]:  # fmt: skip
     """Return the release to install, unpacked below `scratch`, and its interpreter.
@@ -69,21 +69,20 @@ def release_for(
         ConfigError: the given release is none, or the board has no wheels for these extras.
         UnavailableError: the given release does not fit, or no release can be made here.
     """
-    if given is not None:
-        chosen = _unpacked(manifest.unsigned_release(given), scratch)
-        return choose_offer([chosen], board)
+    if release_file is not None:
+        offered = _unpacked(manifest.unsigned_release(release_file), scratch)
+        return choose_offer([offered], board)
     for release in _of_fleet(folder, board, report):
-        chosen = _unpacked(release, Path(tempfile.mkdtemp(dir=scratch)))
-        target = _target(board, Interpreter(chosen.manifest.python, ""))
+        offered = _unpacked(release, Path(tempfile.mkdtemp(dir=scratch)))
+        target = _target(board, Interpreter(offered.manifest.python, ""))
         try:
-            wheels.check_wheels(extras, target, chosen.folder / "wheels")
+            wheels.check_wheels(extras, target, offered.folder / "wheels")
         except ConfigError:
             # It lacks a runtime.
             continue
-        report(f"using the fleet's release {chosen.manifest.version}")
-        return choose_offer([chosen], board)
-    made = _unpacked(manifest.unsigned_release(_built(_target(board, python), extras, scratch, report)), scratch)
-    return made, python
+        report(f"using the fleet's release {offered.manifest.version}")
+        return choose_offer([offered], board)
+    return _unpacked(manifest.unsigned_release(_built(_target(board, python), extras, scratch, report)), scratch), python
 
 
 def _unpacked(release: VerifiedRelease, scratch: Path) -> Offer:

@@ -99,7 +99,7 @@ class BoardRuns:
     interruption: BaseException | None = None
 
 
-class _RunsDocument(msgspec.Struct, frozen=True):
+class _BoardDocument(msgspec.Struct, frozen=True):
     runs: list[RunRecord]
 
 
@@ -119,7 +119,7 @@ def measure(
         document = board.session.fetch(RESULTS)
     if document is None:
         raise board.failure(status)
-    records = _decoded(document, _RunsDocument, target).runs
+    records = _decoded(document, _BoardDocument, target).runs
     for reason in dict.fromkeys(record.energy_reason for record in records if record.energy is None and record.energy_reason):
         report(f"{target.name}: no energy: {reason}")
     interruption = board.session.interruption

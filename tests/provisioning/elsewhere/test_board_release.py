@@ -32,7 +32,7 @@ def test_a_release_of_the_fleet_is_used_if_it_is_of_this_version(tmp_path, desk,
     """Verified by the fleet's key; one of another version would write other results."""
     fleet = FleetFolder(tmp_path / "fleet")
     path = device_release.make(tmp_path / "made", fleet, f"{version}+12345678", python=TARGET.python_text)
-    fleet.fleet_file.write_text("")
+    fleet.fleet_file.write_text('fleet = "lab"\n')
     with open_registry(fleet) as registry:
         releases.add_release(fleet, registry, manifest.read_release(path, fleet.release_public_key))
     assert len(board_release._of_fleet(fleet, BOARD, print)) == is_used

@@ -47,10 +47,10 @@ def test_a_folder_that_stays_is_found_by_its_release(board, connection):
     assert session.is_left
     with BoardSession(connection, PYTHON, "b" * 64, print) as other:
         assert (other.has_release, other.folder == session.folder) == (False, False)
-    with BoardSession(connection, PYTHON, RELEASE, print) as again:
-        assert (again.has_release, again.folder) == (True, session.folder)
-        with BoardSession(connection, PYTHON, RELEASE, print) as beside:
-            assert (beside.has_release, beside.removed) == (False, 0)
+    with BoardSession(connection, PYTHON, RELEASE, print) as second:
+        assert (second.has_release, second.folder) == (True, session.folder)
+        with BoardSession(connection, PYTHON, RELEASE, print) as third:
+            assert (third.has_release, third.removed) == (False, 0)
     assert board.is_as_before()
 
 

@@ -72,8 +72,8 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, desk
     assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "output", "errors"}
 
     begun = len(desk.lines)
-    (again,) = measured(board, desk, packed).records
-    assert again.id != record.id
+    (second_record,) = measured(board, desk, packed).records
+    assert second_record.id != record.id
     assert not any("installing" in line for line in desk.lines[begun:])
     assert any("copying 0.0 MB" in line for line in desk.lines[begun:])
     assert board.is_as_before()
@@ -141,9 +141,9 @@ def test_a_board_that_lets_nobody_in_is_one_line(board, desk, tmp_path):
     """With what to do; no release is made for it."""
     packed = desk.pack(write_replay(tmp_path), queries=16)
     stranger = board.server.options(keygen(tmp_path / "stranger"))
-    with pytest.raises(UnavailableError, match="the login was refused: `ssh-copy-id") as caught:
+    with pytest.raises(UnavailableError, match="the login was refused: `ssh-copy-id") as refusal:
         measured(board, desk, packed, ssh=stranger)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
     board.server.server.kill()
     with pytest.raises((UnavailableError, TransientError), match="nothing listens there"):
         measured(board, desk, packed)

@@ -49,14 +49,14 @@ def test_all_else_is_a_selection_of_the_fleet(text):
 )
 def test_a_wrong_value_is_one_line_with_the_form(text, reason):
     """Nothing that ssh would take for an option, and no half address, comes through."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as refusal:
         parse_target(text)
-    assert reason in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert reason in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_password_is_refused_and_not_repeated():
     """It would stand in the list of processes and in logs."""
-    with pytest.raises(ConfigError, match="no password is taken") as caught:
+    with pytest.raises(ConfigError, match="no password is taken") as refusal:
         parse_target("ssh://pi:secret@host")
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(refusal.value)
