@@ -12,6 +12,7 @@ There: ~/.cache/edgemeter/on-XXXXXXXX holds a release, the suite and all that is
 """
 
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +57,7 @@ RESULTS, OUTPUT, SETTINGS = "tmp/results.json", "output", "suite/settings.toml"
 INSTALLER = "installer.py"
 # Beside the suite's own files: models are read from it, results and temporary files are written.
 SPARE_BYTES = 64 << 20
+NOTE_EVERY_S = 5.0
 # The signature is for releases that come by themselves: what comes over this connection has its hashes, which are compared.
 _INSTALL = """
 import contextlib, importlib.util, pathlib, sys
@@ -162,7 +164,7 @@ class _InstalledBoard:
         """Return why a command with this status gave no result."""
         if self.session.interruption is not None:
             return self.session.interruption
-        message = f"{self.session.login}: {'; '.join(dict.fromkeys(self.session.errors)) or f'edgemeter ended with status {status}'}"
+        message = f"{self.session.login}: {'; '.join(dict.fromkeys(self.session.errors)) or f'edgemeter {install.how_it_ended(status)}'}"
         if status in {INTERRUPTED, TERMINATED}:
             return TransientError(f"{message}: somebody ended it there: run it again")
         return (ConfigError if status == USAGE else UnavailableError)(message)
@@ -264,7 +266,7 @@ def _install(
         )
     note(f"copying {missing_bytes / MB:.1f} MB")
     for folder, files in folders.items():
-        copy_files(ssh, folder, files, lambda _copied, _total: None)
+        copy_files(ssh, folder, files, _CopyProgress(note))
     for archive in suite.archives:
         session.unpack(f"suite/{archive.name}", f"data/{archive.name}")
     if not session.has_release:
@@ -274,8 +276,20 @@ def _install(
         if session.interruption is not None:
             raise session.interruption
         if status != DONE:
-            raise UnavailableError(f"{ssh.target.login}: {error or f'the installation ended with status {status}'}")
+            raise UnavailableError(f"{ssh.target.login}: {error or f'the installation {install.how_it_ended(status)}'}")
         session.remove("release")
+
+
+class _CopyProgress:
+    """Reports how much is copied, every few seconds."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note, self._noted_s = note, time.monotonic()
+
+    def __call__(self, copied_bytes: int, total_bytes: int) -> None:
+        if time.monotonic() - self._noted_s > NOTE_EVERY_S:
+            self._note(f"copied {copied_bytes / MB:.1f} of {total_bytes / MB:.1f} MB")
+            self._noted_s = time.monotonic()
 
 
 def _shared_options(options: Mapping[str, Any]) -> Iterator[str]:
