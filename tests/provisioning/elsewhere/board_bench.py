@@ -8,6 +8,8 @@ from pathlib import Path
 from edgemeter.provisioning.apply.ssh import SshConnection
 from tests.fixtures.ssh_server import sshd
 
+IS_ROOT = os.geteuid() == 0
+
 
 def listing(folder):
     """Return every path below a folder, with what a file holds."""
@@ -36,8 +38,8 @@ def until(is_so, patience_s=60.0):
 class Board:
     """A board with files of its owner in its home."""
 
-    def __init__(self, folder):
-        self.server = sshd(folder, has_own_lock=os.geteuid() == 0)
+    def __init__(self, folder, *, has_own_lock=IS_ROOT):
+        self.server = sshd(folder, has_own_lock=has_own_lock)
         self.home = self.server.home
         (self.home / ".profile").write_text("# mine\n")
         (self.home / "photographs").mkdir()
@@ -49,16 +51,17 @@ class Board:
         return listing(self.home) == self.before and not processes_in(self.home / ".cache")
 
     @contextlib.contextmanager
-    def run_lock_held(self, seconds):
-        """Let another measurement be in progress there, where the board has a run lock of its own."""
-        if os.geteuid() != 0:
-            yield
+    def run_lock_held(self):
+        """Yield what ends another measurement, which is in progress there where the board has a run lock of its own."""
+        if not IS_ROOT:
+            yield lambda: None
             return
-        script = f"exec 9>/run/lock/edgemeter-run.lock; flock 9; echo locked; sleep {seconds}"
+        script = "exec 9>/run/lock/edgemeter-run.lock; flock 9; echo locked; cat"
         with SshConnection(self.target, self.server.options()) as connection, connection.start(["sh", "-c", script]) as process:
             assert process.stdout is not None
+            assert process.stdin is not None
             assert process.stdout.readline() == b"locked\n"
-            yield
+            yield process.stdin.close
 
     def lose_connections(self):
         """Kill what serves the connections."""

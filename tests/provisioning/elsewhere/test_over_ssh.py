@@ -1,6 +1,5 @@
 """A board over a real sshd, measured by the real edgemeter in a release that is made here."""
 
-import os
 import pickle
 import re
 import signal
@@ -20,7 +19,7 @@ from tests.fixtures import device_release
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.small_disk import small_disk
 from tests.fixtures.ssh_server import keygen
-from tests.provisioning.elsewhere.board_bench import until
+from tests.provisioning.elsewhere.board_bench import IS_ROOT, Board, until
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
 
@@ -40,9 +39,10 @@ except KeyboardInterrupt:
 """
 
 
-def measured(board, desk, packed, **options):
+def measured(board, desk, packed, report=None, **options):
     """Measure on the board, and return its runs."""
-    return over_ssh.measure(board.target, packed, desk.store, {**desk.options, "ssh": board.server.options(), **options}, desk.lines.append)
+    options = {**desk.options, "ssh": board.server.options(), **options}
+    return over_ssh.measure(board.target, packed, desk.store, options, report or desk.lines.append)
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def measured(board, desk, packed, **options):
 def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, desk):
     """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
     packed = desk.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
-    runs = measured(board, desk, packed)
+    runs = measured(board, desk, packed, keep_there=True)
     (record,) = runs.records
     assert (runs.errors, runs.interruption) == ([], None)
     assert (record.device, record.runtime.name) == (config.this_device(), "litert")
@@ -60,21 +60,23 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, desk
     assert any("p50" in line for line in desk.lines), desk.lines
     assert any("no energy" in line for line in desk.lines) == (record.energy is None)
     assert all(line.startswith(f"{board.target.name}: ") for line in desk.lines)
-    assert board.is_as_before()
-
-    begun = len(desk.lines)
-    with board.run_lock_held(8):
-        measured(board, desk, packed, keep_there=True)
-    assert any("is in progress: waiting" in line for line in desk.lines[begun:]) == (os.geteuid() == 0)
-    assert not any("collecting wheels" in line for line in desk.lines[begun:])
     (folder,) = (board.home / ".cache/edgemeter").iterdir()
     assert re.fullmatch("on-.{8}", folder.name)
     assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "output", "errors"}
+    assert f"the release stays in {folder}" in desk.lines[-2] + desk.lines[-1]
 
     begun = len(desk.lines)
-    (second_record,) = measured(board, desk, packed).records
+    with board.run_lock_held() as end_other:
+
+        def report(line):
+            desk.lines.append(line)
+            if "is in progress: waiting" in line:
+                end_other()
+
+        (second_record,) = measured(board, desk, packed, report).records
+    assert any("is in progress: waiting" in line for line in desk.lines[begun:]) == IS_ROOT
     assert second_record.id != record.id
-    assert not any("installing" in line for line in desk.lines[begun:])
+    assert not any("collecting wheels" in line or "installing" in line for line in desk.lines[begun:])
     assert any("copying 0.0 MB" in line for line in desk.lines[begun:])
     assert board.is_as_before()
 
@@ -169,12 +171,16 @@ def test_a_board_on_which_nothing_of_ours_runs_is_one_line(board, desk, tmp_path
     assert board.is_as_before()
 
 
-def test_a_full_board_is_one_line_before_anything_is_copied(board, desk, tmp_path):
+def test_a_full_board_is_one_line_before_anything_is_copied(desk, tmp_path):
     """A real file system of a few megabytes."""
     release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
     packed = desk.pack(write_replay(tmp_path), queries=16)
-    board.home.rename(tmp_path / "home")
-    with small_disk(board.home, 8):
-        with pytest.raises(UnavailableError, match=r"not enough room on .*, 8 MB are free"):
-            measured(board, desk, packed, release=release)
-        assert list(board.home.iterdir()) == []
+    board = Board(tmp_path / "board", has_own_lock=False)
+    try:
+        board.home.rename(tmp_path / "home")
+        with small_disk(board.home, 8):
+            with pytest.raises(UnavailableError, match=r"not enough room on .*, 8 MB are free"):
+                measured(board, desk, packed, release=release)
+            assert list(board.home.iterdir()) == []
+    finally:
+        board.server.server.kill()
