@@ -103,7 +103,7 @@ class BoardFolder:
                 env=self._environment(), start_new_session=True, pass_fds=(self._lock,),
             )  # fmt: skip
         ended, end = os.pipe()
-        threading.Thread(target=lambda: (process.wait(), os.close(end)), daemon=True).start()
+        threading.Thread(target=_close_after, args=(process, end), daemon=True).start()
         while process.poll() is None:
             if lifeline.request(ended) is not None or lifeline.is_cut:
                 _end(process)
@@ -173,6 +173,11 @@ def _remove(path: Path) -> None:
         if not path.exists():
             return
         time.sleep(0.1)
+
+
+def _close_after(process: subprocess.Popen[bytes], descriptor: int) -> None:
+    process.wait()
+    os.close(descriptor)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -126,7 +126,7 @@ def measure(
         report(f"{target.name}: no energy: {reason}")
     interruption = board.session.interruption
     # Why the run in progress ended is known then.
-    errors = [] if interruption is not None else [MeasurementError(text) for text in board.session.errors]
+    errors: list[EdgemeterError] = [MeasurementError(text) for text in board.session.errors if interruption is None]
     return BoardRuns(target.name, records, errors, interruption)
 
 
@@ -144,7 +144,8 @@ def compare(
         document = board.session.fetch(OUTPUT)
     if not document:
         raise board.failure(status)
-    return _decoded(document, MeasuredInTurn, target)
+    comparison: MeasuredInTurn = _decoded(document, MeasuredInTurn, target)
+    return comparison
 
 
 @dataclass(frozen=True, slots=True)
