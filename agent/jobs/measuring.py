@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -160,8 +160,9 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
     records: list[RunRecord] = []
     suite, refused = session.runnable(suite)
     with _bench(context, suite.name, records, keep_from) as bench:
-        outcomes = session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)
-        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+        # Closed, a board that was set is put back before the lock is given up.
+        with closing(session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)) as outcomes:
+            errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     return records[keep_from:], [*refused, *errors]
 
 

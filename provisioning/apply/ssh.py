@@ -30,9 +30,9 @@ REMEDIES = (
         "its host key has changed: if the board was reinstalled, `ssh-keygen -R {host}`; otherwise do not trust it",
     ),
     ("Host key verification failed", "its host key is unknown: connect once by hand, or use --host-keys accept-new"),
-    ("Permission denied", "the login was refused: `ssh-copy-id {login}`, or give the key with --identity-file"),
+    ("Permission denied", "the login was refused: `ssh-copy-id {login}`, or name the key in ~/.ssh/config, or with --identity-file"),
     ("Too many authentication failures", "too many keys were tried: give the right one with --identity-file"),
-    ("Could not resolve hostname", "the host name is unknown: correct `host` in fleet.toml, or give an address"),
+    ("Could not resolve hostname", "the host name is unknown: correct it (`host` in fleet.toml), or give an address"),
     ("Connection refused", "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or correct `port`"),
     ("timed out", "it does not respond: is it switched on and on this network?"),
     ("No route to host", "it does not respond: is it switched on and on this network?"),
@@ -119,10 +119,17 @@ class SshConnection(contextlib.AbstractContextManager["SshConnection"]):
             ) from error
         output, errors = (content.decode(errors="replace") for content in (completed.stdout, completed.stderr))
         if completed.returncode == LOST:
-            raise self._lost(errors)
+            raise self.why_lost(errors)
         return subprocess.CompletedProcess(command, completed.returncode, output, errors.strip())
 
-    def _lost(self, errors: str) -> EdgemeterError:
+    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start `command` on the device, with pipes; it gets no Ctrl-C of this terminal."""
+        line = ["ssh", *self._arguments, "--", self.target.login, shlex.join(command)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+
+    def why_lost(self, errors: str) -> EdgemeterError:
+        """Return the error for what ssh printed when it could not connect, or the connection ended."""
         for reason, remedy in REMEDIES:
             if reason in errors:
                 advice = remedy.format(host=self.target.host, login=self.target.login)

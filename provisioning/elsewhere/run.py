@@ -3,17 +3,14 @@
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.cli.elsewhere import RemoteOutcome, RemoteWork
 from edgemeter.provisioning.apply.ssh import SshTarget
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.elsewhere import over_fleet
+from edgemeter.provisioning.elsewhere import over_fleet, over_ssh
 from edgemeter.provisioning.elsewhere.target import FleetTarget, parse_target
 from edgemeter.provisioning.jobs import packing
-
-_OVER_SSH = "edgemeter.provisioning.elsewhere.over_ssh"
 
 
 def measure_elsewhere(on: Sequence[str], work: RemoteWork) -> Iterator[RemoteOutcome]:
@@ -47,10 +44,10 @@ def _over_ssh(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
         packed = packing.pack(work.written, work.folder, store)
         sent = (target, packed, store, work.options, work.report)
         if work.matters_ratio is not None:
-            comparison = resolve_name(f"{_OVER_SSH}:compare")(*sent, work.rounds, work.matters_ratio)
+            comparison = over_ssh.compare(*sent, work.rounds, work.matters_ratio)
             yield RemoteOutcome(comparison.runs[0].device, comparison.runs, comparison=comparison)
             return
-        board = resolve_name(f"{_OVER_SSH}:measure")(*sent)
+        board = over_ssh.measure(*sent)
     yield RemoteOutcome(board.records[0].device if board.records else board.host, board.records, board.errors)
     if board.interruption is not None:
         raise board.interruption

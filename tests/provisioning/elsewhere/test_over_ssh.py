@@ -1,0 +1,186 @@
+"""A board over a real sshd, measured by the real edgemeter in a release that is made here."""
+
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.contract.order_suite import SHIPPED
+from edgemeter.provisioning.apply.board import LOOK
+from edgemeter.provisioning.elsewhere import over_ssh
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from tests.fixtures import device_release
+from tests.fixtures.replay_case import write_replay
+from tests.fixtures.small_disk import small_disk
+from tests.fixtures.ssh_server import keygen
+from tests.provisioning.elsewhere.board_bench import IS_ROOT, Board, until
+
+pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
+
+ROOT = Path(__file__).resolve().parents[3]
+# A desk in a process of its own, to be ended by Ctrl-C.
+DESK = """import pickle, sys
+sys.path.insert(0, sys.argv[1])
+from edgemeter.provisioning.elsewhere import over_ssh
+arguments = pickle.loads(sys.stdin.buffer.read())
+def report(line):
+    print(line, flush=True)
+try:
+    runs = over_ssh.measure(*arguments, report)
+    print("records", len(runs.records), repr(runs.interruption), flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def measured(board, desk, packed, report=None, **options):
+    """Measure on the board, and return its runs."""
+    options = {**desk.options, "ssh": board.server.options(), **options}
+    return over_ssh.measure(board.target, packed, desk.store, options, report or desk.lines.append)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+@pytest.mark.needs(module="ai_edge_litert")
+def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, desk):
+    """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
+    packed = desk.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
+    runs = measured(board, desk, packed, keep_there=True)
+    (record,) = runs.records
+    assert (runs.errors, runs.interruption) == ([], None)
+    assert (record.device, record.runtime.name) == (config.this_device(), "litert")
+    assert record.latency.p50_ms > 0
+    assert record.verdict.state in {"valid", "suspect"}
+    assert any("p50" in line for line in desk.lines), desk.lines
+    assert any("no energy" in line for line in desk.lines) == (record.energy is None)
+    assert all(line.startswith(f"{board.target.name}: ") for line in desk.lines)
+    (folder,) = (board.home / ".cache/edgemeter").iterdir()
+    assert re.fullmatch("on-.{8}", folder.name)
+    assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "output", "errors"}
+    assert f"the release stays in {folder}" in desk.lines[-2] + desk.lines[-1]
+
+    begun = len(desk.lines)
+    with board.run_lock_held() as end_other:
+
+        def report(line):
+            desk.lines.append(line)
+            if "is in progress: waiting" in line:
+                end_other()
+
+        (second_record,) = measured(board, desk, packed, report).records
+    assert any("is in progress: waiting" in line for line in desk.lines[begun:]) == IS_ROOT
+    assert second_record.id != record.id
+    assert not any("collecting wheels" in line or "installing" in line for line in desk.lines[begun:])
+    assert any("copying 0.0 MB" in line for line in desk.lines[begun:])
+    assert board.is_as_before()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+def test_two_models_are_compared_on_the_board(board, desk, tmp_path):
+    """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
+    models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
+    packed = desk.pack(*models, queries=16, seconds=0.0, agreement="never")
+    options = {**desk.options, "ssh": board.server.options(), "power": "none"}
+    comparison = over_ssh.compare(board.target, packed, desk.store, options, desk.lines.append, 3, 0.03)
+    (contrast,) = comparison.contrasts
+    assert contrast.latency.state == "higher"
+    assert {run.device for run in comparison.runs} == {config.this_device()}
+    assert board.is_as_before()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("end", ["ctrl-c", "killed", "connection"])
+def test_whatever_ends_the_measurement_nothing_of_it_stays(board, desk, tmp_path, end):
+    """Ctrl-C keeps the run that had ended; a desk that is killed and a lost connection keep none, and the board ends by itself."""
+    packed = desk.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
+    options = {**desk.options, "ssh": board.server.options(), "power": "none"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", DESK, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(pickle.dumps((board.target, packed, desk.store, options)))
+    process.stdin.close()
+    lines = []
+    for line in process.stdout:
+        lines.append(line.decode().strip())
+        if "[2/2]" in lines[-1]:
+            break
+    assert not board.is_as_before(), lines
+    if end == "connection":
+        board.lose_connections()
+    else:
+        process.send_signal(signal.SIGINT if end == "ctrl-c" else signal.SIGKILL)
+    lines += process.stdout.read().decode().splitlines()
+    process.stdout.close()
+    process.wait()
+    if end == "ctrl-c":
+        assert lines[-1].startswith("records 1 KeyboardInterrupt")
+    if end == "connection":
+        assert "TransientError" in lines[-1]
+        assert "the connection was lost, when `edgemeter run` ran" in lines[-1]
+    until(board.is_as_before)
+
+
+def test_a_run_that_fails_there_is_the_error_here(board, desk, tmp_path):
+    """A model whose runtime is not in the release: one line, by the board's name, and nothing stays."""
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = desk.pack(write_replay(tmp_path), queries=16)
+    with pytest.raises(ConfigError, match="edgemeter ended with status 2"):
+        measured(board, desk, packed, release=release)
+    assert board.is_as_before()
+
+
+def test_a_board_that_lets_nobody_in_is_one_line(board, desk, tmp_path):
+    """With what to do; no release is made for it."""
+    packed = desk.pack(write_replay(tmp_path), queries=16)
+    stranger = board.server.options(keygen(tmp_path / "stranger"))
+    with pytest.raises(UnavailableError, match="the login was refused: `ssh-copy-id") as refusal:
+        measured(board, desk, packed, ssh=stranger)
+    assert "\n" not in str(refusal.value)
+    board.server.server.kill()
+    with pytest.raises((UnavailableError, TransientError), match="nothing listens there"):
+        measured(board, desk, packed)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "reason"),
+    [
+        (r"^for name in python3 .*; do$", "for name in none-of-its-own; do", "there is no Python >= 3.10 with the module venv"),
+        (r"^put bits .*$", "put bits 32", "runtimes exist for 64-bit systems only"),
+        (r"^put libc .*$", "put libc 'glibc 2.12'", "wheels need glibc 2.17 or newer"),
+        (r"^put libc .*$", "put libc ''", "wheels need glibc 2.17 or newer"),
+    ],
+)
+def test_a_board_on_which_nothing_of_ours_runs_is_one_line(board, desk, tmp_path, monkeypatch, line, instead, reason):
+    """Before anything is made or copied."""
+    text = re.sub(line, instead, LOOK.read_text(), flags=re.MULTILINE)
+    assert text != LOOK.read_text()
+    (tmp_path / "look.sh").write_text(text)
+    monkeypatch.setattr("edgemeter.provisioning.apply.board.LOOK", tmp_path / "look.sh")
+    with pytest.raises(UnavailableError, match=reason):
+        measured(board, desk, desk.pack(write_replay(tmp_path), queries=16))
+    assert board.is_as_before()
+
+
+def test_a_full_board_is_one_line_before_anything_is_copied(desk, tmp_path):
+    """A real file system of a few megabytes."""
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = desk.pack(write_replay(tmp_path), queries=16)
+    board = Board(tmp_path / "board", has_own_lock=False)
+    try:
+        board.home.rename(tmp_path / "home")
+        with small_disk(board.home, 8):
+            with pytest.raises(UnavailableError, match=r"not enough room on .*, 8 MB are free"):
+                measured(board, desk, packed, release=release)
+            assert list(board.home.iterdir()) == []
+    finally:
+        board.server.server.kill()
