@@ -159,10 +159,12 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
     """Return the records that are in the outbox, and the errors of the runs that gave none; the first `keep_from` runs are not kept."""
     records: list[RunRecord] = []
     suite, refused = session.runnable(suite)
-    with _bench(context, suite.name, records, keep_from) as bench:
+    with (
+        _bench(context, suite.name, records, keep_from) as bench,
         # Closed, a board that was set is put back before the lock is given up.
-        with closing(session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)) as outcomes:
-            errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+        closing(session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)) as outcomes,
+    ):
+        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     return records[keep_from:], [*refused, *errors]
 
 

@@ -64,7 +64,11 @@ def _schedule_not_kept(facts: RunFacts) -> str | None:
     )
 
 
-@RULES.note("each frame at a fixed rate has its answer by the deadline", "", "a longer `--deadline`, a lower `--rate`")
+@RULES.note(
+    "each frame at a fixed rate has its answer by the deadline",
+    "what is missed is what was asked for",
+    "a longer `--deadline`, a lower `--rate`",
+)
 def _frames_missed(facts: RunFacts) -> str | None:
     load, steady = facts.measured.load, facts.measured.steady
     if steady is None or steady.first_missed_s is None or load is None or load.is_sustained is False:

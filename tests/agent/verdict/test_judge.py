@@ -22,6 +22,7 @@ from edgemeter.agent.verdict import (
     judge,
     precondition_rules,
     run_rules,
+    steady_rules,
 )
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.collector.cli.rules import rules
@@ -161,7 +162,7 @@ def test_every_rule_has_a_test():
         "answers-part",
         "stream-repeats",
     }
-    files = (accelerator_rules, accuracy_rules, precondition_rules, generation_rules, answer_rules, in_process_rules)
+    files = (accelerator_rules, accuracy_rules, precondition_rules, generation_rules, answer_rules, in_process_rules, steady_rules)
     elsewhere = {rule.name for rules in (*(file.RULES for file in files), run_rules.ENERGY_RULES) for rule in rules}
     assert {rule.name for rule in verdict.RULES} - elsewhere == in_cases
 

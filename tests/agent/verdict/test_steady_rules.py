@@ -6,7 +6,6 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.verdict import judge as verdict
 from edgemeter.agent.verdict.judge import judge
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_steady
@@ -96,9 +95,3 @@ def test_throttling_is_suspect_in_a_minute_of_frames_and_invalid_in_less():
     assert "the board throttled (during the run)" in texts(long_run, hot)["throttled-at-rate"]
     assert judge(short_run, (hot,)).state == "invalid"
     assert "throttled" in texts(short_run, hot)
-
-
-def test_each_rule_is_listed():
-    """On the page of rules."""
-    names = {rule.name for rule in verdict.RULES}
-    assert {"rate-not-held", "throttled-at-rate", "schedule-not-kept", "frames-missed"} <= names
