@@ -65,6 +65,7 @@ NOT_KEPT = (
     ("scheduling", "the kernel's own figures, read once"),
     ("observer", "it comes from another calibration of this machine"),
     ("cool_down", "it was before the run"),
+    ("together", "it needs the runs of the other models"),
 )
 
 

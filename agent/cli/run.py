@@ -32,6 +32,7 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
     help="Model file (.tflite, .onnx, .hef, .gguf, genai_config.json, .server, ...), FILE.py:make, package.module:make, or catalogue name.",
 )  # fmt: skip
 @case_options(*CASE_OPTIONS)
+@click.option("--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time: how much each slows down.")
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @broker_files
@@ -50,7 +51,7 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
 )  # fmt: skip
 @click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
 @quiet_option
-@format_option('Print {"runs": [record, ...]}, and "sweeps" over users or rates.')
+@format_option('Print {"runs": [record, ...]}, with "sweeps" over users or rates, and the matrix of models "together".')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.cli.further_tables import print_sweeps, print_turns
+from edgemeter.agent.cli.further_tables import print_sweeps, print_together, print_turns
 from edgemeter.agent.cli.measured_case import (
     MeasuredCase,
     accuracy_text,
@@ -33,6 +33,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load, Sustained
 from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.together_matrix import matrix_of
 from edgemeter.agent.ledger.run_history import short_id
 
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -68,6 +69,8 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     print_turns(cases, console)
     of_loads = sweeps(runs)
     print_sweeps(of_loads, console)
+    if matrix := matrix_of(runs):
+        print_together(matrix, console)
     # A sweep says which of its rates were sustained.
     described = runs if why else [] if of_loads else [case.typical for case in cases]
     for line in dict.fromkeys([*_load_notes(described), *notes(cases, why=why)]):
@@ -269,6 +272,9 @@ def _energy_notes(run: RunRecord) -> list[str]:
         return [f"energy of {run.model.name} at {energy.scope} is modelled by {energy.sensor}, not measured: it ranks nowhere"]
     if provenance == "estimated":
         return [f"energy of {run.model.name} is estimated from a stated {energy.mean_power_w:g} W, not measured: it ranks nowhere"]
+    if provenance == "shared" and run.together:
+        shared = f"{run.model.name} and {run.together.names} at the same time: {plain_digits(energy.mean_power_w)} W, {energy.scope}"
+        return [f"energy of {shared}; by the inferences of one of them it is no cost of that model, and ranks nowhere"]
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else "leaves out nothing"
     unknown = (
         "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason or 'an older record, which says no more'}"

@@ -26,7 +26,7 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutcome
 from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.power.detect import open_sensors
-from edgemeter.agent.session import session
+from edgemeter.agent.session import session, together
 from edgemeter.agent.session.session import ActivityReport
 
 
@@ -152,7 +152,7 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
             context.kept(numbered.id)
             return numbered
 
-        outcomes = session.measure(suite, who, sensors, why_no_power, ProgressNotes(context, suite.name), keep)
+        outcomes = together.measure(suite, who, sensors, why_no_power, ProgressNotes(context, suite.name), keep)
         errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     return records[keep_from:], [*refused, *errors]
 

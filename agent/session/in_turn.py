@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from edgemeter.agent.session.hopeless import by_reason, has_failed, refusals
 from edgemeter.agent.session.pairs import PairJudgement, expected_end, is_settled, judge_pairs
 from edgemeter.agent.session.turn_figures import CORRECT_ENERGY, QUERY, TEXT_VALUES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms
 
+_Item = TypeVar("_Item")
 # The round that scores accuracy; its latency does not count, because scoring parts its runs.
 SCORING = 0
 
@@ -187,7 +188,7 @@ class _Turns(Sequence[tuple[Case, int]]):
                 yield turn
 
 
-def order_of(cases: Sequence[Case], rounds: int, *, with_scoring: bool) -> list[tuple[Case, int]]:
+def order_of(cases: Sequence[_Item], rounds: int, *, with_scoring: bool) -> list[tuple[_Item, int]]:
     """Return the runs in the order AB BA BA AB ..., so that a drift favours neither; before them each once to be scored.
 
     Source: the Thue-Morse sequence; a drift that bends is as balanced as a steady one, and nothing periodic keeps in step with it.
