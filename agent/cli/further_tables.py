@@ -72,7 +72,9 @@ def _level_columns(sweep: Sweep) -> Iterator[TableColumn]:
 
 
 def print_together(matrix: TogetherMatrix, console: Console) -> None:
-    """Print how much slower each model is beside each other one, and beside all."""
+    """Print how much slower each model is beside each other one, and beside all; nothing of runs beside others alone."""
+    if not any(row.alone for row in matrix.rows):
+        return
     names = _names(matrix.rows)
     columns = [TableColumn("model", names, "left"), TableColumn("alone", [_cell_text(row.alone) for row in matrix.rows])]
     for heading, is_company in _companies(matrix.rows, names):

@@ -189,6 +189,7 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     yield from _evidence(runs) if why else _violations(runs)
     if why:
         yield from _unsupported(runs)
+        yield from (f"together: {run.model.name} {run.together.words}" for run in runs if run.together)
     described = runs if why else [case.typical for case in cases]
     yield from (_sustained_note(run, run.sustained) for run in described if run.sustained)
     yield from (note for run in described for note in (*_energy_notes(run), *_token_energy_notes(run)))
