@@ -207,7 +207,7 @@ def _wide_bounds(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "its threads waited for a free core in at most 3% of the timed part (not checked beside other models, or with more threads than cores)",
-    "the kernel counts this in ns; idle machines stay below 0.1%",
+    "idle machines stay below 0.1%",
     "fewer `--threads` than cores, and nothing else at work",
 )
 def _waited_for_core(facts: RunFacts) -> str | None:
