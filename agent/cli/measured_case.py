@@ -117,8 +117,8 @@ def setting_text(run: RunRecord) -> str:
     users = count(run.load.concurrency, "user") if run.load and run.load.concurrency else ""
     rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
     cache = f"prefix cache {run.generation.prefix_cache}" if run.generation and run.generation.prefix_cache else ""
-    beside = f"beside {run.together.names}" if run.together else ""
-    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache, beside)))
+    company = f"beside {run.together.names}" if run.together else ""
+    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache, company)))
 
 
 def accuracy_text(accuracy: Accuracy) -> str:

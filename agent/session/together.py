@@ -67,12 +67,12 @@ def measure(
         session.check_power(of_group, sensors)
         refused = session.check(of_group)
         yield from by_reason(of_group, refused)
-        measurable = [case for place, case in enumerate(cases) if place not in refused]
+        measurable = [case for position, case in enumerate(cases) if position not in refused]
         if len(measurable) < 2:
             yield UnavailableError(f"together {name!r} needs two models, and this machine can measure {measurable[0].label} alone")
             continue
         context = session.session_context(suite.name, identity, sensors, None)
-        yield from _Group(measurable, context, sensors, why_no_power, on_event, keep).measure()
+        yield from _TogetherGroup(measurable, context, sensors, why_no_power, on_event, keep).measure()
 
 
 def blocks_of(members: int) -> list[Block]:
@@ -82,7 +82,7 @@ def blocks_of(members: int) -> list[Block]:
 
 
 @dataclass(slots=True)
-class _Group:
+class _TogetherGroup:
     """Cases that run together, and what came of their blocks so far."""
 
     cases: Sequence[Case]
@@ -95,31 +95,32 @@ class _Group:
     # Mean latency in ms of each run that counts, by block, member and round.
     mean_ms: dict[tuple[Block, int, int], float] = field(default_factory=dict)
     peak_mb: dict[int, float] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
         order = order_of(blocks_of(len(self.cases)), max(case.repeats for case in self.cases), with_scoring=False)
         due = [(self.cases[member], number) for block, number in order for member in block]
-        place = 1
+        position = 1
         for block, number in order:
             if not self._has_failed(block):
-                yield from self._measure(block, number, place, due)
-            place += len(block)
+                yield from self._measure(block, number, position, due)
+            position += len(block)
 
     def _has_failed(self, block: Block) -> bool:
         parts: list[Block] = [block, *((member,) for member in block)]
         return any(has_failed(self.outcomes.get(part, [])) for part in parts)
 
-    def _measure(self, block: Block, number: int, place: int, due: Sequence[tuple[Case, int]]) -> Iterator[RunRecord | EdgemeterError]:
+    def _measure(self, block: Block, number: int, position: int, due: Sequence[tuple[Case, int]]) -> Iterator[RunRecord | EdgemeterError]:
         def begins(member: int, at: int) -> None:
-            beside = tuple(self.cases[other].label for other in block if other != member)
-            self.on_event(session.RunBegins(self.cases[member], number, at, len(due), due[at:], beside))
+            neighbours = tuple(self.cases[other].label for other in block if other != member)
+            self.on_event(session.RunBegins(self.cases[member], number, at, len(due), due[at:], neighbours))
 
-        begins(block[0], place)
+        begins(block[0], position)
         outcome: RunRecord | EdgemeterError
         try:
             runs = [
-                PlannedRun(case, number, case.seed + number, place + at, session.sha256(case.model), self.context)
+                PlannedRun(case, number, case.seed + number, position + at, self._sha256(case.model), self.context)
                 for at, case in enumerate(self.cases[member] for member in block)
             ]
             records = self._alone(runs[0]) if len(block) == 1 else self._at_once(block, runs)
@@ -131,7 +132,7 @@ class _Group:
         self.outcomes.setdefault(block, []).append(records)
         for at, (member, record) in enumerate(zip(block, records, strict=True)):
             if at:
-                begins(member, place + at)
+                begins(member, position + at)
             self._note(block, member, number, record)
             try:
                 outcome = self.keep(record)
@@ -139,6 +140,11 @@ class _Group:
                 outcome = error
             self.on_event(session.RunEnds(outcome))
             yield outcome
+
+    def _sha256(self, model: str) -> str:
+        if model not in self.hashes:
+            self.hashes[model] = session.sha256(model)
+        return self.hashes[model]
 
     def _note(self, block: Block, member: int, number: int, record: RunRecord) -> None:
         if record.verdict.state != "invalid":
@@ -178,8 +184,8 @@ class _Group:
         records = []
         for at, (run, result, observation) in enumerate(zip(runs, measured, observations, strict=True)):
             observation.inspect_after()
-            beside = [of_other for other, of_other in enumerate(measured) if other != at]
-            together = self._together(block, block[at], run.repeat, result, beside, company.window.length_ns)
+            neighbours = [result_of_other for other, result_of_other in enumerate(measured) if other != at]
+            together = self._together(block, block[at], run.repeat, result, neighbours, company.window.length_ns)
             with_company = msgspec.structs.replace(result, together=together)
             records.append(session.record_of(run, with_company, monotonic_ns, observation, traces, self.why_no_power, cooled))
         return records
@@ -194,7 +200,7 @@ class _Group:
         return follow
 
     def _together(
-        self, block: Block, member: int, number: int, measured: job.MeasuredRun, beside: Sequence[job.MeasuredRun], overlap_ns: int
+        self, block: Block, member: int, number: int, measured: job.MeasuredRun, neighbours: Sequence[job.MeasuredRun], overlap_ns: int
     ) -> Together:
         with_it = {
             round_: mean_ms for (of_block, of_member, round_), mean_ms in self.mean_ms.items() if (of_block, of_member) == (block, member)
@@ -203,7 +209,7 @@ class _Group:
         pairs = [(alone_ms, with_it[at]) for at in sorted(with_it) if (alone_ms := self.mean_ms.get(((member,), member, at))) is not None]
         ratio, low, high = slow_down([math.log(together_ms / alone_ms) for alone_ms, together_ms in pairs])
         return Together(
-            neighbours=tuple(map(_neighbour, beside)),
+            neighbours=tuple(map(_neighbour, neighbours)),
             overlap_ms=overlap_ns / 1e6,
             slow_down_ratio=ratio,
             slow_down_low_ratio=low,
@@ -246,7 +252,9 @@ class Company:
     def run(self, jobs: Sequence[job.RunJob], follows: Sequence[isolation.Follow]) -> list[job.MeasuredRun]:
         """Return what was measured of each; raises the error of the first run that fails, once all have ended."""
         with ThreadPoolExecutor(len(jobs), thread_name_prefix="together") as pool:
-            futures = [pool.submit(self._run, place, work, follow) for place, (work, follow) in enumerate(zip(jobs, follows, strict=True))]
+            futures = [
+                pool.submit(self._run, position, work, follow) for position, (work, follow) in enumerate(zip(jobs, follows, strict=True))
+            ]
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
             finally:
@@ -259,9 +267,9 @@ class Company:
             raise self._error
         return [future.result() for future in futures]
 
-    def _run(self, place: int, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:
+    def _run(self, position: int, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:
         def noted(event: job.Event, pid: int) -> None:
-            self._pids[place] = pid
+            self._pids[position] = pid
             if self._barrier.broken:
                 raise MeasurementError("a run at the same time failed")
             follow(event, pid)
@@ -274,7 +282,7 @@ class Company:
             self._barrier.abort()
             raise
         finally:
-            self._pids.pop(place, None)
+            self._pids.pop(position, None)
 
     def _end(self) -> None:
         self._barrier.abort()

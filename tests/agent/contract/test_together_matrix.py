@@ -9,15 +9,15 @@ from edgemeter.agent.contract.together_matrix import matrix_of, slow_down
 from tests.fixtures.record_factory import SHA_MODEL, make_latency, make_model, make_record
 
 
-def neighbour(name: str) -> Neighbour:
+def neighbour_called(name: str) -> Neighbour:
     """Return the model of that name as a neighbour."""
     runtime = make_record().runtime
     return Neighbour(model=name, sha256=SHA_MODEL, runtime=runtime.name, threads=runtime.threads)
 
 
-def runs_of(name: str, *means_ms: float, beside: tuple[str, ...] = (), **changes):
+def runs_of(name: str, *means_ms: float, company: tuple[str, ...] = (), **changes):
     """Return a run a round with these mean latencies."""
-    together = Together(neighbours=tuple(map(neighbour, beside)), overlap_ms=1e4) if beside else None
+    together = Together(neighbours=tuple(map(neighbour_called, company)), overlap_ms=1e4) if company else None
     latencies = [msgspec.structs.replace(make_latency(), mean_ms=mean_ms) for mean_ms in means_ms]
     return [
         make_record(model=make_model(name=name), latency=latency, repeat=repeat, together=together, **changes)
@@ -29,9 +29,9 @@ def test_the_slow_down_is_that_of_the_pairs_of_a_round():
     """A drift that meets both runs of a round is in no ratio."""
     runs = [
         *runs_of("a", 10.0, 20.0, 40.0),
-        *runs_of("a", 20.0, 40.0, 80.0, beside=("b",)),
+        *runs_of("a", 20.0, 40.0, 80.0, company=("b",)),
         *runs_of("b", 5.0),
-        *runs_of("b", 5.0, beside=("a",)),
+        *runs_of("b", 5.0, company=("a",)),
     ]
     first, second = matrix_of(runs).rows
     assert (first.model.model, first.alone.mean_ms, first.beside[0].mean_ms) == ("a", 20.0, 40.0)
@@ -45,10 +45,10 @@ def test_three_models_have_each_pair_and_all():
     names = ("a", "b", "c")
     runs = [run for name in names for run in runs_of(name, 10.0)]
     for name in names:
-        others = tuple(other for other in names if other != name)
-        for company in (others, others[:1], others[1:]):
-            runs += runs_of(name, 15.0, beside=company)
-    invalid = runs_of("a", 99.0, beside=("b",), verdict=Verdict(state="invalid", reasons=("x: y",)))
+        neighbours = tuple(neighbour for neighbour in names if neighbour != name)
+        for company in (neighbours, neighbours[:1], neighbours[1:]):
+            runs += runs_of(name, 15.0, company=company)
+    invalid = runs_of("a", 99.0, company=("b",), verdict=Verdict(state="invalid", reasons=("x: y",)))
     rows = matrix_of([*runs, *invalid]).rows
     assert [[len(cell.neighbours) for cell in row.beside] for row in rows] == [[1, 1, 2]] * 3
     assert all(cell.slow_down_ratio == pytest.approx(1.5) for row in rows for cell in row.beside)

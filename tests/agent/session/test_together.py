@@ -90,19 +90,19 @@ def test_models_that_sleep_keep_their_speed_and_only_the_overlap_counts(tmp_path
     assert len(measured_pids) == 8
     assert [type(outcome) for outcome in outcomes] == [RunRecord] * 8
     alone = [run for run in outcomes if run.together is None]
-    beside = [run for run in outcomes if run.together is not None]
+    accompanied = [run for run in outcomes if run.together is not None]
     # Each alone, then both; and the other way round.
     assert [run.together is None for run in outcomes] == [True, True, False, False, False, False, True, True]
-    assert {run.model.name: run.together.neighbours[0].model for run in beside} == {"a.replay": "b.replay", "b.replay": "a.replay"}
+    assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"a.replay": "b.replay", "b.replay": "a.replay"}
     assert len({run.case for run in outcomes}) == 4
-    for run in beside:
+    for run in accompanied:
         assert 0.8 <= run.together.slow_down_ratio <= 1.25
         assert run.together.blocks == 1
         assert run.latency.count >= 11
         assert not [rule for rule in run.verdict.rules if rule == "waited-for-core"]
         assert [finding for finding in recompute(run) if isinstance(finding, FigureDifference)] == []
     for repeat in (0, 1):
-        pair = [run for run in beside if run.repeat == repeat]
+        pair = [run for run in accompanied if run.repeat == repeat]
         spans = []
         for run in pair:
             series = {entry.name: samples.unpack(entry).astype("i8") for entry in run.samples}
@@ -163,11 +163,10 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
         elif isinstance(event, job.Phase) and event.name == "timed" and has_company[-1]:
             os.kill(os.getpid(), signal.SIGINT)
 
-    kept: list[RunRecord] = []
     outcomes = together.measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0), seconds=30.0), WHO, {}, "none", interrupt)
     begun_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        kept.extend(outcomes)
+        list(outcomes)
     assert time.monotonic() - begun_s < 80
     assert workers() == []
 
