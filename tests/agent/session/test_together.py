@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session, together
 from edgemeter.collector.runs.cases import not_measured
+from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import write_replay
 
 WHO = session.DeviceIdentity("bench", "lab")
@@ -234,3 +236,28 @@ def test_a_model_that_cannot_be_measured_leaves_no_group(tmp_path):
     outcomes = measure(contract_suite.Suite("s", (cases[0], absent)))
     assert [type(outcome) for outcome in outcomes] == [UnavailableError, UnavailableError]
     assert "needs two models, and this machine can measure a.replay.json replay 1 thread alone" in str(outcomes[1])
+
+
+def test_the_command_prints_the_matrix_and_keeps_the_runs(tmp_path):
+    """As a table and in JSON; `runs show` states the company and the slow-down."""
+    replays(tmp_path, 3.0, 6.0)
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
+    words = ("run", "a.replay.json", "b.replay.json", "--together", "--mode", "rapid", "--repeats", 1, "--option", "wait=sleep")
+    completed = edgemeter(*words, "--power", "none", "-q", "-o", "runs.json", env=environment, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "together: mean ms, times that alone" in completed.stdout
+    assert re.search(r"a\.replay +\S+ +- +\S+ x\S+", completed.stdout), completed.stdout
+    document = json.loads((tmp_path / "runs.json").read_text())
+    assert [row["model"]["model"] for row in document["together"]["rows"]] == ["a.replay", "b.replay"]
+    shown = edgemeter("runs", "show", document["runs"][2]["id"], env=environment, cwd=tmp_path)
+    assert "beside b.replay" in shown.stdout
+    assert "together: a.replay beside b.replay (replay 1T): mean" in shown.stdout.replace("\n", " ")
+
+
+def test_one_model_alone_is_refused_by_the_command(tmp_path):
+    """In one line."""
+    replays(tmp_path, 3.0)
+    completed = edgemeter("run", "a.replay.json", "--together", env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+    assert completed.returncode == 1
+    assert "names one case (a.replay.json replay 1 thread): give it to two or more" in completed.stderr
+    assert len(completed.stderr.strip().splitlines()) == 1
