@@ -20,7 +20,7 @@ from edgemeter.agent.contract.record_figures import Windows
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.energy import per_inference, queries
 from edgemeter.agent.energy.accelerators import accelerator_link
-from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
+from edgemeter.agent.energy.generation_energy import SHARED, generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.refusals import is_frozen
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
@@ -273,7 +273,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
         run = facts.energy_run(facts.record.windows)
-        energy, why = generation_energy(facts.record.energy, facts.traces(), windows, run)
+        energy, why = (None, SHARED) if facts.record.together else generation_energy(facts.record.energy, facts.traces(), windows, run)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
     if generation.output_lengths is None:
         if generation.ended_early or recomputed.streaming_reason:

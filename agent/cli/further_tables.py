@@ -86,8 +86,9 @@ def print_together(matrix: TogetherMatrix, console: Console) -> None:
 
 
 def _names(rows: Sequence[TogetherRow]) -> list[str]:
-    names = [row.model.model for row in rows]
-    return [f"{row.model.model} {row.model.setting_text}" if names.count(row.model.model) > 1 else row.model.model for row in rows]
+    """Return the models with the cores that they were pinned to, and all of their setting where that names two alike."""
+    names = [f"{row.model.model}{f', core {cores_text(row.model.cpus)}' if row.model.cpus else ''}" for row in rows]
+    return [f"{row.model.model} {row.model.setting_text}" if names.count(name) > 1 else name for name, row in zip(names, rows, strict=True)]
 
 
 def _companies(rows: Sequence[TogetherRow], names: Sequence[str]) -> Iterator[tuple[str, Callable[[TogetherRow, TogetherCell], bool]]]:

@@ -106,6 +106,8 @@ def _time(
     def timed_s(query_s: float) -> float:
         return scenario.SCENARIOS[case.scenario].seconds(replace(plan, expected_ns=round(query_s * 1e9)))
 
+    if meet:
+        meet(job.HasLoaded())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s={"timed": timed_s(first_s)}))
     warmed, query_s = request_loops.warm_up(subject, case.warm_up_seconds, plan.users)
     begin_ns = None

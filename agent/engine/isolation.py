@@ -174,7 +174,7 @@ def _reply(event: job.Event, refer: Callable[[job.ReferenceWanted], str], meet: 
     """Return what a process waits for; None of an event that asks for nothing."""
     if isinstance(event, job.ReferenceWanted):
         return refer(event)
-    return meet(event) if isinstance(event, job.ReadyToBegin | job.HasEnded) and meet is not None else None
+    return meet(event) if isinstance(event, job.Encounter) and meet is not None else None
 
 
 def _follow(

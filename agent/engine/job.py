@@ -84,6 +84,10 @@ class ReferenceWanted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     limit_s: float
 
 
+class HasLoaded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run that meets others has loaded its model; the reply, a `Window` of no meaning, comes when all have: then they warm up."""
+
+
 class ReadyToBegin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A run that meets others is warm; the reply on standard input is the `Window` in which all are timed.
 
@@ -165,9 +169,10 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     answers: Answers | None
 
 
-Event = Confined | ReferenceWanted | ReadyToBegin | HasEnded | Phase | RunProgress | Failed | MeasuredRun | Scored
+Event = Confined | ReferenceWanted | HasLoaded | ReadyToBegin | HasEnded | Phase | RunProgress | Failed | MeasuredRun | Scored
 # Asks the session of runs that meet for their common window.
-Meet = Callable[[ReadyToBegin | HasEnded], Window]
+Encounter = HasLoaded | ReadyToBegin | HasEnded
+Meet = Callable[[Encounter], Window]
 decode_event = msgspec.json.Decoder(Event).decode
 decode_job = msgspec.json.Decoder(RunJob).decode
 

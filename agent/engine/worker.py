@@ -66,7 +66,7 @@ def main() -> int:
         emit(job.ReferenceWanted(folder=str(folder), limit_s=limit_s))
         return msgspec.json.decode(requests.readline(), type=str)
 
-    def meet(event: job.ReadyToBegin | job.HasEnded) -> Window:
+    def meet(event: job.Encounter) -> Window:
         emit(event)
         return msgspec.json.decode(requests.readline(), type=Window)
 

@@ -23,7 +23,7 @@ from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.energy import per_inference, queries, renewal, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
-from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
+from edgemeter.agent.energy.generation_energy import SHARED, generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_traces
 from edgemeter.agent.engine import isolation, job
@@ -343,7 +343,7 @@ def _with_token_energy(
     if measured.generation is None:
         return measured
     windows = generation_windows(measured.samples, measured.timed.start_ns, measured.generation)
-    tokens, why = generation_energy(energy, traces, windows, energy_run)
+    tokens, why = (None, SHARED) if measured.together else generation_energy(energy, traces, windows, energy_run)
     return msgspec.structs.replace(measured, generation=msgspec.structs.replace(measured.generation, energy=tokens, energy_reason=why))
 
 

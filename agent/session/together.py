@@ -9,8 +9,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -161,10 +161,8 @@ class _TogetherGroup:
         idle_s = max(run.case.idle_seconds for run in runs)
         changes = {"accuracy": "never", "agreement": "never", "idle_seconds": idle_s}
         runs = [replace(run, case=msgspec.structs.replace(run.case, **changes)) for run in runs]
-        coolest = min(
-            (run.case for run in runs if run.case.start_below_c is not None), key=lambda case: case.start_below_c or 0.0, default=None
-        )
-        cooled = session.cool_down(coolest, self.on_event) if coolest else None
+        coolest = min((run.case for run in runs), key=lambda case: math.inf if case.start_below_c is None else case.start_below_c)
+        cooled = session.cool_down(coolest, self.on_event)
         sampler = Sampler(self.sensors)
         company = Company(len(runs), idle_s if self.sensors else 0.0, sampler.start)
         observations = [
@@ -241,13 +239,13 @@ class Company:
         self._idle_s, self._begins = idle_s, begins
         self._barrier = threading.Barrier(runs, action=self._agree)
         self._lock = threading.Lock()
-        self._events: list[job.ReadyToBegin | job.HasEnded] = []
-        self._pids: dict[int, int] = {}
+        self._events: list[job.Encounter] = []
+        self._pids: list[int | None] = [None] * runs
         self._error: BaseException | None = None
 
     def processes(self) -> set[int]:
         """Return the processes of all runs, as far as they have reported."""
-        return set(self._pids.values())
+        return {pid for pid in self._pids if pid is not None}
 
     def run(self, jobs: Sequence[job.RunJob], follows: Sequence[isolation.Follow]) -> list[job.MeasuredRun]:
         """Return what was measured of each; raises the error of the first run that fails, once all have ended."""
@@ -259,8 +257,9 @@ class Company:
                 wait(futures, return_when=FIRST_EXCEPTION)
             finally:
                 # Ctrl-C ends them too.
-                if not all(_is_through(future) for future in futures):
-                    self._end()
+                if not all(future.done() and future.exception() is None for future in futures):
+                    self._barrier.abort()
+                    self._end([pid for pid, future in zip(self._pids, futures, strict=True) if not future.done()])
         if isinstance(self._error, EdgemeterError):
             raise type(self._error)(f"{self._error}; the runs at the same time do not count") from self._error
         if self._error is not None:
@@ -281,16 +280,15 @@ class Company:
                 self._error = self._error or error
             self._barrier.abort()
             raise
-        finally:
-            self._pids.pop(position, None)
 
-    def _end(self) -> None:
-        self._barrier.abort()
-        for pid in list(self._pids.values()):
+    @staticmethod
+    def _end(pids: Iterable[int | None]) -> None:
+        for pid in pids:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                if pid is not None:
+                    os.kill(pid, signal.SIGKILL)
 
-    def _meet(self, event: job.ReadyToBegin | job.HasEnded) -> Window:
+    def _meet(self, event: job.Encounter) -> Window:
         with self._lock:
             self._events.append(event)
         try:
@@ -310,9 +308,5 @@ class Company:
             start_ns = time.monotonic_ns() + round((self._idle_s + LEAD_S) * 1e9)
             self.window = Window(start_ns, start_ns + round(seconds * 1e9))
             self._begins()
-        else:
+        elif timed:
             self.window = Window(max(window.start_ns for window in timed), min(window.end_ns for window in timed))
-
-
-def _is_through(future: "Future[job.MeasuredRun]") -> bool:
-    return future.done() and future.exception() is None

@@ -1,11 +1,19 @@
 """Facts about `edgemeter.agent.contract.together_matrix`, on made-up records."""
 
+import io
+
 import msgspec
 import pytest
+from rich.console import Console
 
+from edgemeter.agent.cli.run_table import print_runs
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.together_matrix import matrix_of, slow_down
+from edgemeter.agent.session import turn_figures
+from edgemeter.collector.compare.summary import energy_of
+from edgemeter.collector.runs.cases import not_measured
 from tests.fixtures.record_factory import SHA_MODEL, make_latency, make_model, make_record
 
 
@@ -58,3 +66,18 @@ def test_runs_alone_make_no_matrix():
     """There is nothing to show."""
     assert matrix_of(runs_of("a", 1.0, 2.0)) is None
     assert slow_down([]) == (None, None, None)
+
+
+def test_energy_beside_others_is_shared_and_ranks_nowhere():
+    """It stays in the record, is no figure of a comparison or a choice, and the table says whose it is."""
+    (run,) = runs_of("a", 10.0, company=("b", "c"))
+    assert energy_provenance(run) == "shared"
+    assert turn_figures.gross_mj(run) is None
+    assert not_measured(run, "energy") == "energy: shared with b and c, which ran at the same time: it is no cost of one model"
+    summary, reason, _ = energy_of([run])
+    assert summary is None
+    assert "shared with b and c" in reason
+    out = io.StringIO()
+    print_runs([run], Console(file=out, width=200))
+    assert "(shared by 3 models)" in out.getvalue()
+    assert "by the inferences of one of them it is no cost of that model, and ranks nowhere" in out.getvalue()
