@@ -120,7 +120,10 @@ def test_models_that_sleep_keep_their_speed_and_only_the_overlap_counts(tmp_path
 
 @pytest.mark.slow
 def test_models_on_one_core_keep_about_half_of_it(tmp_path):
-    """Code that computes, pinned to one core: the mean latency doubles, the neighbour is no other job, and no reason for doubt."""
+    """Code that computes, pinned to one core: neither gets more than half, the neighbour is no other job, waiting casts no doubt.
+
+    How much slower that is depends on what else wants the core.
+    """
     (tmp_path / "busy.py").write_text(BUSY)
     core = min(os.sched_getaffinity(0))
     cases = [f'model = "busy.py:make"\nname = "{name}"\ncpus = [{core}]\nseconds = 3.0' for name in ("first", "second")]
@@ -129,7 +132,7 @@ def test_models_on_one_core_keep_about_half_of_it(tmp_path):
     matrix = matrix_of(outcomes)
     assert matrix.shared_cpus == (core,)
     for run in outcomes[2:]:
-        assert 1.5 <= run.together.slow_down_ratio <= 2.7
+        assert run.scheduling.ran_ms / run.scheduling.window_ms <= 0.65
         assert run.together.neighbours[0].cpus == (core,)
         assert not {"waited-for-core"} & {*run.verdict.rules}
         during = next(condition for condition in run.conditions if condition.when == "during")
@@ -164,7 +167,7 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
         elif isinstance(event, job.Phase) and event.name == "timed" and has_company[-1]:
             os.kill(os.getpid(), signal.SIGINT)
 
-    outcomes = together.measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0), seconds=30.0), WHO, {}, "none", interrupt)
+    outcomes = together.measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0), queries=200), WHO, {}, "none", interrupt)
     begun_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         list(outcomes)
