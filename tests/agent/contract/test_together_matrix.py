@@ -68,7 +68,7 @@ def test_runs_alone_make_no_matrix():
     assert slow_down([]) == (None, None, None)
 
 
-def test_energy_beside_others_is_shared_and_ranks_nowhere():
+def test_energy_of_several_models_is_shared_and_not_ranked():
     """It stays in the record, is no figure of a comparison or a choice, and the table says whose it is."""
     (run,) = runs_of("a", 10.0, company=("b", "c"))
     assert energy_provenance(run) == "shared"

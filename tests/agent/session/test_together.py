@@ -176,7 +176,7 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
 
 
 @pytest.mark.slow
-def test_energy_at_the_same_time_is_shared_and_ranks_nowhere(tmp_path):
+def test_energy_of_models_at_the_same_time_is_shared(tmp_path):
     """It is that of both models: stated, and no cost of one."""
     trace = tmp_path / "plug.json"
     trace.write_text(json.dumps({"id": "plug", "scope": "wall-ac", "period_ms": 20, "t_s": [0, 1], "power_w": [5.0, 5.0]}))
@@ -250,9 +250,9 @@ def test_the_command_prints_the_matrix_and_keeps_the_runs(tmp_path):
     assert re.search(r"a\.replay +\S+ +- +\S+ x\S+", completed.stdout), completed.stdout
     document = json.loads((tmp_path / "runs.json").read_text())
     assert [row["model"]["model"] for row in document["together"]["rows"]] == ["a.replay", "b.replay"]
-    shown = edgemeter("runs", "show", document["runs"][2]["id"], env=environment, cwd=tmp_path)
-    assert "beside b.replay" in shown.stdout
-    assert "together: a.replay beside b.replay (replay 1T): mean" in shown.stdout.replace("\n", " ")
+    completed_show = edgemeter("runs", "show", document["runs"][2]["id"], env=environment, cwd=tmp_path)
+    assert "beside b.replay" in completed_show.stdout
+    assert "together: a.replay beside b.replay (replay 1T): mean" in completed_show.stdout.replace("\n", " ")
 
 
 def test_one_model_alone_is_refused_by_the_command(tmp_path):
