@@ -44,6 +44,28 @@ def make(steps="400000"):
     return PythonModel(call=call, inputs=(TensorInfo("x", (1, 4), "float32"),))
 """
 
+# A device that serves one call of 20 ms at a time, as an accelerator does; a call comes 1 ms after the last.
+DEVICE = """
+import fcntl
+import time
+
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.runtimes.python_model import PythonModel
+
+
+def make():
+    device = open(__file__)
+
+    def call(x):
+        time.sleep(0.001)
+        fcntl.flock(device, fcntl.LOCK_EX)
+        time.sleep(0.02)
+        fcntl.flock(device, fcntl.LOCK_UN)
+        return {"y": x}
+
+    return PythonModel(call=call, inputs=(TensorInfo("x", (1, 4), "float32"),))
+"""
+
 
 def suite(folder: Path, *cases: str, **defaults: object) -> contract_suite.Suite:
     """Return the suite of these cases, all in one group."""
@@ -116,6 +138,15 @@ def test_models_that_sleep_keep_their_speed_and_only_the_overlap_counts(tmp_path
         assert abs(first_a - first_b) < 15e6
     assert len(alone) == 4
     assert not measured_pids & {condition.busiest_other.pid for run in outcomes for condition in run.conditions if condition.busiest_other}
+
+
+def test_models_that_share_a_device_wait_for_each_other(tmp_path):
+    """It serves one call at a time: 40 ms instead of 21 ms, whatever else the machine does; the JSON and the records state it."""
+    (tmp_path / "device.py").write_text(DEVICE)
+    outcomes = measure(suite(tmp_path, *(f'model = "device.py:make"\nname = "{name}"' for name in ("first", "second")), queries=50))
+    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
+    assert [run.together.slow_down_ratio for run in outcomes[2:]] == pytest.approx([40 / 21] * 2, rel=0.12)
+    assert [row.beside[0].slow_down_ratio for row in matrix_of(outcomes).rows] == pytest.approx([40 / 21] * 2, rel=0.12)
 
 
 @pytest.mark.slow
