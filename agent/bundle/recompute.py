@@ -16,7 +16,7 @@ from edgemeter.agent.contract.load_sweep import requests_per_s
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
+from edgemeter.agent.energy.generation_energy import SHARED, generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.refusals import is_frozen
 from edgemeter.agent.energy.window import absolute_windows
@@ -59,6 +59,7 @@ NOT_KEPT = (
     ("scheduling", "the kernel's own figures, read once"),
     ("observer", "it comes from another calibration of this machine"),
     ("cool_down", "it was before the run"),
+    ("together", "it needs the runs of the other models"),
 )
 
 
@@ -224,7 +225,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
         run = facts.energy_run(facts.record.windows)
-        energy, why = generation_energy(facts.record.energy, facts.traces(), windows, run)
+        energy, why = (None, SHARED) if facts.record.together else generation_energy(facts.record.energy, facts.traces(), windows, run)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
     if generation.output_lengths is None:
         if generation.ended_early or recomputed.streaming_reason:

@@ -16,11 +16,12 @@ from edgemeter.agent.contract.suite import MODES, PATHS, setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
-CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds"})
+# `--together` is a flag of the command, and no name of a group.
+CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds", "together"})
 # Settings that mean nothing where models are measured in turn: `--repeats` stands for the repeats, and one round scores the accuracy.
 _NOT_IN_TURN = {
     "repeats", "minutes", "name", "sha256", "role", "corrupt", "accuracy", "reference_accuracy", "gate",
-    "deadline", "queue_frames", "stream", "most_missed", "most_false", "together", *SETTINGS,
+    "deadline", "queue_frames", "stream", "most_missed", "most_false", *SETTINGS,
 }  # fmt: skip
 IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)
 MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")

@@ -114,13 +114,14 @@ def model_text(run: RunRecord, *, lengths: bool = True) -> str:
 
 
 def setting_text(run: RunRecord) -> str:
-    """Return precision (where it is known), runtime and threads, and of a served load its users or its rate, of turns their cache."""
+    """Return precision (where it is known), runtime and threads, of a served load its users or rate, of turns their cache, the company."""
     precision = "" if run.precision == "unknown" else run.precision
     users = count(run.load.concurrency, "user") if run.load and run.load.concurrency else ""
     rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
     rate = f"{plain_digits(run.steady.rate_per_s)} frames a second" if run.steady else rate
     cache = f"prefix cache {run.generation.prefix_cache}" if run.generation and run.generation.prefix_cache else ""
-    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache)))
+    company = f"beside {run.together.names}" if run.together else ""
+    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache, company)))
 
 
 def accuracy_text(accuracy: Accuracy) -> str:
@@ -136,6 +137,9 @@ def gross_text(run: RunRecord, unit: str = "") -> str:
     if run.energy is None:
         return ABSENT
     provenance = energy_provenance(run)
+    if provenance == "shared" and run.together:
+        provenance_text = f"shared by {len(run.together.neighbours) + 1} models"
+        return f"{energy_text(run.energy.gross_mj, run.energy.gross_u_mj)}{unit} ({provenance_text})"
     if provenance in ("estimated", "modelled"):
         return f"{plain_digits(run.energy.gross_mj)}{unit} ({provenance})"
     text = energy_text(run.energy.gross_mj, run.energy.gross_u_mj) + unit

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @case_options(*CASE_OPTIONS)
 @on_option
+@click.option("--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time: how much each slows down.")
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @broker_files
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
 @quiet_option
-@format_option('Print {"runs": [record, ...]}, "sweeps" over users or rates, and the "answer" of power modes.')
+@format_option('Print {"runs": [record, ...]}, "sweeps" over users or rates, the "answer" of power modes, the matrix of models "together".')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 

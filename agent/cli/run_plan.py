@@ -16,7 +16,13 @@ def announcement(cases: Sequence[Case]) -> str:
     labels = [case.label for case in cases[:LABELS_SHOWN]]
     others_text = f" and {len(cases) - LABELS_SHOWN} more" if len(cases) > LABELS_SHOWN else ""
     modes = ", ".join(dict.fromkeys(case.mode for case in cases))
-    return f"measuring {', '.join(labels)}{others_text}; mode {modes}; {expectation(cases, [case.repeats for case in cases])}"
+    return f"measuring {', '.join(labels)}{others_text}; mode {modes}; {expectation(cases, [_runs(case, cases) for case in cases])}"
+
+
+def _runs(case: Case, cases: Sequence[Case]) -> int:
+    """Return how many runs a case is: of one that runs together with others each time alone, with each other one, and with all."""
+    members = sum(other.together == case.together for other in cases) if case.together else 1
+    return case.repeats * {1: 1, 2: 2}.get(members, members + 1)
 
 
 def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:

@@ -70,6 +70,8 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
 def written_suite(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> tuple[SuiteFile, Path]:
     """Return what `suite_of` expands: the suite as one would write it, and the folder to which its paths are relative. Raises as that."""
     case_settings = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
+    if options.get("together"):
+        case_settings["together"] = "together"
     # Paths of a suite are relative to its file, those of options to the working directory.
     case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
     named = [models] if isinstance(models, Path) else models or ()
@@ -160,7 +162,7 @@ def _measure(
     from edgemeter.agent.energy.outlook import outlook
     from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import session
+    from edgemeter.agent.session import together
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
     with ExitStack() as board:
@@ -179,7 +181,7 @@ def _measure(
             on_event = _reported(suite.name, keeping.delivery, on_event)
             board.callback(keeping.delivery.publisher.report_activity, None)
         recorder = new_recorder(on_event) if new_recorder else None
-        measured = session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
+        measured = together.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
         interruption = keeping.follow(measured)
     keeping.errors.extend(recorder.errors if recorder else [])
     return interruption
@@ -277,15 +279,18 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
 
 def session_document(outcome: SessionOutcome) -> bytes:
-    """Return `{"runs": [record, ...]}` as JSON, with the `sweeps` over users or rates and the `answer` of power modes, if there are any."""
+    """Return `{"runs": [record, ...]}` as JSON, with `sweeps` of users or rates, the `answer` of power modes, the matrix `together`."""
     from edgemeter.agent.contract.load_sweep import sweeps
     from edgemeter.agent.contract.mode_answer import mode_answers
+    from edgemeter.agent.contract.together_matrix import matrix_of
 
     document: dict[str, object] = {"runs": outcome.records}
     if of_loads := sweeps(outcome.records):
         document["sweeps"] = of_loads
     if of_modes := mode_answers(outcome.records):
         document["answer"] = of_modes
+    if matrix := matrix_of(outcome.records):
+        document["together"] = matrix
     return msgspec.json.encode(document)
 
 

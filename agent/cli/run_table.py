@@ -15,7 +15,7 @@ from rich.console import Console
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.cli.further_tables import print_answers, print_sweeps, print_turns
+from edgemeter.agent.cli.further_tables import print_answers, print_sweeps, print_together, print_turns
 from edgemeter.agent.cli.measured_case import (
     MeasuredCase,
     accuracy_text,
@@ -36,6 +36,7 @@ from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.steady_facts import held_out
+from edgemeter.agent.contract.together_matrix import matrix_of
 from edgemeter.agent.ledger.run_history import short_id
 
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -76,6 +77,8 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     of_loads = sweeps(runs)
     print_sweeps(of_loads, console)
     print_answers(runs, console)
+    if matrix := matrix_of(runs):
+        print_together(matrix, console)
     # A sweep says which of its rates were sustained.
     described = runs if why else [] if of_loads else [case.typical for case in cases]
     for run in runs if why else [case.typical for case in cases]:
@@ -200,6 +203,7 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     yield from _evidence(runs) if why else _violations(runs)
     if why:
         yield from _unsupported(runs)
+        yield from (f"together: {run.model.name} {run.together.words}" for run in runs if run.together)
     described = runs if why else [case.typical for case in cases]
     # The block of a steady run has it.
     yield from (f"over time: {run.model.name} {held_out(run.sustained)}" for run in described if run.sustained and not run.steady)
@@ -284,6 +288,9 @@ def _energy_notes(run: RunRecord) -> list[str]:
         return [f"energy of {run.model.name} at {energy.scope} is modelled by {energy.sensor}, not measured: it ranks nowhere"]
     if provenance == "estimated":
         return [f"energy of {run.model.name} is estimated from a stated {energy.mean_power_w:g} W, not measured: it ranks nowhere"]
+    if provenance == "shared" and run.together:
+        shared = f"{run.model.name} and {run.together.names} at the same time: {plain_digits(energy.mean_power_w)} W, {energy.scope}"
+        return [f"energy of {shared}; by the inferences of one of them it is no cost of that model, and ranks nowhere"]
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else "leaves out nothing"
     unknown = (
         "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason or 'an older record, which says no more'}"

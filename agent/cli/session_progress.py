@@ -92,7 +92,8 @@ class SessionProgress:
     def _place(self) -> str:
         if self._begun is None:
             return "scoring"
-        return f"[{self._begun.place}/{self._begun.total}] {self._begun.case.label}, repeat {self._begun.repeat + 1}"
+        company = f" beside {', '.join(self._begun.beside)}" if self._begun.beside else ""
+        return f"[{self._begun.place}/{self._begun.total}] {self._begun.case.label}{company}, repeat {self._begun.repeat + 1}"
 
     def _doing(self) -> str:
         if self._phase is None:

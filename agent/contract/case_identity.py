@@ -174,7 +174,7 @@ def _deadline(run: RunRecord) -> str | None:
 def _together(run: RunRecord) -> str:
     if run.together is None:
         return ""
-    names = [f"{neighbour.model} {neighbour.sha256[:6]} on {neighbour.runtime}" for neighbour in run.together.neighbours]
+    names = [f"{neighbour.model} {neighbour.sha256[:6]} {neighbour.setting_text}" for neighbour in run.together.neighbours]
     return ", ".join(sorted(names))
 
 

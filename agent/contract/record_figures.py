@@ -3,10 +3,12 @@
 Every field with a dimension ends in its unit (`_ms`, `_w`, `_mj`, `_mb`, `_c`, `_hz`, `_ns`); W x ms = mJ. Absent is null.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
 
+from edgemeter.agent.base.figures import count, significant, span
 from edgemeter.agent.base.types import Count, Ratio
 from edgemeter.agent.contract.record_conditions import RecordPart
 
@@ -145,6 +147,11 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     """Time from the beginning of throttling (`sustained`) to the first such frame after it, in s; null without either."""
 
 
+def cores_text(cpus: Iterable[int]) -> str:
+    """Return cores in words: `0 and 1`."""
+    return " and ".join(map(str, cpus))
+
+
 class Neighbour(RecordPart, frozen=True, kw_only=True):
     """A case that ran at the same time."""
 
@@ -154,17 +161,40 @@ class Neighbour(RecordPart, frozen=True, kw_only=True):
     threads: Count  # Its threads.
     cpus: tuple[int, ...] | None = None  # Cores it was pinned to; null: any.
 
+    @property
+    def setting_text(self) -> str:
+        """How it ran: `onnx 1T on core 0`."""
+        return f"{self.runtime} {self.threads}T{f' on core {cores_text(self.cpus)}' if self.cpus else ''}"
+
 
 class Together(RecordPart, frozen=True, kw_only=True):
     """A run at the same time as runs of other cases; every figure of it is over the overlap, in which all of them were timed."""
 
     neighbours: tuple[Neighbour, ...]  # The other cases.
     overlap_ms: float  # Length of the overlap in ms.
-    slow_down_ratio: float | None = None  # Latency p50 by that alone, over pairs of blocks alone and together; null if it does not show.
+    slow_down_ratio: float | None = None
+    """Mean latency by that alone, over pairs of runs alone and together up to this one; null without one. A median of short calls does not
+    show that a core is shared."""
     slow_down_low_ratio: float | None = None  # Lower bound (95%) of `slow_down_ratio`.
     slow_down_high_ratio: float | None = None  # Upper bound (95%) of `slow_down_ratio`.
-    blocks: Count = 0  # Pairs of blocks.
+    blocks: Count = 0  # Pairs of runs alone and together.
     energy_is_shared: bool = True  # Whether `energy` is that of all of them, by the inferences of this one.
+
+    @property
+    def names(self) -> str:
+        """The models beside this one, in words: `detector and llm`."""
+        return " and ".join(neighbour.model for neighbour in self.neighbours)
+
+    @property
+    def words(self) -> str:
+        """The company in words: `beside llm (llama 1T on core 0): mean 1.98 times that alone (95% 1.95 to 2.02, 3 pairs of runs)`."""
+        company = ", ".join(f"{neighbour.model} ({neighbour.setting_text})" for neighbour in self.neighbours)
+        if self.slow_down_ratio is None:
+            return f"beside {company}"
+        low, high = self.slow_down_low_ratio, self.slow_down_high_ratio
+        interval = "" if low is None or high is None else f"95% {span(low, high)}, "
+        pairs = count(self.blocks, "pair")
+        return f"beside {company}: mean {significant(self.slow_down_ratio, 3)} times that alone ({interval}{pairs} of runs)"
 
 
 class CoolDown(RecordPart, frozen=True, kw_only=True):

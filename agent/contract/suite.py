@@ -5,7 +5,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 
 import itertools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -267,7 +267,25 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
                 left_out.append(f"case[{number}]: {single.runtime} does not read {Path(single.model).name}")
     if not cases:
         raise ConfigError(f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}")
+    _check_together([*cases.values()], written.name)
     return Suite(written.name, tuple(cases.values()), tuple(left_out))
+
+
+def _check_together(cases: Sequence[Case], suite: str) -> None:
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        if case.together is not None:
+            groups.setdefault(case.together, []).append(case)
+    for name, members in groups.items():
+        where = f"suite {suite!r}: together {name!r}"
+        if len(members) < 2:
+            raise ConfigError(
+                f"{where} names one case ({members[0].label}): give it to two or more (a model twice needs another name or cpus)"
+            )
+        if any(map(seeks_rate, members)):
+            raise ConfigError(f"{where}: models that run together have a stated rate: give rate_per_s = NUMBER")
+        if any(case.operating_point for case in members):
+            raise ConfigError(f"{where}: power mode and clocks are not changed for models that run together: set them before")
 
 
 def set_keys(settings: msgspec.Struct) -> dict[str, Any]:

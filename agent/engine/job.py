@@ -20,7 +20,7 @@ from edgemeter.agent.contract.record_accuracy import (
     StreamDetections,
 )
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, WarmUp
+from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, Together, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import Case
@@ -50,6 +50,8 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: bool
     agreement: bool = False
     corrupt: bool = False
+    # It is timed at the same time as other runs: see `ReadyToBegin`.
+    meets: bool = False
     # Only the accuracy is wanted: nothing is timed, the answer is `Scored`.
     is_untimed: bool = False
     idle: bool
@@ -91,6 +93,26 @@ class ReferenceWanted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     folder: str
     limit_s: float
+
+
+class HasLoaded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run that meets others has loaded its model; the reply, a `Window` of no meaning, comes when all have: then they warm up."""
+
+
+class ReadyToBegin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run that meets others is warm; the reply on standard input is the `Window` in which all are timed.
+
+    It is to be timed for `seconds` at least, and its queries would take `queries_s` alone.
+    """
+
+    seconds: float
+    queries_s: float
+
+
+class HasEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run that meets others was timed in `timed`; the reply on standard input is the `Window` in which all were."""
+
+    timed: Window
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -136,6 +158,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     batch: int = 1
     load: Load | None = None
     steady: Steady | None = None
+    together: Together | None = None
     generation: Generation | None = None
     served: Served | None = None
     cpus: tuple[int, ...] | None = None
@@ -164,7 +187,10 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     answers: Answers | None
 
 
-Event = Confined | ReferenceWanted | Phase | RunProgress | Failed | MeasuredRun | Scored
+Event = Confined | ReferenceWanted | HasLoaded | ReadyToBegin | HasEnded | Phase | RunProgress | Failed | MeasuredRun | Scored
+# Asks the session of runs that meet for their common window.
+Encounter = HasLoaded | ReadyToBegin | HasEnded
+Meet = Callable[[Encounter], Window]
 decode_event = msgspec.json.Decoder(Event).decode
 decode_job = msgspec.json.Decoder(RunJob).decode
 

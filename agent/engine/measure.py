@@ -19,7 +19,7 @@ from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.contract.suite import OVERLAPPING
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import agreement, job, loading, process_usage
+from edgemeter.agent.engine import agreement, job, loading, meeting, process_usage
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
 from edgemeter.agent.engine.request_loops import answered_ns
@@ -85,11 +85,12 @@ def measure(
     emit: Emit,
     stop_counting: Callable[[], int] | None = None,
     run_reference: agreement.RunReference = agreement.no_reference,
+    meet: job.Meet | None = None,
 ) -> job.MeasuredRun:
     """Measure one run; `started_ns` is the monotonic clock at the start of this process.
 
     `stop_counting` returns how many modules were compiled since then, where that is counted. `run_reference` has the session run the
-    reference: this process may start none.
+    reference: this process may start none. `meet` agrees with runs at the same time on what is timed.
 
     Raises:
         EdgemeterError: the run failed; its class shows what the caller can do.
@@ -99,7 +100,7 @@ def measure(
         start = _start(work, started_ns, emit, runtime, stop_counting)
         if (stream := start.model.stream) is not None and work.case.rate_per_s is None:
             work = msgspec.structs.replace(work, case=msgspec.structs.replace(work.case, rate_per_s=stream.rate_per_s))
-        timing = _time(work, start, emit)
+        timing = _time(work, start, emit, meet)
         start = _with_late_facts(start)
         outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
@@ -148,7 +149,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
 
-def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
+def _time(work: job.RunJob, start: _Start, emit: Emit, meet: job.Meet | None) -> _Timing:
     case, runtime = work.case, start.model.runtime
     emit(job.Phase(name="prepare"))
     begin_ns = time.monotonic_ns()
@@ -166,7 +167,7 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     if isinstance(runtime, runtimes.ConcurrentRuntime) and case.scenario in ("single_stream", *OVERLAPPING):
         subject = ServedSubject(runtime, prepared)
     window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
-    part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window)
+    part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window, meet)
     # Windows of a stream are parts of one array.
     owners = {id(owner): owner.nbytes for array in chain(*prepared) for owner in (array if array.base is None else array.base,)}
     prepared_mb = sum(owners.values()) / 1e6
@@ -189,10 +190,12 @@ def time_queries(
     first_ns: int,
     foresee: Callable[[float, float], dict[str, float]] = lambda timed_s, _: {"timed": timed_s},
     window: Callable[[], AbstractContextManager[None]] = nullcontext,
+    meet: job.Meet | None = None,
 ) -> TimedPart:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
-    `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`.
+    `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`;
+    those of a run that meets others at the same time, and only what lies in the time of all of them counts.
     """
     case = work.case
     plan = TimingPlan(
@@ -201,12 +204,17 @@ def time_queries(
     )  # fmt: skip
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
+    if meet:
+        meet(job.HasLoaded())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
     limit_s = case.warm_up_seconds
     warmed = subject.warm_up(limit_s, plan.users) if isinstance(subject, ServedSubject) else warm_up(subject, limit_s)
     plan = replace(plan, expected_ns=warmed.median_ns, in_order=case.stream is not None)
+    begin_ns = None
+    if meet:
+        plan, begin_ns = meeting.agreed(plan, how.seconds, meet)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
-    idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
+    idles = work.idle and (meet is not None or may_give_energy(work, plan, how.seconds(plan)))
     plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case.idle_seconds, emit, foreseen) if idles else None
     with ExitStack() as stack:
@@ -214,10 +222,12 @@ def time_queries(
         if isinstance(subject, ServedSubject):
             subject.make_ready(plan)
         emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
+        stack.enter_context(meeting.begun_at(begin_ns))
         before, before_mb = read_scheduling(), resident_mb()
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
         scheduled = scheduling_between(before, read_scheduling())
         peak_mb = process_usage.peak_mb()
+        timed = timed.within(meet(job.HasEnded(timed=scenario.window(case.scenario, timed)))) if meet else timed
         moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
         kept_bytes = sum(array.nbytes for array in (*moments.values(), *chain(*timed.kept.values())))
         grown_mb = resident_mb() - before_mb - kept_bytes / 1e6

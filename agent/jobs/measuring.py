@@ -30,7 +30,7 @@ from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutco
 from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.operating.changes import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
-from edgemeter.agent.session import in_turn, session, turn_comparison
+from edgemeter.agent.session import in_turn, session, together, turn_comparison
 from edgemeter.agent.session.session import ActivityReport
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
     with (
         _bench(context, suite.name, records, keep_from) as bench,
         # Closed, a board that was set is put back before the lock is given up.
-        closing(session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)) as outcomes,
+        closing(together.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)) as outcomes,
     ):
         errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     return records[keep_from:], [*refused, *errors]

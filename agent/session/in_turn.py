@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from edgemeter.agent.session.turn_comparison import SCORING, Matters, MeasuredIn
 
 if TYPE_CHECKING:
     from edgemeter.agent.quality.perplexity import Perplexity
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class _Turns(Sequence[tuple[Case, int]]):
                 yield turn
 
 
-def order_of(cases: Sequence[Case], rounds: int, *, with_scoring: bool) -> list[tuple[Case, int]]:
+def order_of(cases: Sequence[_Item], rounds: int, *, with_scoring: bool) -> list[tuple[_Item, int]]:
     """Return the runs in the order AB BA BA AB ..., so that a drift favours neither; before them each once to be scored.
 
     Source: the Thue-Morse sequence; a drift that bends is as balanced as a steady one, and nothing periodic keeps in step with it.

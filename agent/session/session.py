@@ -19,11 +19,11 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.model_formats import PYTHON, is_model_file
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.contract.suite import SETTLE_LIMIT_S, Case, Suite
 from edgemeter.agent.energy import per_inference, queries, renewal, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
-from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
+from edgemeter.agent.energy.generation_energy import SHARED, generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_traces
 from edgemeter.agent.engine import isolation, job
@@ -42,13 +42,17 @@ from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 @dataclass(frozen=True, slots=True)
 class RunBegins:
-    """Run `place` (from 1) of `total` begins; `coming` are the runs expected after it, case and repeat."""
+    """Run `place` (from 1) of `total` begins; `coming` are the runs expected after it, case and repeat.
+
+    `beside` are the labels of the cases that run at the same time.
+    """
 
     case: Case
     repeat: int
     place: int
     total: int
     coming: Sequence[tuple[Case, int]] = ()
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,18 +208,12 @@ def measure(
     refused = check(suite)
     hopeless = [suite.cases[number] for number in refused]
     yield from by_reason(suite, refused)
-    if sensors and any(case.estimate_power_w is not None for case in suite.cases):
-        raise ConfigError(
-            f"estimate_power_w states the power, but the sensor {', '.join(sensors)!r} measures it: "
-            "remove estimate_power_w, or measure without the sensor (--power none)"
-        )
+    check_power(suite, sensors)
     seed = suite.cases[0].seed
     order_seed = seed if order is None else None
     if order is None:
         order = [(case, repeat) for case, repeat in run_order(suite, seed) if case not in hopeless]
-    environment = read_environment()
-    observer = find_observer_effect(environment, sensors) if observing == "all" else None
-    context = SessionContext(suite.name, identity.device, identity.fleet, order_seed, environment, observing, observer)
+    context = session_context(suite.name, identity, sensors, order_seed, observing)
     hashes: dict[str, str] = {}
 
     def measure_one(board: OperatedBoard, case: Case, repeat: int, number: int) -> RunRecord:
@@ -263,6 +261,24 @@ def _in_order(
             yield outcome
 
 
+def check_power(suite: Suite, sensors: Mapping[str, PowerSensor]) -> None:
+    """Raise ConfigError if power is both estimated and measured."""
+    if sensors and any(case.estimate_power_w is not None for case in suite.cases):
+        raise ConfigError(
+            f"estimate_power_w states the power, but the sensor {', '.join(sensors)!r} measures it: "
+            "remove estimate_power_w, or measure without the sensor (--power none)"
+        )
+
+
+def session_context(
+    suite: str, identity: DeviceIdentity, sensors: Mapping[str, PowerSensor], order_seed: int | None, observing: Observing = "all"
+) -> SessionContext:
+    """Return the facts that the runs of a session share, as this machine is now."""
+    environment = read_environment()
+    observer = find_observer_effect(environment, sensors) if observing == "all" else None
+    return SessionContext(suite, identity.device, identity.fleet, order_seed, environment, observing, observer)
+
+
 def measure_run(
     run: PlannedRun,
     sensors: Mapping[str, PowerSensor],
@@ -271,8 +287,29 @@ def measure_run(
     execute: Callable[[job.RunJob, isolation.Follow], job.MeasuredRun] = isolation.run_isolated,
 ) -> RunRecord:
     """Return the record of one run, which `execute` measures while power and conditions are read; raises EdgemeterError if it failed."""
+    work = run_job(run, sensors)
+    cooled = cool_down(run.case, on_event)
+    observation = Observation(sensors, run.session.observing, served=partial(served_here, Path(run.case.model)))
+    observation.inspect_before()
+    monotonic_ns = time.monotonic_ns()
+
+    def follow(event: job.Event, pid: int) -> None:
+        observation.follow(event, pid)
+        on_event(event)
+
+    try:
+        measured = execute(work, follow)
+    finally:
+        observation.end()
+    observation.inspect_after()
+    traces = list(observation.sampler.traces().values()) if observation.sampler else []
+    return record_of(run, measured, monotonic_ns, observation, traces, why_no_power, cooled)
+
+
+def run_job(run: PlannedRun, sensors: Mapping[str, PowerSensor]) -> job.RunJob:
+    """Return what the process of a run is to do."""
     case = run.case
-    work = job.RunJob(
+    return job.RunJob(
         case=case,
         sha256=run.sha256,
         size_bytes=model_file.size_bytes(Path(case.model)),
@@ -286,43 +323,45 @@ def measure_run(
         energy_from_inferences=sensor_run.FEWEST_INFERENCES,
         spawned_ns=0,
     )
-    cooled = None
-    if case.start_below_c is not None:
-        begins = partial(on_event, job.Phase(name="cool-down", seconds=case.cool_down_limit_s))
-        cooled = wait_until_cool(case.start_below_c, case.cool_down_limit_s, begins)
-    observation = Observation(sensors, run.session.observing, served=partial(_served_processes, Path(case.model)))
-    observation.inspect_before()
-    monotonic_ns = time.monotonic_ns()
 
-    def follow(event: job.Event, pid: int) -> None:
-        observation.follow(event, pid)
-        on_event(event)
 
-    try:
-        measured = execute(work, follow)
-    finally:
-        observation.end()
-    observation.inspect_after()
+def cool_down(case: Case, on_event: OnEvent) -> CoolDown | None:
+    """Wait until the machine is as cool as the case asks for; None where it does not."""
+    if case.start_below_c is None:
+        return None
+    begins = partial(on_event, job.Phase(name="cool-down", seconds=case.cool_down_limit_s))
+    return wait_until_cool(case.start_below_c, case.cool_down_limit_s, begins)
+
+
+def record_of(
+    run: PlannedRun,
+    measured: job.MeasuredRun,
+    monotonic_ns: int,
+    observation: Observation,
+    traces: Sequence[SensorTrace],
+    why_no_power: str,
+    cooled: CoolDown | None,
+) -> RunRecord:
+    """Return the record of a run that has ended, with its energy by the power that was read beside it."""
     if measured.served is not None or (measured.generation is not None and not measured.generation.is_local):
         # The run's own process may not look at others.
         measured = msgspec.structs.replace(measured, memory=served_memory(measured.runtime.facts.get("server_url", "")))
     elif observation.memory is not None:
         thirds_mb = observation.memory.thirds_mb(measured.timed.start_ns, measured.timed.end_ns)
         measured = msgspec.structs.replace(measured, memory=msgspec.structs.replace(measured.memory, thirds_mb=thirds_mb))
-    traces = list(observation.sampler.traces().values()) if observation.sampler else []
     energy_run = _energy_run(run, measured)
     power = _energies(traces, run, measured, energy_run, why_no_power)
     measured = _with_token_energy(measured, power.energy, traces, energy_run)
     series = pack_traces(traces, measured.timed.start_ns)
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
-    has_curve = case.mode == "sustained" or measured.is_long_schedule
+    has_curve = run.case.mode == "sustained" or measured.is_long_schedule
     curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if has_curve else None
     measured = sustained.with_throttling(measured, curve)
     described_traces = tuple(map(describe_trace, traces))
     return run_record.run_record(run, measured, monotonic_ns, observation.seen, power, described_traces, cooled, curve)
 
 
-def _served_processes(model: Path) -> set[int]:
+def served_here(model: Path) -> set[int]:
     """Return the processes of a model's server that are seen here; none of a model that is no server's file."""
     if model.suffix.lower() != ".server":
         return set()
@@ -338,7 +377,7 @@ def _with_token_energy(
     if measured.generation is None:
         return measured
     windows = generation_windows(measured.samples, measured.timed.start_ns, measured.generation)
-    tokens, why = generation_energy(energy, traces, windows, energy_run)
+    tokens, why = (None, SHARED) if measured.together else generation_energy(energy, traces, windows, energy_run)
     return msgspec.structs.replace(measured, generation=msgspec.structs.replace(measured.generation, energy=tokens, energy_reason=why))
 
 

@@ -218,15 +218,17 @@ def _wide_bounds(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "its threads waited for a free core in at most 3% of the timed part (not checked with more threads than cores)",
+    "its threads waited for a free core in at most 3% of the timed part (not checked beside other models, or with more threads than cores)",
     "idle machines stay below 0.1%",
     "fewer `--threads` than cores, and nothing else at work",
 )
 def _waited_for_core(facts: RunFacts) -> str | None:
-    """Check how long threads waited for a core; a run with more threads than cores waits for itself."""
+    """Check how long threads waited for a core; a run with more threads than cores waits for itself, one beside others is to wait."""
     scheduling = facts.measured.scheduling
     threads = facts.measured.runtime.threads
     if scheduling is None or scheduling.waited_ms is None or scheduling.window_ms <= 0 or threads > scheduling.cores:
+        return None
+    if facts.measured.together is not None:
         return None
     share = scheduling.waited_ms / (scheduling.window_ms * min(threads, scheduling.cores))
     if share <= WAITED_RATIO:

@@ -103,6 +103,8 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
     provenance = group_provenance(run, group_name)
     if provenance in ("measured", "replayed"):
         return None
+    if provenance == "shared" and run.together is not None:
+        return f"{group_name}: shared with {run.together.names}, which ran at the same time: it is no cost of one model"
     if provenance is None:
         return f"{group_name}: the record does not state that it was measured"
     return f"{group_name}: {provenance}, not measured: it does not rank beside measurements"

@@ -53,6 +53,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     lost, lost_tables = why(context, {"This run": record})
     parts = [
         trail,
+        *([note(f"Ran {record.together.words}.")] if record.together else []),
         _compare_with(context, record, number),
         section("verdict", "Verdict and evidence", _verdict(record)),
         section("latency", *_time_line(context, record), _latency(context, record)),

@@ -7,19 +7,22 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.energy.queries import Times, no_pauses
+from edgemeter.agent.energy.window import Window
 
 Array = NDArray[Any]
 Bind = Callable[[Sequence[Array]], Callable[[], object]]
 Clock = Callable[[], int]
 # Queries drawn ahead (uniformly, with replacement); the draw repeats after them.
 DRAWN = 4096
+NONE_WITHIN = "no query lay wholly within the {seconds:.3g} s in which all models were timed: use a longer mode (--mode normal)"
 KEPT_OUTPUTS = 8
 
 
@@ -182,6 +185,24 @@ class TimedQueries:
     def paused_ns(self) -> int:
         """Return how long all pauses took."""
         return int(np.diff(self.pauses_ns).sum())
+
+    def within(self, window: Window) -> "TimedQueries":
+        """Return what lies wholly within a window; raises MeasurementError if no query does."""
+        ends_ns = self.arrived_ns + self.latency_ns
+        counts = (self.arrived_ns >= window.start_ns) & (ends_ns <= window.end_ns)
+        if not counts.any():
+            raise MeasurementError(NONE_WITHIN.format(seconds=window.length_ns / 1e9))
+        end_ns = int(ends_ns[counts].max())
+        pauses_ns = self.pauses_ns[(self.pauses_ns[:, 0] >= window.start_ns) & (self.pauses_ns[:, 1] <= end_ns)]
+        return replace(
+            self,
+            starts_ns=self.starts_ns[counts],
+            latency_ns=self.latency_ns[counts],
+            begin_ns=max(self.begin_ns, window.start_ns),
+            end_ns=end_ns,
+            arrivals_ns=None if self.arrivals_ns is None else self.arrivals_ns[counts],
+            pauses_ns=pauses_ns,
+        )
 
 
 class Moments:

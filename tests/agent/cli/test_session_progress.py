@@ -2,6 +2,8 @@
 
 import io
 
+import msgspec
+
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.cli.run_plan import announcement, expectation
 from edgemeter.agent.cli.session_progress import LINE_EVERY_S, SessionProgress, fitting
@@ -107,4 +109,6 @@ def test_what_will_be_done_and_how_long_it_takes_is_one_line():
     assert announcement([rapid]) == "measuring a.onnx onnx 1 thread; mode rapid; 3 runs, 4 s to 12 s"
     scored = one_case("a.onnx", mode="rapid", data="photos", start_below_c=50.0)
     assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the data")
+    pair = [one_case(f"{name}.onnx", mode="rapid", agreement="never") for name in "ab"]
+    assert "; 12 runs, " in announcement([msgspec.structs.replace(case, together="both") for case in pair])
     assert announcement([rapid] * 5).startswith("measuring a.onnx onnx 1 thread, a.onnx onnx 1 thread, a.onnx onnx 1 thread and 2 more;")
