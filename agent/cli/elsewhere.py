@@ -4,7 +4,7 @@ The package `provisioning` does it; it is reached by name, as is the collector's
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
@@ -127,7 +127,7 @@ def measure(
     report(announcement(cases))
     keeping = run_session.RecordKeeping(None, own_runs)
 
-    def outcomes() -> Iterator[RunRecord | EdgemeterError]:
+    def outcomes() -> Generator[RunRecord | EdgemeterError, None, None]:
         for outcome in _outcomes(options["on"], work):
             for record in outcome.records:
                 yield keeping.keep(record)

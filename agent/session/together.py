@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,7 +49,7 @@ def measure(
     why_no_power: str,
     on_event: session.OnEvent,
     keep: Callable[[RunRecord], RunRecord] = lambda record: record,
-) -> Iterator[RunRecord | EdgemeterError]:
+) -> Generator[RunRecord | EdgemeterError, None, None]:
     """Measure a suite as `session.measure` does, and of cases that are to run together their blocks.
 
     Raises:

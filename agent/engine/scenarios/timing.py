@@ -187,19 +187,29 @@ class TimedQueries:
         return int(np.diff(self.pauses_ns).sum())
 
     def within(self, window: Window) -> "TimedQueries":
-        """Return what lies wholly within a window; raises MeasurementError if no query does."""
+        """Return what lies wholly within a window; raises MeasurementError if no query does.
+
+        Frames of a schedule count from its beginning, that of all runs of a block: one before the window would be a dropped one.
+        """
         ends_ns = self.arrived_ns + self.latency_ns
-        counts = (self.arrived_ns >= window.start_ns) & (ends_ns <= window.end_ns)
+        start_ns = window.start_ns if self.schedule is None else self.begin_ns
+        counts = (self.arrived_ns >= start_ns) & (ends_ns <= window.end_ns)
         if not counts.any():
             raise MeasurementError(NONE_WITHIN.format(seconds=window.length_ns / 1e9))
         end_ns = int(ends_ns[counts].max())
+        schedule, unserved = self.schedule, self.unserved
+        if schedule is not None:
+            frames = int(schedule.numbers(self.arrived_ns[counts] - self.begin_ns).max()) + 1
+            schedule, unserved = replace(schedule, frames=frames), frames - int(counts.sum())
         pauses_ns = self.pauses_ns[(self.pauses_ns[:, 0] >= window.start_ns) & (self.pauses_ns[:, 1] <= end_ns)]
         return replace(
             self,
             starts_ns=self.starts_ns[counts],
             latency_ns=self.latency_ns[counts],
-            begin_ns=max(self.begin_ns, window.start_ns),
+            begin_ns=max(self.begin_ns, start_ns),
             end_ns=end_ns,
+            unserved=unserved,
+            schedule=schedule,
             arrivals_ns=None if self.arrivals_ns is None else self.arrivals_ns[counts],
             pauses_ns=pauses_ns,
         )

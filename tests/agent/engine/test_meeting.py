@@ -11,7 +11,8 @@ from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import job, meeting
 from edgemeter.agent.engine.request_loops import TimedRequest, TimedRequests
 from edgemeter.agent.engine.scenarios.closed_loop import single_stream_seconds
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
+from edgemeter.agent.engine.scenarios.steady import steady_of
+from edgemeter.agent.engine.scenarios.timing import FrameSchedule, TimedQueries, TimingPlan
 
 MS = 1_000_000
 
@@ -53,6 +54,17 @@ def test_only_queries_wholly_within_the_window_count():
     assert opened.within(Window(8 * MS, 35 * MS)).arrivals_ns.tolist() == [17 * MS, 27 * MS]
     with pytest.raises(MeasurementError, match=r"no query lay wholly within the 0\.004 s in which all models were timed"):
         timed.within(Window(11 * MS, 15 * MS))
+
+
+def test_frames_count_up_to_the_last_one_that_is_answered_within_the_window():
+    """Ten a second, the third dropped: of those before the window's end one is dropped, though the window begins after the first arrival."""
+    begin_ns = 1000 * MS
+    arrivals_ns = begin_ns + np.array([0, 100, 300, 400]) * MS
+    schedule = FrameSchedule(rate_per_s=10.0, deadline_ns=100 * MS, queue_frames=1, frames=6)
+    timed = TimedQueries(arrivals_ns, np.full(4, 20 * MS), {}, begin_ns, begin_ns + 600 * MS, arrivals_ns, 2, schedule=schedule)
+    within = timed.within(Window(begin_ns + 2 * MS, begin_ns + 350 * MS))
+    assert (within.schedule.frames, within.unserved, within.begin_ns) == (4, 1, begin_ns)
+    assert (steady_of(within).frames, steady_of(within).dropped, steady_of(within).late) == (4, 1, 0)
 
 
 def test_only_answers_wholly_within_the_window_count():

@@ -10,7 +10,6 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.engine import loading, measure
 from edgemeter.agent.engine.confinement import grant_for
-from edgemeter.agent.engine.scenarios.scenario import SCENARIOS
 from edgemeter.agent.verdict.judge import judge
 from tests.fixtures.run_jobs import one_case, rapid_run, run_job
 from tests.fixtures.video_factory import write_video
@@ -96,7 +95,6 @@ def test_settings_of_other_data_are_refused(settings, message):
         one_case("m.tflite", stream="a.wav", **settings)
 
 
-@pytest.mark.skipif("steady" not in SCENARIOS, reason="the scenario steady is built elsewhere")
 def test_a_camera_has_the_rate_that_is_asked_for(video):
     """The video's own unless `rate_per_s` names another."""
     assert rapid_run(MODEL, stream=str(video)).steady.rate_per_s == 12.5

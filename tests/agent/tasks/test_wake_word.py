@@ -11,7 +11,6 @@ from edgemeter.agent import runtimes, tasks
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.engine import measure
-from edgemeter.agent.engine.scenarios.scenario import SCENARIOS
 from edgemeter.agent.recognition.recognise import recognise
 from edgemeter.agent.streams.open_stream import open_stream
 from edgemeter.agent.verdict.judge import judge
@@ -143,7 +142,6 @@ def rapid_measured(case):
     return measure.measure(run_job(msgspec.structs.replace(case, scenario="single_stream"), accuracy=True), 0, lambda _: None)
 
 
-@pytest.mark.skipif("steady" not in SCENARIOS, reason="the scenario steady is built elsewhere")
 def test_a_recording_is_heard_at_its_own_speed(paths, tmp_path):
     """By the command, without a card: 31.25 calls a second, the duty cycle, and the detections in place of an accuracy."""
     model, wav, windows = paths
