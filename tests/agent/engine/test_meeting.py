@@ -57,7 +57,7 @@ def test_only_queries_wholly_within_the_window_count():
 
 
 def test_frames_count_up_to_the_last_one_that_is_answered_within_the_window():
-    """Ten a second, the third dropped: of those before the window's end one is dropped, though the window begins after the first arrival."""
+    """Ten a second, the third dropped: one is dropped before the window ends, though it begins after the first arrival."""
     begin_ns = 1000 * MS
     arrivals_ns = begin_ns + np.array([0, 100, 300, 400]) * MS
     schedule = FrameSchedule(rate_per_s=10.0, deadline_ns=100 * MS, queue_frames=1, frames=6)
