@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-import numpy as np
+import numpy as npfrom types import SimpleNamespace
+
 import pytest
 from PIL import Image
 
@@ -66,7 +67,7 @@ def create(group, name):
     if group == decoders.ENTRY_POINTS:
         return decoders.create(make_card(name), make_loaded(tensors((1, 1, 4))))
     if group == tasks.ENTRY_POINTS:
-        return tasks.create(make_card("any", name), make_loaded(), None)
+        return tasks.create(make_card("any", name), make_loaded(), SimpleNamespace(is_stream=False))
     return FAMILIES[group].create(name)
 
 
