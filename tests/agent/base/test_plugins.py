@@ -1,9 +1,9 @@
 """Plug-ins of other packages: a tiny package with entry points of every family, in a site folder of its own."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as npfrom types import SimpleNamespace
-
+import numpy as np
 import pytest
 from PIL import Image
 
