@@ -126,7 +126,7 @@ def test_whatever_ends_the_measurement_nothing_of_it_stays(board, desk, tmp_path
         assert lines[-1].startswith("records 1 KeyboardInterrupt")
     if end == "connection":
         assert "TransientError" in lines[-1]
-        assert "the connection was lost, when `edgemeter run` ran" in lines[-1]
+        assert "the connection was lost while `edgemeter run` ran" in lines[-1]
     until(board.is_as_before)
 
 
