@@ -209,7 +209,7 @@ def test_while_another_run_is_in_progress_nothing_is_put_back(board):
     assert lock.take("edgemeter run")
     assert changes.restore_leftover(board.home, board.machine) is None
     assert board.settings() == now
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine, holds_run_lock=True)
+    assert "as it was" in changes.restore_leftover(board.home, board.machine, holds_run_lock=True)
     lock.release()
 
 
@@ -228,7 +228,7 @@ def test_lost_rights_leave_the_record_and_name_the_command(board):
     assert (board.home / "restore.json").exists()
     governor.unlink()
     governor.write_text("performance\n")
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine)
+    assert "as it was" in changes.restore_leftover(board.home, board.machine)
     assert board.settings() == before
 
 
@@ -251,7 +251,7 @@ def test_rights_that_are_lost_within_the_block_are_stated_at_its_end(board, erro
     governor.unlink()
     governor.write_text("performance\n")
     assert board.settings()[f"{GPU}/max_freq"] == before[f"{GPU}/max_freq"]
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine)
+    assert "as it was" in changes.restore_leftover(board.home, board.machine)
     assert board.settings() == before
 
 
