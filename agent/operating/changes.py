@@ -236,7 +236,7 @@ def _rights_problem(home: Path) -> str | None:
 
 def _not_put_back(home: Path, problems: list[str], record: RestoreRecord | None = None) -> str:
     of = f" since {record.since}" if record else ""
-    command = f"sudo env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} \"$(command -v edgemeter)\" doctor"
+    command = f'sudo env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} "$(command -v edgemeter)" doctor'
     return f"the board's settings are changed{of} ({'; '.join(problems)}): `{command}` puts them back"
 
 

@@ -1,4 +1,4 @@
-"""The board, a desk, and the wheels of what is installed here."""
+"""The board, a workplace, and the wheels of what is installed here."""
 
 import os
 from types import SimpleNamespace
@@ -23,8 +23,8 @@ def board(tmp_path):
 
 
 @pytest.fixture
-def desk(tmp_path):
-    """Return a desk: `options` of a command, `pack` for a suite, its `store`, and the `lines` that it shows."""
+def workplace(tmp_path):
+    """Return a workplace: `options` of a command, `pack` for a suite, its `store`, and the `lines` that it shows."""
     store = ContentStore(tmp_path / "content")
 
     def pack(*models, **settings):

@@ -24,8 +24,8 @@ from tests.provisioning.elsewhere.board_bench import IS_ROOT, Board, until
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
 
 ROOT = Path(__file__).resolve().parents[3]
-# A desk in a process of its own, to be ended by Ctrl-C.
-DESK = """import pickle, sys
+# A workplace in a process of its own, to be ended by Ctrl-C.
+WORKPLACE = """import pickle, sys
 sys.path.insert(0, sys.argv[1])
 from edgemeter.provisioning.elsewhere import over_ssh
 arguments = pickle.loads(sys.stdin.buffer.read())
@@ -39,56 +39,56 @@ except KeyboardInterrupt:
 """
 
 
-def measured(board, desk, packed, report=None, **options):
+def measured(board, workplace, packed, report=None, **options):
     """Measure on the board, and return its runs."""
-    options = {**desk.options, "ssh": board.server.options(), **options}
-    return over_ssh.measure(board.target, packed, desk.store, options, report or desk.lines.append)
+    options = {**workplace.options, "ssh": board.server.options(), **options}
+    return over_ssh.measure(board.target, packed, workplace.store, options, report or workplace.lines.append)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
 @pytest.mark.needs(module="ai_edge_litert")
-def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, desk):
+def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, workplace):
     """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
-    packed = desk.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
-    runs = measured(board, desk, packed, keep_there=True)
+    packed = workplace.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
+    runs = measured(board, workplace, packed, keep_there=True)
     (record,) = runs.records
     assert (runs.errors, runs.interruption) == ([], None)
     assert (record.device, record.runtime.name) == (config.this_device(), "litert")
     assert record.latency.p50_ms > 0
     assert record.verdict.state in {"valid", "suspect"}
-    assert any("p50" in line for line in desk.lines), desk.lines
-    assert any("no energy" in line for line in desk.lines) == (record.energy is None)
-    assert all(line.startswith(f"{board.target.name}: ") for line in desk.lines)
+    assert any("p50" in line for line in workplace.lines), workplace.lines
+    assert any("no energy" in line for line in workplace.lines) == (record.energy is None)
+    assert all(line.startswith(f"{board.target.name}: ") for line in workplace.lines)
     (folder,) = (board.home / ".cache/edgemeter").iterdir()
     assert re.fullmatch("on-.{8}", folder.name)
     assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "output", "errors"}
-    assert f"the release stays in {folder}" in desk.lines[-2] + desk.lines[-1]
+    assert f"the release stays in {folder}" in workplace.lines[-2] + workplace.lines[-1]
 
-    begun = len(desk.lines)
+    begun = len(workplace.lines)
     with board.run_lock_held() as end_other:
 
         def report(line):
-            desk.lines.append(line)
+            workplace.lines.append(line)
             if "is in progress: waiting" in line:
                 end_other()
 
-        (second_record,) = measured(board, desk, packed, report).records
-    assert any("is in progress: waiting" in line for line in desk.lines[begun:]) == IS_ROOT
+        (second_record,) = measured(board, workplace, packed, report).records
+    assert any("is in progress: waiting" in line for line in workplace.lines[begun:]) == IS_ROOT
     assert second_record.id != record.id
-    assert not any("collecting wheels" in line or "installing" in line for line in desk.lines[begun:])
-    assert any("copying 0.0 MB" in line for line in desk.lines[begun:])
+    assert not any("collecting wheels" in line or "installing" in line for line in workplace.lines[begun:])
+    assert any("copying 0.0 MB" in line for line in workplace.lines[begun:])
     assert board.is_as_before()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
-def test_two_models_are_compared_on_the_board(board, desk, tmp_path):
+def test_two_models_are_compared_on_the_board(board, workplace, tmp_path):
     """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
-    packed = desk.pack(*models, queries=16, seconds=0.0, agreement="never")
-    options = {**desk.options, "ssh": board.server.options(), "power": "none"}
-    comparison = over_ssh.compare(board.target, packed, desk.store, options, desk.lines.append, 3, 0.03)
+    packed = workplace.pack(*models, queries=16, seconds=0.0, agreement="never")
+    options = {**workplace.options, "ssh": board.server.options(), "power": "none"}
+    comparison = over_ssh.compare(board.target, packed, workplace.store, options, workplace.lines.append, 3, 0.03)
     (contrast,) = comparison.contrasts
     assert contrast.latency.state == "higher"
     assert {run.device for run in comparison.runs} == {config.this_device()}
@@ -98,16 +98,16 @@ def test_two_models_are_compared_on_the_board(board, desk, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("end", ["ctrl-c", "killed", "connection"])
-def test_whatever_ends_the_measurement_nothing_of_it_stays(board, desk, tmp_path, end):
-    """Ctrl-C keeps the run that had ended; a desk that is killed and a lost connection keep none, and the board ends by itself."""
-    packed = desk.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
-    options = {**desk.options, "ssh": board.server.options(), "power": "none"}
+def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workplace, tmp_path, end):
+    """Ctrl-C keeps the run that had ended; a workplace that is killed and a lost connection keep none, and the board ends by itself."""
+    packed = workplace.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
+    options = {**workplace.options, "ssh": board.server.options(), "power": "none"}
     process = subprocess.Popen(
-        [sys.executable, "-c", DESK, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
+        [sys.executable, "-c", WORKPLACE, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(pickle.dumps((board.target, packed, desk.store, options)))
+    process.stdin.write(pickle.dumps((board.target, packed, workplace.store, options)))
     process.stdin.close()
     lines = []
     for line in process.stdout:
@@ -130,25 +130,25 @@ def test_whatever_ends_the_measurement_nothing_of_it_stays(board, desk, tmp_path
     until(board.is_as_before)
 
 
-def test_a_run_that_fails_there_is_the_error_here(board, desk, tmp_path):
+def test_a_run_that_fails_there_is_the_error_here(board, workplace, tmp_path):
     """A model whose runtime is not in the release: one line, by the board's name, and nothing stays."""
     release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = desk.pack(write_replay(tmp_path), queries=16)
+    packed = workplace.pack(write_replay(tmp_path), queries=16)
     with pytest.raises(ConfigError, match="edgemeter ended with status 2"):
-        measured(board, desk, packed, release=release)
+        measured(board, workplace, packed, release=release)
     assert board.is_as_before()
 
 
-def test_a_board_that_lets_nobody_in_is_one_line(board, desk, tmp_path):
+def test_a_board_that_lets_nobody_in_is_one_line(board, workplace, tmp_path):
     """With what to do; no release is made for it."""
-    packed = desk.pack(write_replay(tmp_path), queries=16)
+    packed = workplace.pack(write_replay(tmp_path), queries=16)
     stranger = board.server.options(keygen(tmp_path / "stranger"))
     with pytest.raises(UnavailableError, match="the login was refused: `ssh-copy-id") as refusal:
-        measured(board, desk, packed, ssh=stranger)
+        measured(board, workplace, packed, ssh=stranger)
     assert "\n" not in str(refusal.value)
     board.server.server.kill()
     with pytest.raises((UnavailableError, TransientError), match="nothing listens there"):
-        measured(board, desk, packed)
+        measured(board, workplace, packed)
 
 
 @pytest.mark.parametrize(
@@ -160,27 +160,27 @@ def test_a_board_that_lets_nobody_in_is_one_line(board, desk, tmp_path):
         (r"^put libc .*$", "put libc ''", "wheels need glibc 2.17 or newer"),
     ],
 )
-def test_a_board_on_which_nothing_of_ours_runs_is_one_line(board, desk, tmp_path, monkeypatch, line, instead, reason):
+def test_a_board_on_which_nothing_of_ours_runs_is_one_line(board, workplace, tmp_path, monkeypatch, line, instead, reason):
     """Before anything is made or copied."""
     text = re.sub(line, instead, LOOK.read_text(), flags=re.MULTILINE)
     assert text != LOOK.read_text()
     (tmp_path / "look.sh").write_text(text)
     monkeypatch.setattr("edgemeter.provisioning.apply.board.LOOK", tmp_path / "look.sh")
     with pytest.raises(UnavailableError, match=reason):
-        measured(board, desk, desk.pack(write_replay(tmp_path), queries=16))
+        measured(board, workplace, workplace.pack(write_replay(tmp_path), queries=16))
     assert board.is_as_before()
 
 
-def test_a_full_board_is_one_line_before_anything_is_copied(desk, tmp_path):
+def test_a_full_board_is_one_line_before_anything_is_copied(workplace, tmp_path):
     """A real file system of a few megabytes."""
     release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = desk.pack(write_replay(tmp_path), queries=16)
+    packed = workplace.pack(write_replay(tmp_path), queries=16)
     board = Board(tmp_path / "board", has_own_lock=False)
     try:
         board.home.rename(tmp_path / "home")
         with small_disk(board.home, 8):
             with pytest.raises(UnavailableError, match=r"not enough room on .*, 8 MB are free"):
-                measured(board, desk, packed, release=release)
+                measured(board, workplace, packed, release=release)
             assert list(board.home.iterdir()) == []
     finally:
         board.server.server.kill()
