@@ -58,7 +58,7 @@ def check_on(on: Sequence[str]) -> None:
     context = click.get_current_context()
     for name in ("ledger", "release", "keep_there"):
         if not on and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} needs --on: it is of what is measured elsewhere")
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --on: it is for measurements elsewhere")
 
 
 def power_option(command: _Command) -> _Command:

@@ -161,7 +161,7 @@ def compare(
     _refuse_options_of_here(options["on"])
     written = _in_one_suite(models, runs, options)
     if len(expand(written, Path.cwd()).cases) != len(cases):
-        raise ConfigError("two of the models are the same case, which an order has once: compare different ones, or without --on")
+        raise ConfigError("two of the models are the same case: compare different ones, or leave --on out")
     length = expectation(cases, [runs + any(case.data is not None and case.accuracy != "never" for case in cases)] * len(cases))
     report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     work = _work(written, Path.cwd(), [msgspec.structs.replace(case, repeats=runs + 1) for case in cases], options, report)
@@ -222,4 +222,4 @@ def _refuse_options_of_here(on: Sequence[str]) -> None:
     names = _HERE if all(value.startswith("ssh://") for value in on) else ("power", *_HERE)
     for param in context.command.params if context else ():
         if context and param.name in names and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
-            raise ConfigError(f"{max(param.opts, key=len)} is of a measurement on this machine: with --on leave it out")
+            raise ConfigError(f"{max(param.opts, key=len)} is for measurements on this machine: leave it out with --on")

@@ -83,14 +83,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """steady: frames that wait at most; a new one takes the place of the oldest."""
     stream: str | None = None
     """steady: a recording (.wav, .flac) or video (.mp4, .mkv, ...) that arrives at its own speed; a recording's annotations are windows."""
-    most_missed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: most windows without a detection; more are invalid.
-    most_false: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: most detections outside windows; more are invalid.
+    most_missed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: windows that a valid run may miss.
+    most_false: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: false detections that a valid run may have.
     concurrency: Users | list[Users] | None = None
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
     slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
     mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
     minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    """sustained, steady: length of the run in minutes; without it steady has that of its mode. Default: 30."""
+    """sustained, steady: length of the run in minutes. Default: 30; of steady that of the mode."""
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
     depth_tokens: Depth | list[Depth] | None = None
@@ -126,7 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: Name | None = None  # Name of the model. Default: the card's, or the file's.
     sha256: Sha256 | None = None  # Refuse the model unless it has this hash.
     role: Role | None = None  # reference: other devices are compared with this one.
-    power_mode: str | list[str] | None = None  # Power mode by name or number (nvpmodel), set for the run; several for a sweep.
+    power_mode: str | list[str] | None = None  # Power mode by name or number (nvpmodel), set for the run (as root); several for a sweep.
     governor: str | list[str] | None = None  # CPU governor, set for the run; several for a sweep.
     cpu_max_hz: Hertz | list[Hertz] | None = None  # Highest CPU clock in Hz, set for the run; several for a sweep.
     gpu_max_hz: Hertz | list[Hertz] | None = None  # Highest GPU clock in Hz, set for the run; several for a sweep.

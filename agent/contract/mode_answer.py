@@ -221,7 +221,7 @@ class _Modes:
 
     def _closed_loop(self, sound: Mapping[Mode, ModePoint]) -> list[str]:
         if not sound:
-            return [f"no {self._noun} has a speed that so few queries bear"]
+            return [f"no {self._noun} has queries enough for a speed: measure longer"]
         fastest, *fast_rivals = self._best(sound, self._figures.speed)
         speeds = [f"{sound[mode].name} ({self._speed_text(sound[mode])})" for mode in (fastest, *fast_rivals)]
         heads, base = [self._head("fastest", "", speeds)], fastest

@@ -227,7 +227,7 @@ def _restore_locked(home: Path, machine: Machine, lock: SharedLock) -> str | Non
     if problems := put_back(record, machine):
         return _not_put_back(home, problems, record)
     remove_record(home)
-    return f"the board is as it was before a run that was ended (pid {record.pid}, since {record.since}): {record.words}"
+    return f"the board was put back as it was before a run that was cut off (pid {record.pid}, since {record.since}): {record.words}"
 
 
 def _rights_problem(home: Path) -> str | None:
@@ -236,7 +236,7 @@ def _rights_problem(home: Path) -> str | None:
 
 def _not_put_back(home: Path, problems: list[str], record: RestoreRecord | None = None) -> str:
     of = f" since {record.since}" if record else ""
-    command = f"sudo env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} edgemeter doctor"
+    command = f'sudo env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} "$(command -v edgemeter)" doctor'
     return f"the board's settings are changed{of} ({'; '.join(problems)}): `{command}` puts them back"
 
 

@@ -124,7 +124,7 @@ class GovernorKnob:
             board_settings.write(machine.root / path, value)
         for path in files:
             if (now := machine.text(path)) != value:
-                raise SettingError(f"the kernel did not take governor {value!r}: {str(path)!r} reads {now!r}")
+                raise SettingError(f"the kernel did not take governor {value!r}: {str(path)!r} reads {now!r}: end what sets it too")
         return value
 
     def put_back(self, machine: Machine, settings: RawSettings) -> None:

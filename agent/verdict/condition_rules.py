@@ -82,7 +82,7 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
 
 @RULES.suspect(
     "processes other than the measured one and the agent used at most 10% of the cores while queries were timed",
-    "of a timed part below 0.5 s of one core warm-up and loading count too",
+    "where the timed part is below 0.5 s of one core, warm-up and loading count too",
     "end what the reason names, then measure again",
 )
 def _busy_machine(facts: RunFacts) -> str | None:

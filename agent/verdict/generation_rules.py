@@ -236,7 +236,7 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 
 @_RULES.suspect(
     "the median TPOT of the last third of queries is at most 10% above that of the first, except in an open loop",
-    "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
+    "all queries begin at the same depth, so a slower decode is a slower machine",
     "cool the board; end other programs",
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
@@ -266,7 +266,7 @@ def _moments(facts: RunFacts, generation: Generation) -> TokenMoments | None:
 
 @_RULES.suspect(
     "pictures, prefill and decode add up to the energy of a request, within their uncertainties",
-    "each is cut out of the readings by itself, so one of the three is wrong",
+    "else one of the three is wrong",
     "a longer prompt, more tokens, or a faster sensor",
 )
 def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:

@@ -52,7 +52,7 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
 
 
 @RULES.note(
-    "all inputs of a stream that arrived were ready",
+    "the part of a stream that arrives fits in memory",
     "an hour of video as inputs fits in no board's memory, and other frames may take other times",
     "a shorter stream",
 )
@@ -66,7 +66,7 @@ def _stream_repeats(facts: RunFacts) -> str | None:
 @RULES.invalid(
     "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes; of a server's "
     "text the first token",
-    "a latency counts only for correct outputs (the intent of MLPerf's TEST01); float kernels may sum in another order",
+    "a latency counts only for correct outputs; float kernels may sum in another order",
     "another backend or release of the runtime; report the wrong kernel",
 )
 def _outputs_differ(facts: RunFacts) -> str | None:
@@ -168,7 +168,7 @@ def _drift(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "resident memory grows by at most 16 MB during the timed part, and not by 1 MB in each third and 1 GB/h, where inputs have one shape",
-    "a model that keeps what it computes fills the memory; healthy runs: 2.5 MB at most",
+    "a model that keeps what it computes fills the memory",
     "let the model release its results; keep no graph for gradients (`torch.inference_mode()`)",
 )
 def _memory_grows(facts: RunFacts) -> str | None:
@@ -300,7 +300,7 @@ def _frozen_sensor(facts: RunFacts) -> str | None:
 
 @ENERGY_RULES.suspect(
     "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
-    "a series of energies at the wall must not go on with a module's, which leave out a part of the board",
+    "energies at the wall must not go on with a module's, which leave out a part of the board",
     "reconnect it; `edgemeter sensors` shows whether it is back",
 )
 def _lost_sensor(facts: RunFacts) -> str | None:

@@ -154,7 +154,7 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
             raise self._lost()
         ready = self._selector.select(None if until_s is None else max(0.0, until_s - time.monotonic()))
         if not ready and until_s is not None and time.monotonic() >= until_s:
-            raise TransientError(f"{self.login} does not reply, when {self._activity}: check the board, and run it again")
+            raise TransientError(f"{self.login} did not reply while {self._activity}: check the board, and run it again")
         for key, _ in ready:
             block = os.read(key.fd, 1 << 16)
             self._unread[key.data] += block
@@ -188,7 +188,7 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
                 f"{self.login}: its Python cannot run our program ({self._last_line}): try `ssh {self.login} python3 --version`"
             )
         consequence = f"what runs there ends by itself and {folder} is removed, now or by the next connection" if folder else "nothing ran"
-        return TransientError(f"{self.login}: the connection was lost, when {self._activity}: {consequence}: run it again")
+        return TransientError(f"{self.login}: the connection was lost while {self._activity}: {consequence}: run it again")
 
     def _close(self) -> None:
         self._stopped.set()

@@ -155,4 +155,5 @@ class Patience:
             del self._since_s[key]
             return None
         refusal = f"; {why}" if execution.state == "sent" and why else ""
-        return f"no answer to the order in {UNANSWERED_S:.0f} s, so it is cancelled: {state}{refusal}"
+        remedy = f"see `edgemeter fleet show {execution.device}`"
+        return f"no answer to the order in {UNANSWERED_S:.0f} s, so it is cancelled: {state}{refusal}: {remedy}"

@@ -47,7 +47,7 @@ def _ssh_target(text: str, login: str) -> SshTarget:
         raise ConfigError(f"--on {text!r} is not an address (an IPv6 address stands in brackets): {FORM}")
     user, port = parts["user"], parts["port"]
     if user is not None and ":" in user:
-        raise ConfigError(f"--on 'ssh://...@{parts['host'] or parts['v6']}': no password is taken: use a key (`ssh-copy-id`), and {FORM}")
+        raise ConfigError(f"--on 'ssh://...@{parts['host'] or parts['v6']}': passwords are rejected: use a key (`ssh-copy-id`), and {FORM}")
     if user is not None and not _USER.fullmatch(user):
         raise ConfigError(f"--on {text!r}: {user!r} is not a user's name: {FORM}")
     host = _ipv6(text, parts["v6"]) if parts["v6"] is not None else parts["host"]

@@ -180,12 +180,12 @@ def test_the_next_start_puts_back_what_was_left(board):
     pid = leave_changed(board)
     assert board.settings() != before
     with (
-        pytest.raises(UnavailableError, match=r"sudo env EDGEMETER_HOME=.* edgemeter doctor` puts them back"),
+        pytest.raises(UnavailableError, match=r"sudo env EDGEMETER_HOME=.* doctor` puts them back"),
         changes.changed_board(board.home, board.machine),
     ):
         pass
     line = changes.restore_leftover(board.home, board.machine)
-    assert line.startswith(f"the board is as it was before a run that was ended (pid {pid}, since 20")
+    assert line.startswith(f"the board was put back as it was before a run that was cut off (pid {pid}, since 20")
     assert line.endswith("power mode 1, governor schedutil, clocks")
     assert board.settings() == before
     assert changes.restore_leftover(board.home, board.machine) is None
@@ -209,7 +209,7 @@ def test_while_another_run_is_in_progress_nothing_is_put_back(board):
     assert lock.take("edgemeter run")
     assert changes.restore_leftover(board.home, board.machine) is None
     assert board.settings() == now
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine, holds_run_lock=True)
+    assert "as it was" in changes.restore_leftover(board.home, board.machine, holds_run_lock=True)
     lock.release()
 
 
@@ -222,13 +222,13 @@ def test_lost_rights_leave_the_record_and_name_the_command(board):
     governor.unlink()
     governor.symlink_to("/proc/version")
     line = changes.restore_leftover(board.home, board.machine)
-    assert f"`sudo env EDGEMETER_HOME={board.home} edgemeter doctor` puts them back" in line
+    assert f'`sudo env EDGEMETER_HOME={board.home} "$(command -v edgemeter)" doctor` puts them back' in line
     assert "governor: " in line
     assert "\n" not in line
     assert (board.home / "restore.json").exists()
     governor.unlink()
     governor.write_text("performance\n")
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine)
+    assert "as it was" in changes.restore_leftover(board.home, board.machine)
     assert board.settings() == before
 
 
@@ -245,13 +245,13 @@ def test_rights_that_are_lost_within_the_block_are_stated_at_its_end(board, erro
         if error is not None:
             raise error
 
-    kind, words = (UnavailableError, "edgemeter doctor` puts them back") if error is None else (ZeroDivisionError, "in the block")
+    kind, words = (UnavailableError, "doctor` puts them back") if error is None else (ZeroDivisionError, "in the block")
     with pytest.raises(kind, match=words), changes.changed_board(board.home, board.machine) as changed:
         measure(changed)
     governor.unlink()
     governor.write_text("performance\n")
     assert board.settings()[f"{GPU}/max_freq"] == before[f"{GPU}/max_freq"]
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine)
+    assert "as it was" in changes.restore_leftover(board.home, board.machine)
     assert board.settings() == before
 
 

@@ -11,7 +11,7 @@ from tests.fixtures.replay_case import write_replay
 from tests.fixtures.settable_board import SettableBoard
 
 GOVERNOR = "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
-LINE = "the board is as it was before a run that was ended"
+LINE = "the board was put back as it was before a run that was cut off"
 
 
 @pytest.fixture
