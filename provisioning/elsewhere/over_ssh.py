@@ -79,11 +79,7 @@ try:
 except (installer.RefusedError, OSError) as error:
     sys.exit(" ".join(str(error).split()))
 """
-<<<<<<< HEAD
 # The board's names and sensors, and no broker of its own: what is measured goes to the machine that asked.
-=======
-# The board's names and sensors, and no broker of its own: the results go to the machine that asked.
->>>>>>> wip-docs40
 _SETTINGS = """
 import os, sys
 from edgemeter.agent.base import config

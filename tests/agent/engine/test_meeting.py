@@ -56,11 +56,7 @@ def test_only_queries_wholly_within_the_window_count():
         timed.within(Window(11 * MS, 15 * MS))
 
 
-<<<<<<< HEAD
 def test_frames_count_up_to_the_last_one_that_ended_within_the_window():
-=======
-def test_frames_count_up_to_the_last_one_that_is_predicted_within_the_window():
->>>>>>> wip-docs40
     """Ten a second, the third dropped: one is dropped before the window ends, though it begins after the first arrival."""
     begin_ns = 1000 * MS
     arrivals_ns = begin_ns + np.array([0, 100, 300, 400]) * MS

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """The board, a workstation, and the wheels of what is installed here."""
-=======
-"""The board, a workplace, and the wheels of what is installed here."""
->>>>>>> wip-docs40
 
 import os
 from types import SimpleNamespace
@@ -27,13 +23,8 @@ def board(tmp_path):
 
 
 @pytest.fixture
-<<<<<<< HEAD
 def workstation(tmp_path):
     """Return a workstation: `options` of a command, `pack` for a suite, its `store`, and the `lines` that it shows."""
-=======
-def workplace(tmp_path):
-    """Return a workplace: `options` of a command, `pack` for a suite, its `store`, and the `lines` that it shows."""
->>>>>>> wip-docs40
     store = ContentStore(tmp_path / "content")
 
     def pack(*models, **settings):

@@ -28,11 +28,7 @@ BOARD = ExaminedBoard(
 
 @pytest.mark.needs("openssl")
 @pytest.mark.parametrize(("version", "is_used"), [(metadata.version("edgemeter").partition("+")[0], True), ("0.0.1", False)])
-<<<<<<< HEAD
 def test_a_release_of_the_fleet_is_used_if_it_is_of_this_version(tmp_path, workstation, version, is_used):
-=======
-def test_a_release_of_the_fleet_is_used_if_it_is_of_this_version(tmp_path, workplace, version, is_used):
->>>>>>> wip-docs40
     """Verified by the fleet's key; one of another version would write other results."""
     fleet = FleetFolder(tmp_path / "fleet")
     path = device_release.make(tmp_path / "made", fleet, f"{version}+12345678", python=TARGET.python_text)
@@ -41,24 +37,15 @@ def test_a_release_of_the_fleet_is_used_if_it_is_of_this_version(tmp_path, workp
         releases.add_release(fleet, registry, manifest.read_release(path, fleet.release_public_key))
     assert len(board_release._of_fleet(fleet, BOARD, print)) == is_used
     if is_used:
-<<<<<<< HEAD
         offered, python = board_release.release_for(BOARD, PYTHON, (), None, fleet, tmp_path, workstation.lines.append)
         assert (offered.manifest.version, python) == (f"{version}+12345678", PYTHON)
         next(ContentStore(fleet.content)._folder.iterdir()).write_bytes(b"other")
         assert board_release._of_fleet(fleet, BOARD, workstation.lines.append) == []
         assert "not every release of the fleet is used" in workstation.lines[-1]
-=======
-        offered, python = board_release.release_for(BOARD, PYTHON, (), None, fleet, tmp_path, workplace.lines.append)
-        assert (offered.manifest.version, python) == (f"{version}+12345678", PYTHON)
-        next(ContentStore(fleet.content)._folder.iterdir()).write_bytes(b"other")
-        assert board_release._of_fleet(fleet, BOARD, workplace.lines.append) == []
-        assert "not every release of the fleet is used" in workplace.lines[-1]
->>>>>>> wip-docs40
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
-<<<<<<< HEAD
 def test_a_board_of_another_kind_gets_the_wheels_of_its_own(tmp_path, workstation):
     """Those of this machine are not for it, and the message names what it would need."""
     other = replace(BOARD, arch="aarch64" if TARGET.arch == "x86_64" else "x86_64")
@@ -68,26 +55,11 @@ def test_a_board_of_another_kind_gets_the_wheels_of_its_own(tmp_path, workstatio
 
 @pytest.mark.needs("openssl")
 def test_a_given_release_that_does_not_fit_is_one_line(tmp_path, workstation):
-=======
-def test_a_board_of_another_kind_gets_the_wheels_of_its_own(tmp_path, workplace):
-    """Those of this machine are not for it, and the message names what it would need."""
-    other = replace(BOARD, arch="aarch64" if TARGET.arch == "x86_64" else "x86_64")
-    with pytest.raises(ConfigError, match=f"no wheels for .*{other.arch}, Python {TARGET.python_text}"):
-        board_release.release_for(other, PYTHON, (), None, workplace.options["fleet_folder"], tmp_path, print)
-
-
-@pytest.mark.needs("openssl")
-def test_a_given_release_that_does_not_fit_is_one_line(tmp_path, workplace):
->>>>>>> wip-docs40
     """With what would fit."""
     path = device_release.make(tmp_path / "made", FleetFolder(tmp_path / "fleet"), python=TARGET.python_text)
     other = replace(BOARD, pythons=(Interpreter("3.10" if TARGET.python != (3, 10) else "3.11", "/usr/bin/python3"),))
     with pytest.raises(UnavailableError, match="no given release fits"):
-<<<<<<< HEAD
         board_release.release_for(other, other.pythons[0], (), path, workstation.options["fleet_folder"], tmp_path, print)
-=======
-        board_release.release_for(other, other.pythons[0], (), path, workplace.options["fleet_folder"], tmp_path, print)
->>>>>>> wip-docs40
 
 
 def test_this_python_is_preferred():

@@ -24,13 +24,8 @@ from tests.provisioning.elsewhere.board_bench import IS_ROOT, Board, until
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
 
 ROOT = Path(__file__).resolve().parents[3]
-<<<<<<< HEAD
 # A workstation in a process of its own, to be ended by Ctrl-C.
 DESK = """import pickle, sys
-=======
-# A workplace in a process of its own, to be ended by Ctrl-C.
-WORKPLACE = """import pickle, sys
->>>>>>> wip-docs40
 sys.path.insert(0, sys.argv[1])
 from edgemeter.provisioning.elsewhere import over_ssh
 arguments = pickle.loads(sys.stdin.buffer.read())
@@ -44,39 +39,24 @@ except KeyboardInterrupt:
 """
 
 
-<<<<<<< HEAD
 def measured(board, workstation, packed, report=None, **options):
     """Measure on the board, and return its runs."""
     options = {**workstation.options, "ssh": board.server.options(), **options}
     return over_ssh.measure(board.target, packed, workstation.store, options, report or workstation.lines.append)
-=======
-def measured(board, workplace, packed, report=None, **options):
-    """Measure on the board, and return its runs."""
-    options = {**workplace.options, "ssh": board.server.options(), **options}
-    return over_ssh.measure(board.target, packed, workplace.store, options, report or workplace.lines.append)
->>>>>>> wip-docs40
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
 @pytest.mark.needs(module="ai_edge_litert")
-<<<<<<< HEAD
 def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, workstation):
     """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
     packed = workstation.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
     runs = measured(board, workstation, packed, keep_there=True)
-=======
-def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, workplace):
-    """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
-    packed = workplace.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
-    runs = measured(board, workplace, packed, keep_there=True)
->>>>>>> wip-docs40
     (record,) = runs.records
     assert (runs.errors, runs.interruption) == ([], None)
     assert (record.device, record.runtime.name) == (config.this_device(), "litert")
     assert record.latency.p50_ms > 0
     assert record.verdict.state in {"valid", "suspect"}
-<<<<<<< HEAD
     assert any("p50" in line for line in workstation.lines), workstation.lines
     assert any("no energy" in line for line in workstation.lines) == (record.energy is None)
     assert all(line.startswith(f"{board.target.name}: ") for line in workstation.lines)
@@ -98,49 +78,17 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, work
     assert second_record.id != record.id
     assert not any("collecting wheels" in line or "installing" in line for line in workstation.lines[begun:])
     assert any("copying 0.0 MB" in line for line in workstation.lines[begun:])
-=======
-    assert any("p50" in line for line in workplace.lines), workplace.lines
-    assert any("no energy" in line for line in workplace.lines) == (record.energy is None)
-    assert all(line.startswith(f"{board.target.name}: ") for line in workplace.lines)
-    (folder,) = (board.home / ".cache/edgemeter").iterdir()
-    assert re.fullmatch("on-.{8}", folder.name)
-    assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "output", "errors"}
-    assert f"the release stays in {folder}" in workplace.lines[-2] + workplace.lines[-1]
-
-    begun = len(workplace.lines)
-    with board.run_lock_held() as end_other:
-
-        def report(line):
-            workplace.lines.append(line)
-            if "is in progress: waiting" in line:
-                end_other()
-
-        (second_record,) = measured(board, workplace, packed, report).records
-    assert any("is in progress: waiting" in line for line in workplace.lines[begun:]) == IS_ROOT
-    assert second_record.id != record.id
-    assert not any("collecting wheels" in line or "installing" in line for line in workplace.lines[begun:])
-    assert any("copying 0.0 MB" in line for line in workplace.lines[begun:])
->>>>>>> wip-docs40
     assert board.is_as_before()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
-<<<<<<< HEAD
 def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
     """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
     packed = workstation.pack(*models, queries=16, seconds=0.0, agreement="never")
     options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
     comparison = over_ssh.compare(board.target, packed, workstation.store, options, workstation.lines.append, 3, 0.03)
-=======
-def test_two_models_are_compared_on_the_board(board, workplace, tmp_path):
-    """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
-    models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
-    packed = workplace.pack(*models, queries=16, seconds=0.0, agreement="never")
-    options = {**workplace.options, "ssh": board.server.options(), "power": "none"}
-    comparison = over_ssh.compare(board.target, packed, workplace.store, options, workplace.lines.append, 3, 0.03)
->>>>>>> wip-docs40
     (contrast,) = comparison.contrasts
     assert contrast.latency.state == "higher"
     assert {run.device for run in comparison.runs} == {config.this_device()}
@@ -150,27 +98,16 @@ def test_two_models_are_compared_on_the_board(board, workplace, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("end", ["ctrl-c", "killed", "connection"])
-<<<<<<< HEAD
 def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, tmp_path, end):
     """Ctrl-C keeps the run that had ended; a workstation that is killed and a lost connection keep none, and the board ends by itself."""
     packed = workstation.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
     options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
-=======
-def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workplace, tmp_path, end):
-    """Ctrl-C keeps the run that had ended; a workplace that is killed and a lost connection keep none, and the board ends by itself."""
-    packed = workplace.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
-    options = {**workplace.options, "ssh": board.server.options(), "power": "none"}
->>>>>>> wip-docs40
     process = subprocess.Popen(
-        [sys.executable, "-c", WORKPLACE, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
+        [sys.executable, "-c", DESK, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
     )
     assert process.stdin is not None
     assert process.stdout is not None
-<<<<<<< HEAD
     process.stdin.write(pickle.dumps((board.target, packed, workstation.store, options)))
-=======
-    process.stdin.write(pickle.dumps((board.target, packed, workplace.store, options)))
->>>>>>> wip-docs40
     process.stdin.close()
     lines = []
     for line in process.stdout:
@@ -189,11 +126,10 @@ def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workplace, tmp
         assert lines[-1].startswith("records 1 KeyboardInterrupt")
     if end == "connection":
         assert "TransientError" in lines[-1]
-        assert "the connection was lost while `edgemeter run` ran" in lines[-1]
+        assert "the connection was lost, when `edgemeter run` ran" in lines[-1]
     until(board.is_as_before)
 
 
-<<<<<<< HEAD
 def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     """A model whose runtime is not in the release: one line, by the board's name, and nothing stays."""
     release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
@@ -213,27 +149,6 @@ def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):
     board.server.server.kill()
     with pytest.raises((UnavailableError, TransientError), match="nothing listens there"):
         measured(board, workstation, packed)
-=======
-def test_a_run_that_fails_there_is_the_error_here(board, workplace, tmp_path):
-    """A model whose runtime is not in the release: one line, by the board's name, and nothing stays."""
-    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = workplace.pack(write_replay(tmp_path), queries=16)
-    with pytest.raises(ConfigError, match="edgemeter ended with status 2"):
-        measured(board, workplace, packed, release=release)
-    assert board.is_as_before()
-
-
-def test_a_board_that_lets_nobody_in_is_one_line(board, workplace, tmp_path):
-    """With what to do; no release is made for it."""
-    packed = workplace.pack(write_replay(tmp_path), queries=16)
-    stranger = board.server.options(keygen(tmp_path / "stranger"))
-    with pytest.raises(UnavailableError, match="the login was refused: `ssh-copy-id") as refusal:
-        measured(board, workplace, packed, ssh=stranger)
-    assert "\n" not in str(refusal.value)
-    board.server.server.kill()
-    with pytest.raises((UnavailableError, TransientError), match="nothing listens there"):
-        measured(board, workplace, packed)
->>>>>>> wip-docs40
 
 
 @pytest.mark.parametrize(
@@ -245,18 +160,13 @@ def test_a_board_that_lets_nobody_in_is_one_line(board, workplace, tmp_path):
         (r"^put libc .*$", "put libc ''", "wheels need glibc 2.17 or newer"),
     ],
 )
-<<<<<<< HEAD
 def test_a_board_on_which_nothing_of_ours_runs_is_one_line(board, workstation, tmp_path, monkeypatch, line, instead, reason):
-=======
-def test_a_board_on_which_nothing_of_ours_runs_is_one_line(board, workplace, tmp_path, monkeypatch, line, instead, reason):
->>>>>>> wip-docs40
     """Before anything is made or copied."""
     text = re.sub(line, instead, LOOK.read_text(), flags=re.MULTILINE)
     assert text != LOOK.read_text()
     (tmp_path / "look.sh").write_text(text)
     monkeypatch.setattr("edgemeter.provisioning.apply.board.LOOK", tmp_path / "look.sh")
     with pytest.raises(UnavailableError, match=reason):
-<<<<<<< HEAD
         measured(board, workstation, workstation.pack(write_replay(tmp_path), queries=16))
     assert board.is_as_before()
 
@@ -265,26 +175,12 @@ def test_a_full_board_is_one_line_before_anything_is_copied(workstation, tmp_pat
     """A real file system of a few megabytes."""
     release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
     packed = workstation.pack(write_replay(tmp_path), queries=16)
-=======
-        measured(board, workplace, workplace.pack(write_replay(tmp_path), queries=16))
-    assert board.is_as_before()
-
-
-def test_a_full_board_is_one_line_before_anything_is_copied(workplace, tmp_path):
-    """A real file system of a few megabytes."""
-    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = workplace.pack(write_replay(tmp_path), queries=16)
->>>>>>> wip-docs40
     board = Board(tmp_path / "board", has_own_lock=False)
     try:
         board.home.rename(tmp_path / "home")
         with small_disk(board.home, 8):
             with pytest.raises(UnavailableError, match=r"not enough room on .*, 8 MB are free"):
-<<<<<<< HEAD
                 measured(board, workstation, packed, release=release)
-=======
-                measured(board, workplace, packed, release=release)
->>>>>>> wip-docs40
             assert list(board.home.iterdir()) == []
     finally:
         board.server.server.kill()
