@@ -69,9 +69,9 @@ def workstation(tmp_path):
         (["run", "a.replay.json", "--on", "pi5-02"], "none accepts orders (expected): they have to join first"),
         (["run", "a.replay.json", "--on", "device=pi5-03"], "none accepts orders (revoked)"),
         (["run", "absent.replay.json", "--on", "pi5-01"], "absent.replay.json"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--power", "none"], "--power is of a measurement on this machine"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--bundle", "out"], "--bundle is of a measurement on this machine"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--broker", "here"], "--broker is of a measurement on this machine"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--power", "none"], "--power is for measurements on this machine"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--bundle", "out"], "--bundle is for measurements on this machine"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--broker", "here"], "--broker is for measurements on this machine"),
         (["run", "a.replay.json", "--on", "pi5-01", "--option", "k=v"], "options are library settings of one machine"),
         (["run", "a.replay.json", "--on", "pi5-01", "--cluster-by", "none"], "no order can bring cluster_by"),
         (["run", "f.py:make", "--on", "pi5-01"], "a factory in Python is code, which no order carries"),
@@ -80,7 +80,7 @@ def workstation(tmp_path):
         (["run", "a.replay.json", "--on", "pi5-01", "--ledger", "mqtt://x"], "mqtt:// is no ledger"),
         (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-09"], "no device matches 'pi5-09'"),
         (["compare", "a.replay.json", "a.replay.json", "--on", "pi5-01"], "two of the models are the same case"),
-        (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-01", "--text", "none"], "--text is of a measurement on this machine"),
+        (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-01", "--text", "none"], "--text is for measurements on this machine"),
     ],
 )
 def test_what_cannot_be_ordered_is_one_line_and_orders_nothing(workstation, words, reason):

@@ -57,6 +57,6 @@ def test_a_wrong_value_is_one_line_with_the_form(text, reason):
 
 def test_a_password_is_refused_and_not_repeated():
     """It would stand in the list of processes and in logs."""
-    with pytest.raises(ConfigError, match="no password is taken") as refusal:
+    with pytest.raises(ConfigError, match="passwords are rejected") as refusal:
         parse_target("ssh://pi:secret@host")
     assert "secret" not in str(refusal.value)
