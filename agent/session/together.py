@@ -14,7 +14,8 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,6 @@ from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, Unavai
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.suite import Case, Suite
-from edgemeter.agent.contract.together_matrix import slow_down
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
@@ -83,7 +83,10 @@ def blocks_of(members: int) -> list[Block]:
 
 @dataclass(slots=True)
 class _TogetherGroup:
-    """Cases that run together, and what came of their blocks so far."""
+    """Cases that run together, and what came of their blocks so far.
+
+    A run beside others becomes a record at the end of its round: its slow-down is known only then.
+    """
 
     cases: Sequence[Case]
     context: SessionContext
@@ -92,8 +95,10 @@ class _TogetherGroup:
     on_event: session.OnEvent
     keep: Callable[[RunRecord], RunRecord]
     outcomes: dict[Block, list[object]] = field(default_factory=dict)
-    # Mean latency in ms of each run that counts, by block, member and round.
-    mean_ms: dict[tuple[Block, int, int], float] = field(default_factory=dict)
+    # Mean latency in ms of each run alone that counts, by member and round.
+    alone_ms: dict[tuple[int, int], float] = field(default_factory=dict)
+    # Runs beside others whose round goes on: the member, the event of their beginning, and what was measured.
+    waiting: list[tuple[int, session.RunBegins, RunRecord]] = field(default_factory=list)
     peak_mb: dict[int, float] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
 
@@ -102,22 +107,27 @@ class _TogetherGroup:
         order = order_of(blocks_of(len(self.cases)), max(case.repeats for case in self.cases), with_scoring=False)
         due = [(self.cases[member], number) for block, number in order for member in block]
         position = 1
-        for block, number in order:
-            if not self._has_failed(block):
-                yield from self._measure(block, number, position, due)
-            position += len(block)
+        try:
+            for _, blocks in groupby(order, key=itemgetter(1)):
+                for block, number in blocks:
+                    if not self._has_failed(block):
+                        yield from self._measure(block, number, position, due)
+                    position += len(block)
+                yield from self._end_round()
+        finally:
+            # What was measured of a round that is cut short.
+            self._end_round()
 
     def _has_failed(self, block: Block) -> bool:
         parts: list[Block] = [block, *((member,) for member in block)]
         return any(has_failed(self.outcomes.get(part, [])) for part in parts)
 
     def _measure(self, block: Block, number: int, position: int, due: Sequence[tuple[Case, int]]) -> Iterator[RunRecord | EdgemeterError]:
-        def begins(member: int, at: int) -> None:
+        begins = []
+        for at, member in enumerate(block, start=position):
             neighbours = tuple(self.cases[other].label for other in block if other != member)
-            self.on_event(session.RunBegins(self.cases[member], number, at, len(due), due[at:], neighbours))
-
-        begins(block[0], position)
-        outcome: RunRecord | EdgemeterError
+            begins.append(session.RunBegins(self.cases[member], number, at, len(due), due[at:], neighbours))
+        self.on_event(begins[0])
         try:
             runs = [
                 PlannedRun(case, number, case.seed + number, position + at, self._sha256(case.model), self.context)
@@ -130,27 +140,39 @@ class _TogetherGroup:
             yield error
             return
         self.outcomes.setdefault(block, []).append(records)
-        for at, (member, record) in enumerate(zip(block, records, strict=True)):
-            if at:
-                begins(member, position + at)
-            self._note(block, member, number, record)
-            try:
-                outcome = self.keep(record)
-            except EdgemeterError as error:
-                outcome = error
-            self.on_event(session.RunEnds(outcome))
-            yield outcome
+        if len(block) > 1:
+            self.waiting.extend(zip(block, begins, records, strict=True))
+            return
+        if records[0].verdict.state != "invalid":
+            self.alone_ms[block[0], number] = records[0].latency.mean_ms
+        self.peak_mb[block[0]] = records[0].memory.peak_mb or 0.0
+        yield self._keep(records[0])
+
+    def _end_round(self) -> list[RunRecord | EdgemeterError]:
+        """Keep the runs beside others that wait, each with the slow-down against its model alone in the same round."""
+        waiting, self.waiting = self.waiting, []
+        outcomes = []
+        for member, begins, record in waiting:
+            self.on_event(begins)
+            alone_ms = self.alone_ms.get((member, begins.repeat))
+            ratio = record.latency.mean_ms / alone_ms if alone_ms else None
+            together = record.together and msgspec.structs.replace(record.together, slow_down_ratio=ratio)
+            outcomes.append(self._keep(msgspec.structs.replace(record, together=together)))
+        return outcomes
+
+    def _keep(self, record: RunRecord) -> RunRecord | EdgemeterError:
+        outcome: RunRecord | EdgemeterError
+        try:
+            outcome = self.keep(record)
+        except EdgemeterError as error:
+            outcome = error
+        self.on_event(session.RunEnds(outcome))
+        return outcome
 
     def _sha256(self, model: str) -> str:
         if model not in self.hashes:
             self.hashes[model] = session.sha256(model)
         return self.hashes[model]
-
-    def _note(self, block: Block, member: int, number: int, record: RunRecord) -> None:
-        if record.verdict.state != "invalid":
-            self.mean_ms[block, member, number] = record.latency.mean_ms
-        if len(block) == 1:
-            self.peak_mb[member] = record.memory.peak_mb or 0.0
 
     def _alone(self, run: PlannedRun) -> list[RunRecord]:
         return [session.measure_run(run, self.sensors, self.why_no_power, self.on_event)]
@@ -182,8 +204,8 @@ class _TogetherGroup:
         records = []
         for at, (run, result, observation) in enumerate(zip(runs, measured, observations, strict=True)):
             observation.inspect_after()
-            neighbours = [result_of_other for other, result_of_other in enumerate(measured) if other != at]
-            together = self._together(block, block[at], run.repeat, result, neighbours, company.window.length_ns)
+            neighbours = tuple(_neighbour(result_of_other) for other, result_of_other in enumerate(measured) if other != at)
+            together = Together(neighbours=neighbours, overlap_ms=company.window.length_ns / 1e6)
             with_company = msgspec.structs.replace(result, together=together)
             records.append(session.record_of(run, with_company, monotonic_ns, observation, traces, self.why_no_power, cooled))
         return records
@@ -196,24 +218,6 @@ class _TogetherGroup:
                 self.on_event(event)
 
         return follow
-
-    def _together(
-        self, block: Block, member: int, number: int, measured: job.MeasuredRun, neighbours: Sequence[job.MeasuredRun], overlap_ns: int
-    ) -> Together:
-        with_it = {
-            round_: mean_ms for (of_block, of_member, round_), mean_ms in self.mean_ms.items() if (of_block, of_member) == (block, member)
-        }
-        with_it[number] = measured.latency.mean_ms
-        pairs = [(alone_ms, with_it[at]) for at in sorted(with_it) if (alone_ms := self.mean_ms.get(((member,), member, at))) is not None]
-        ratio, low, high = slow_down([math.log(together_ms / alone_ms) for alone_ms, together_ms in pairs])
-        return Together(
-            neighbours=tuple(map(_neighbour, neighbours)),
-            overlap_ms=overlap_ns / 1e6,
-            slow_down_ratio=ratio,
-            slow_down_low_ratio=low,
-            slow_down_high_ratio=high,
-            blocks=len(pairs),
-        )
 
 
 def _neighbour(measured: job.MeasuredRun) -> Neighbour:

@@ -114,13 +114,15 @@ def test_models_that_sleep_keep_their_speed_and_only_the_overlap_counts(tmp_path
     assert [type(outcome) for outcome in outcomes] == [RunRecord] * 8
     alone = [run for run in outcomes if run.together is None]
     accompanied = [run for run in outcomes if run.together is not None]
-    # Each alone, then both; and the other way round.
-    assert [run.together is None for run in outcomes] == [True, True, False, False, False, False, True, True]
+    # Each alone, then both; and the other way round, where the record waits for its round.
+    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.started_at_ns)] == [True] * 2 + [False] * 4 + [True] * 2
+    assert [run.together is None for run in outcomes] == [True, True, False, False, True, True, False, False]
     assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"a.replay": "b.replay", "b.replay": "a.replay"}
     assert len({run.case for run in outcomes}) == 4
     for run in accompanied:
+        (of_round,) = [other for other in alone if (other.model.name, other.repeat) == (run.model.name, run.repeat)]
+        assert run.together.slow_down_ratio == run.latency.mean_ms / of_round.latency.mean_ms
         assert 0.8 <= run.together.slow_down_ratio <= 1.25
-        assert run.together.blocks == 1
         assert run.latency.count >= 11
         assert not [rule for rule in run.verdict.rules if rule == "waited-for-core"]
         assert [finding for finding in recompute(run) if isinstance(finding, FigureDifference)] == []
@@ -204,6 +206,21 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
         list(outcomes)
     assert time.monotonic() - begun_s < 80
     assert workers() == []
+
+
+def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
+    """They wait for the runs alone; without these they have no slow-down."""
+    kept: list[RunRecord] = []
+
+    def interrupt(event):
+        if isinstance(event, session.RunBegins) and event.repeat == 1 and not event.beside:
+            raise KeyboardInterrupt
+
+    cases = suite(tmp_path, *replays(tmp_path, 4.0, 9.0), repeats=2)
+    with pytest.raises(KeyboardInterrupt):
+        list(together.measure(cases, WHO, {}, "none", interrupt, lambda record: kept.append(record) or record))
+    assert [(run.repeat, run.together is not None) for run in kept] == [(0, False), (0, False), (0, True), (0, True), (1, True), (1, True)]
+    assert [run.together.slow_down_ratio is None for run in kept[2:]] == [False, False, True, True]
 
 
 @pytest.mark.slow
