@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.suite import Case, Suite
@@ -101,6 +101,8 @@ class _TogetherGroup:
     waiting: list[tuple[int, session.RunBegins, RunRecord]] = field(default_factory=list)
     peak_mb: dict[int, float] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
+    # Which member is called so in records.
+    members: dict[Neighbour, int] = field(default_factory=dict)
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
@@ -114,6 +116,8 @@ class _TogetherGroup:
                         yield from self._measure(block, number, position, due)
                     position += len(block)
                 yield from self._end_round()
+        except ConfigError as error:
+            yield error
         finally:
             # What was measured of a round that is cut short.
             self._end_round()
@@ -147,6 +151,9 @@ class _TogetherGroup:
             self.alone_ms[block[0], number] = records[0].latency.mean_ms
         self.peak_mb[block[0]] = records[0].memory.peak_mb or 0.0
         yield self._keep(records[0])
+        if (twin := self.members.setdefault(_neighbour(records[0]), block[0])) != block[0]:
+            twins = " and ".join(self.cases[member].model for member in (twin, block[0]))
+            raise ConfigError(f"{twins} are one model in one setting, which records do not tell apart: give one another name or cpus")
 
     def _end_round(self) -> list[RunRecord | EdgemeterError]:
         """Keep the runs beside others that wait, each with the slow-down against its model alone in the same round."""
@@ -220,7 +227,7 @@ class _TogetherGroup:
         return follow
 
 
-def _neighbour(measured: job.MeasuredRun) -> Neighbour:
+def _neighbour(measured: job.MeasuredRun | RunRecord) -> Neighbour:
     model, runtime = measured.model, measured.runtime
     return Neighbour(model=model.name, sha256=model.sha256, runtime=runtime.name, threads=runtime.threads, cpus=measured.cpus)
 

@@ -277,6 +277,20 @@ def test_a_group_that_cannot_run_together_is_refused(tmp_path, lines, reason):
     assert "\n" not in str(error.value)
 
 
+def test_two_files_of_one_content_and_name_are_refused(tmp_path):
+    """Their records would be one case: the runs of one would be divided by those of the other."""
+    case = replays(tmp_path, 2.0)[0]
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "a.replay.json").write_bytes((tmp_path / "a.replay.json").read_bytes())
+    outcomes = measure(suite(tmp_path, case, case.replace("a.replay", "copy/a.replay"), repeats=2))
+    assert [type(outcome) for outcome in outcomes] == [RunRecord, RunRecord, ConfigError]
+    text = f"{tmp_path}/a.replay.json and {copy}/a.replay.json are one model in one setting"
+    assert str(outcomes[2]) == f"{text}, which records do not tell apart: give one another name or cpus"
+    named = suite(tmp_path, case, f'{case.replace("a.replay", "copy/a.replay")}\nname = "second"')
+    assert [type(outcome) for outcome in measure(named)] == [RunRecord] * 4
+
+
 def test_a_model_that_cannot_be_measured_leaves_no_group(tmp_path):
     """The other is named, and not measured alone under a name that promises more."""
     cases = suite(tmp_path, *replays(tmp_path, 1.0, 1.0)).cases
