@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations, groupby
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
-from edgemeter.agent.contract.suite import Case, Suite
+from edgemeter.agent.contract.suite import Case, Suite, blocks_of, groups_of
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
@@ -55,13 +55,9 @@ def measure(
     Raises:
         ConfigError, UnavailableError: as `session.measure`.
     """
-    groups: dict[str, list[Case]] = {}
-    for case in suite.cases:
-        if case.together is not None:
-            groups.setdefault(case.together, []).append(case)
-    apart = tuple(case for case in suite.cases if case.together is None)
-    if apart:
-        yield from session.measure(replace(suite, cases=apart), identity, sensors, why_no_power, on_event, keep)
+    groups = groups_of(suite.cases)
+    if apart := groups.pop(None, []):
+        yield from session.measure(replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep)
     for name, cases in groups.items():
         of_group = replace(suite, cases=tuple(cases))
         session.check_power(of_group, sensors)
@@ -73,12 +69,6 @@ def measure(
             continue
         context = session.session_context(suite.name, identity, sensors, None)
         yield from _TogetherGroup(measurable, context, sensors, why_no_power, on_event, keep).measure()
-
-
-def blocks_of(members: int) -> list[Block]:
-    """Return the blocks of a round: each member alone, of three or more each pair, and all."""
-    pairs = list(combinations(range(members), 2)) if members > 2 else []
-    return [*((member,) for member in range(members)), *pairs, tuple(range(members))]
 
 
 @dataclass(slots=True)

@@ -97,8 +97,8 @@ def workers() -> list[psutil.Process]:
 
 def test_a_round_has_each_alone_each_pair_and_all():
     """Of two models the pair is all of them."""
-    assert together.blocks_of(2) == [(0,), (1,), (0, 1)]
-    assert together.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+    assert contract_suite.blocks_of(2) == [(0,), (1,), (0, 1)]
+    assert contract_suite.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
 
 def test_models_that_sleep_keep_their_speed_and_only_the_overlap_counts(tmp_path):
