@@ -168,10 +168,10 @@ def badge(run: RunRecord) -> str:
     provenance, of_energy = run.provenance.get("latency", "not stated"), energy_provenance(run)
     label = "" if of_energy in ("measured", provenance) else f" {of_energy}"
     energy = f", {figures.significant(run.energy.gross_mj)} mJ{label}" if run.energy and not_measured(run, "energy") is None else ""
-    beside = figures.printable(f" beside {run.together.names}") if run.together else ""
+    company = figures.printable(f" beside {run.together.names}") if run.together else ""
     doubts = [doubt for doubt in (run.verdict.state, provenance) if doubt not in ("valid", "measured")]
     where = figures.printable(f"{run.model.name} {run.precision} on {run.environment.board or run.device}")[:LABEL]
-    text = ", ".join([f"p50 {figures.significant(run.latency.p50_ms)} ms{beside}{energy}", *doubts, "recomputed"])
+    text = ", ".join([f"p50 {figures.significant(run.latency.p50_ms)} ms{company}{energy}", *doubts, "recomputed"])
     label_px, right = (round(len(label) * CHARACTER_PX + AROUND_PX) for label in (where, text))
     colour = COLOURS["suspect"] if doubts and run.verdict.state == "valid" else COLOURS.get(run.verdict.state, COLOURS["suspect"])
     return render("badge.svg", label=where, text=text, left=label_px, right=right, colour=colour)

@@ -210,7 +210,7 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
 
 def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
     """They wait for the runs alone; without these they have no slow-down."""
-    kept: list[RunRecord] = []
+    records: list[RunRecord] = []
 
     def interrupt(event):
         if isinstance(event, session.RunBegins) and event.repeat == 1 and not event.beside:
@@ -218,9 +218,16 @@ def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
 
     cases = suite(tmp_path, *replays(tmp_path, 4.0, 9.0), repeats=2)
     with pytest.raises(KeyboardInterrupt):
-        list(together.measure(cases, WHO, {}, "none", interrupt, lambda record: kept.append(record) or record))
-    assert [(run.repeat, run.together is not None) for run in kept] == [(0, False), (0, False), (0, True), (0, True), (1, True), (1, True)]
-    assert [run.together.slow_down_ratio is None for run in kept[2:]] == [False, False, True, True]
+        list(together.measure(cases, WHO, {}, "none", interrupt, lambda record: records.append(record) or record))
+    assert [(run.repeat, run.together is not None) for run in records] == [
+        (0, False),
+        (0, False),
+        (0, True),
+        (0, True),
+        (1, True),
+        (1, True),
+    ]
+    assert [run.together.slow_down_ratio is None for run in records[2:]] == [False, False, True, True]
 
 
 @pytest.mark.slow

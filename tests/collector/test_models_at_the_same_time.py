@@ -46,7 +46,7 @@ NEIGHBOUR = Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1)
 BESIDE = "llm cdcdcd llama 1T"
 
 
-def beside(ratio=1.5, **changes):
+def accompanied(ratio=1.5, **changes):
     """Return a run beside another model, slowed down so much: 15 ms, and 20 mJ that both took."""
     together = Together(neighbours=(NEIGHBOUR,), overlap_ms=1e4, slow_down_ratio=ratio)
     return make_run(**{"p50_ms": 15.0, "together": together, "energy": make_energy(gross_mj=20.0, net_mj=10.0)} | changes)
@@ -56,7 +56,7 @@ def ledger():
     """Return three runs of the model alone, of 80 mJ, three beside another, and three of a model that is faster and better."""
     alone = [make_run(p50_ms=10.0 + number / 10, energy=make_energy(gross_mj=80.0, net_mj=40.0)) for number in range(3)]
     small = [make_run(model="small", sha256="ee" * 32, p50_ms=5.0, ap=0.7, energy=make_energy(gross_mj=50.0)) for _ in range(3)]
-    return [*alone, *(beside(ratio) for ratio in (1.4, 1.5, 1.6)), *small]
+    return [*alone, *(accompanied(ratio) for ratio in (1.4, 1.5, 1.6)), *small]
 
 
 def summaries():
@@ -124,8 +124,8 @@ def test_charts_are_of_one_company():
     styles = assign_styles(comparison.rows)
     front_titles = [chart.title for chart in comparison_charts.latency_front(comparison, styles).charts]
     assert sorted(f"together with {BESIDE}" in title for title in front_titles) == [False, True]
-    drawn = comparison_charts.latency_distributions(comparison, styles, lambda case: case.runs)
-    assert sorted("together" in chart.title for chart in drawn.charts) == [False, False, True]
+    distributions = comparison_charts.latency_distributions(comparison, styles, lambda case: case.runs)
+    assert sorted("together" in chart.title for chart in distributions.charts) == [False, False, True]
     assert "shared with llm" in comparison_charts.energy_front(comparison, styles).notes[0]
 
 
@@ -138,7 +138,7 @@ def test_a_choice_is_among_cases_of_one_company():
 
 def test_the_site_has_no_energy_of_several_models():
     """Neither badge nor table has a shared energy or an estimate; both name the company."""
-    shared, alone = beside(), make_run(energy=make_energy())
+    shared, alone = accompanied(), make_run(energy=make_energy())
     estimated = make_run(energy=make_energy(sensor="estimate"), provenance={"latency": "measured", "energy": "estimated"})
     replayed = make_run(energy=make_energy(sensor="replay:x"), provenance={"latency": "measured", "energy": "replayed"})
     texts = [badge(run) for run in (shared, alone, estimated, replayed)]
@@ -156,7 +156,7 @@ def test_the_site_has_no_energy_of_several_models():
 
 def test_the_table_of_a_session_has_no_net_energy_of_several_models():
     """The gross one says by how many it is shared."""
-    text = printed(print_runs, [beside()])
+    text = printed(print_runs, [accompanied()])
     assert "(shared by 2 models)" in text
     assert "10.0" not in text
 
@@ -194,8 +194,8 @@ def test_no_alert_takes_one_for_the_other(tmp_path):
     assert not result.changes
 
 
-def test_exports_tell_them_apart():
-    """By the hash of the case; the energy is stated to be shared. A paper has a line of each."""
+def test_exports_keep_them_apart():
+    """By the hash of the case; the energy is called shared. A paper has a line of each."""
     runs = ledger()
     assert len({tags_of(run)[0]["case_hash"] for run in runs}) == 3
     file = io.StringIO()
