@@ -96,9 +96,11 @@ def print_together(matrix: TogetherMatrix, console: Console) -> None:
 
 
 def _names(rows: Sequence[TogetherRow]) -> list[str]:
-    """Return the models with the cores that they were pinned to, and all of their setting where that names two alike."""
+    """Return the models with the cores that they were pinned to, and their setting and file where that names two alike."""
     names = [f"{row.model.model}{f', core {cores_text(row.model.cpus)}' if row.model.cpus else ''}" for row in rows]
-    return [f"{row.model.model} {row.model.setting_text}" if names.count(name) > 1 else name for name, row in zip(names, rows, strict=True)]
+    settings = [f"{row.model.model} {row.model.setting_text}" for row in rows]
+    files = [f" {row.model.sha256[:6]}" if settings.count(text) > 1 else "" for row, text in zip(rows, settings, strict=True)]
+    return [text + file if names.count(name) > 1 else name for name, text, file in zip(names, settings, files, strict=True)]
 
 
 def _companies(rows: Sequence[TogetherRow], names: Sequence[str]) -> Iterator[tuple[str, Callable[[TogetherRow, TogetherCell], bool]]]:

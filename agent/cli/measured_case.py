@@ -73,7 +73,8 @@ class MeasuredCase:
         return f"{model_text(run)} {setting_text(run)} on {run.device}: {', '.join(filter(None, parts))}: {self.state}"
 
     def _values(self, entry: Figure) -> list[float]:
-        return [value for run in self.counted if (value := entry.value(run)) is not None]
+        runs = [run for run in self.counted if entry.group != "energy" or energy_provenance(run) != "shared"]
+        return [value for run in runs if (value := entry.value(run)) is not None]
 
     def _figure_text(self, entry: Figure) -> str:
         name = entry.heading.removesuffix(entry.unit).strip() if entry.unit else entry.title

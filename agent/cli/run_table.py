@@ -133,7 +133,7 @@ def _accuracy(run: RunRecord) -> str:
 
 
 def _net(run: RunRecord) -> str:
-    if (energy := run.energy) is None:
+    if (energy := run.energy) is None or energy_provenance(run) == "shared":
         return ABSENT
     if energy.net_state == "no_idle":
         return "no idle power"

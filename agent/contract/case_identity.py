@@ -342,6 +342,14 @@ def key_of(run: RunRecord) -> CaseKey:
     return CaseKey(*[read(run) for read in _READ])
 
 
+def load_text(key: CaseKey) -> str:
+    """Return under which load a case ran, and beside which models; empty of calls one after the other. It parts cases in a chart."""
+    names = [name for name in ("target_per_s", "deadline", "concurrency", "together") if getattr(key, name)]
+    if key.scenario == "multi_stream":
+        names.insert(0, "samples_per_query")
+    return ", ".join(FIELD[name].text(key) for name in names)
+
+
 def of_depth_curve(key: CaseKey) -> CaseKey:
     """Return what the cases of one curve over the depth share: all but the depth, which the name of the data holds too."""
     return msgspec.structs.replace(key, depth_tokens=None, dataset_sha256="")

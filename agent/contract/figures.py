@@ -414,9 +414,11 @@ FIGURES: tuple[Figure, ...] = (
         shown=share, why_absent=NO_STREAM, lower="fewer missed windows", higher="more missed windows",
         times="times the share of missed windows",
     ),
-    _of_some(
-        "slow-down beside others", "Slow-down", path="together.slow_down_ratio", column="slow_down_ratio", choice="slow-down", shown=times,
-        why_absent="nothing ran at the same time, or it does not show", lower="slowed down less", higher="slowed down more",
+    # The table of `edgemeter run` has the matrix of its rounds below it.
+    Figure(
+        "slow-down beside others", "Slow-down", "", "latency", "lower", path="together.slow_down_ratio", column="slow_down_ratio",
+        choice="slow-down", shown=times, rank=0, is_of_some=True, views=OF_SOME - {"run"},
+        why_absent="nothing ran at the same time, or not alone in the same round", lower="slowed down less", higher="slowed down more",
         times="times the slow-down",
     ),
     _percentile(

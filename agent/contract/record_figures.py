@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.figures import count, significant, span
+from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.types import Count, Ratio
 from edgemeter.agent.contract.record_conditions import RecordPart
 
@@ -173,11 +173,8 @@ class Together(RecordPart, frozen=True, kw_only=True):
     neighbours: tuple[Neighbour, ...]  # The other cases.
     overlap_ms: float  # Length of the overlap in ms.
     slow_down_ratio: float | None = None
-    """Mean latency by that alone, over pairs of runs alone and together up to this one; null without one. A median of short calls does not
-    show that a core is shared."""
-    slow_down_low_ratio: float | None = None  # Lower bound (95%) of `slow_down_ratio`.
-    slow_down_high_ratio: float | None = None  # Upper bound (95%) of `slow_down_ratio`.
-    blocks: Count = 0  # Pairs of runs alone and together.
+    """Mean latency by that of the same model alone in the same round; null without such a run. A median of short calls does not show that a
+    core is shared."""
     energy_is_shared: bool = True  # Whether `energy` is that of all of them, by the inferences of this one.
 
     @property
@@ -187,14 +184,10 @@ class Together(RecordPart, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The company in words: `beside llm (llama 1T on core 0): mean 1.98 times that alone (95% 1.95 to 2.02, 3 pairs of runs)`."""
+        """The company in words: `beside llm (llama 1T on core 0): mean 1.98 times that alone in its round`."""
         company = ", ".join(f"{neighbour.model} ({neighbour.setting_text})" for neighbour in self.neighbours)
-        if self.slow_down_ratio is None:
-            return f"beside {company}"
-        low, high = self.slow_down_low_ratio, self.slow_down_high_ratio
-        interval = "" if low is None or high is None else f"95% {span(low, high)}, "
-        pairs = count(self.blocks, "pair")
-        return f"beside {company}: mean {significant(self.slow_down_ratio, 3)} times that alone ({interval}{pairs} of runs)"
+        ratio = self.slow_down_ratio
+        return f"beside {company}" if ratio is None else f"beside {company}: mean {significant(ratio, 3)} times that alone in its round"
 
 
 class CoolDown(RecordPart, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 
 import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -271,12 +271,24 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
     return Suite(written.name, tuple(cases.values()), tuple(left_out))
 
 
-def _check_together(cases: Sequence[Case], suite: str) -> None:
-    groups: dict[str, list[Case]] = {}
+def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
+    """Return the cases by the group in which they run together; None: apart."""
+    groups: dict[str | None, list[Case]] = {}
     for case in cases:
-        if case.together is not None:
-            groups.setdefault(case.together, []).append(case)
-    for name, members in groups.items():
+        groups.setdefault(case.together, []).append(case)
+    return groups
+
+
+def blocks_of(members: int) -> list[tuple[int, ...]]:
+    """Return the blocks of a round, the members that run at the same time: each alone, of three or more each pair, and all."""
+    pairs = list(itertools.combinations(range(members), 2)) if members > 2 else []
+    return [*((member,) for member in range(members)), *pairs, tuple(range(members))]
+
+
+def _check_together(cases: Sequence[Case], suite: str) -> None:
+    for name, members in groups_of(cases).items():
+        if name is None:
+            continue
         where = f"suite {suite!r}: together {name!r}"
         if len(members) < 2:
             raise ConfigError(

@@ -14,16 +14,16 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
-from edgemeter.agent.contract.suite import Case, Suite
-from edgemeter.agent.contract.together_matrix import slow_down
+from edgemeter.agent.contract.suite import Case, Suite, blocks_of, groups_of
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import isolation, job
@@ -55,13 +55,9 @@ def measure(
     Raises:
         ConfigError, UnavailableError: as `session.measure`.
     """
-    groups: dict[str, list[Case]] = {}
-    for case in suite.cases:
-        if case.together is not None:
-            groups.setdefault(case.together, []).append(case)
-    apart = tuple(case for case in suite.cases if case.together is None)
-    if apart:
-        yield from session.measure(replace(suite, cases=apart), identity, sensors, why_no_power, on_event, keep)
+    groups = groups_of(suite.cases)
+    if apart := groups.pop(None, []):
+        yield from session.measure(replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep)
     for name, cases in groups.items():
         of_group = replace(suite, cases=tuple(cases))
         session.check_power(of_group, sensors)
@@ -75,15 +71,12 @@ def measure(
         yield from _TogetherGroup(measurable, context, sensors, why_no_power, on_event, keep).measure()
 
 
-def blocks_of(members: int) -> list[Block]:
-    """Return the blocks of a round: each member alone, of three or more each pair, and all."""
-    pairs = list(combinations(range(members), 2)) if members > 2 else []
-    return [*((member,) for member in range(members)), *pairs, tuple(range(members))]
-
-
 @dataclass(slots=True)
 class _TogetherGroup:
-    """Cases that run together, and what came of their blocks so far."""
+    """Cases that run together, and what came of their blocks so far.
+
+    A run beside others becomes a record at the end of its round: its slow-down is known only then.
+    """
 
     cases: Sequence[Case]
     context: SessionContext
@@ -92,32 +85,43 @@ class _TogetherGroup:
     on_event: session.OnEvent
     keep: Callable[[RunRecord], RunRecord]
     outcomes: dict[Block, list[object]] = field(default_factory=dict)
-    # Mean latency in ms of each run that counts, by block, member and round.
-    mean_ms: dict[tuple[Block, int, int], float] = field(default_factory=dict)
+    # Mean latency in ms of each run alone that counts, by member and round.
+    alone_ms: dict[tuple[int, int], float] = field(default_factory=dict)
+    # Runs beside others whose round goes on: the member, the event of their beginning, and what was measured.
+    waiting: list[tuple[int, session.RunBegins, RunRecord]] = field(default_factory=list)
     peak_mb: dict[int, float] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
+    # Which member is called so in records.
+    members: dict[Neighbour, int] = field(default_factory=dict)
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
         order = order_of(blocks_of(len(self.cases)), max(case.repeats for case in self.cases), with_scoring=False)
         due = [(self.cases[member], number) for block, number in order for member in block]
         position = 1
-        for block, number in order:
-            if not self._has_failed(block):
-                yield from self._measure(block, number, position, due)
-            position += len(block)
+        try:
+            for _, blocks in groupby(order, key=itemgetter(1)):
+                for block, number in blocks:
+                    if not self._has_failed(block):
+                        yield from self._measure(block, number, position, due)
+                    position += len(block)
+                yield from self._end_round()
+        except ConfigError as error:
+            yield error
+        finally:
+            # What was measured of a round that is cut short.
+            self._end_round()
 
     def _has_failed(self, block: Block) -> bool:
         parts: list[Block] = [block, *((member,) for member in block)]
         return any(has_failed(self.outcomes.get(part, [])) for part in parts)
 
     def _measure(self, block: Block, number: int, position: int, due: Sequence[tuple[Case, int]]) -> Iterator[RunRecord | EdgemeterError]:
-        def begins(member: int, at: int) -> None:
+        begins = []
+        for at, member in enumerate(block, start=position):
             neighbours = tuple(self.cases[other].label for other in block if other != member)
-            self.on_event(session.RunBegins(self.cases[member], number, at, len(due), due[at:], neighbours))
-
-        begins(block[0], position)
-        outcome: RunRecord | EdgemeterError
+            begins.append(session.RunBegins(self.cases[member], number, at, len(due), due[at:], neighbours))
+        self.on_event(begins[0])
         try:
             runs = [
                 PlannedRun(case, number, case.seed + number, position + at, self._sha256(case.model), self.context)
@@ -130,27 +134,42 @@ class _TogetherGroup:
             yield error
             return
         self.outcomes.setdefault(block, []).append(records)
-        for at, (member, record) in enumerate(zip(block, records, strict=True)):
-            if at:
-                begins(member, position + at)
-            self._note(block, member, number, record)
-            try:
-                outcome = self.keep(record)
-            except EdgemeterError as error:
-                outcome = error
-            self.on_event(session.RunEnds(outcome))
-            yield outcome
+        if len(block) > 1:
+            self.waiting.extend(zip(block, begins, records, strict=True))
+            return
+        if records[0].verdict.state != "invalid":
+            self.alone_ms[block[0], number] = records[0].latency.mean_ms
+        self.peak_mb[block[0]] = records[0].memory.peak_mb or 0.0
+        yield self._keep(records[0])
+        if (twin := self.members.setdefault(_neighbour(records[0]), block[0])) != block[0]:
+            twins = " and ".join(self.cases[member].model for member in (twin, block[0]))
+            raise ConfigError(f"{twins} are one model in one setting, which records do not tell apart: give one another name or cpus")
+
+    def _end_round(self) -> list[RunRecord | EdgemeterError]:
+        """Keep the runs beside others that wait, each with the slow-down against its model alone in the same round."""
+        waiting, self.waiting = self.waiting, []
+        outcomes = []
+        for member, begins, record in waiting:
+            self.on_event(begins)
+            alone_ms = self.alone_ms.get((member, begins.repeat))
+            ratio = record.latency.mean_ms / alone_ms if alone_ms else None
+            together = record.together and msgspec.structs.replace(record.together, slow_down_ratio=ratio)
+            outcomes.append(self._keep(msgspec.structs.replace(record, together=together)))
+        return outcomes
+
+    def _keep(self, record: RunRecord) -> RunRecord | EdgemeterError:
+        outcome: RunRecord | EdgemeterError
+        try:
+            outcome = self.keep(record)
+        except EdgemeterError as error:
+            outcome = error
+        self.on_event(session.RunEnds(outcome))
+        return outcome
 
     def _sha256(self, model: str) -> str:
         if model not in self.hashes:
             self.hashes[model] = session.sha256(model)
         return self.hashes[model]
-
-    def _note(self, block: Block, member: int, number: int, record: RunRecord) -> None:
-        if record.verdict.state != "invalid":
-            self.mean_ms[block, member, number] = record.latency.mean_ms
-        if len(block) == 1:
-            self.peak_mb[member] = record.memory.peak_mb or 0.0
 
     def _alone(self, run: PlannedRun) -> list[RunRecord]:
         return [session.measure_run(run, self.sensors, self.why_no_power, self.on_event)]
@@ -182,8 +201,8 @@ class _TogetherGroup:
         records = []
         for at, (run, result, observation) in enumerate(zip(runs, measured, observations, strict=True)):
             observation.inspect_after()
-            neighbours = [result_of_other for other, result_of_other in enumerate(measured) if other != at]
-            together = self._together(block, block[at], run.repeat, result, neighbours, company.window.length_ns)
+            neighbours = tuple(_neighbour(result_of_other) for other, result_of_other in enumerate(measured) if other != at)
+            together = Together(neighbours=neighbours, overlap_ms=company.window.length_ns / 1e6)
             with_company = msgspec.structs.replace(result, together=together)
             records.append(session.record_of(run, with_company, monotonic_ns, observation, traces, self.why_no_power, cooled))
         return records
@@ -197,26 +216,8 @@ class _TogetherGroup:
 
         return follow
 
-    def _together(
-        self, block: Block, member: int, number: int, measured: job.MeasuredRun, neighbours: Sequence[job.MeasuredRun], overlap_ns: int
-    ) -> Together:
-        with_it = {
-            round_: mean_ms for (of_block, of_member, round_), mean_ms in self.mean_ms.items() if (of_block, of_member) == (block, member)
-        }
-        with_it[number] = measured.latency.mean_ms
-        pairs = [(alone_ms, with_it[at]) for at in sorted(with_it) if (alone_ms := self.mean_ms.get(((member,), member, at))) is not None]
-        ratio, low, high = slow_down([math.log(together_ms / alone_ms) for alone_ms, together_ms in pairs])
-        return Together(
-            neighbours=tuple(map(_neighbour, neighbours)),
-            overlap_ms=overlap_ns / 1e6,
-            slow_down_ratio=ratio,
-            slow_down_low_ratio=low,
-            slow_down_high_ratio=high,
-            blocks=len(pairs),
-        )
 
-
-def _neighbour(measured: job.MeasuredRun) -> Neighbour:
+def _neighbour(measured: job.MeasuredRun | RunRecord) -> Neighbour:
     model, runtime = measured.model, measured.runtime
     return Neighbour(model=model.name, sha256=model.sha256, runtime=runtime.name, threads=runtime.threads, cpus=measured.cpus)
 

@@ -226,7 +226,7 @@ def of_summaries(
 
 
 def comparable(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
-    """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario."""
+    """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario, one company."""
     return list(grouped((_group(row.case.key), row) for row in rows).values())
 
 
@@ -237,7 +237,7 @@ def answers_of(comparison: Comparison) -> list[ModeAnswer]:
 
 
 def _group(key: CaseKey) -> tuple[str, ...]:
-    return key.model, key.served_model or "", key.dataset_sha256, key.scenario
+    return key.model, key.served_model or "", key.dataset_sha256, key.scenario, key.together
 
 
 def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str) -> Callable[[CaseKey], bool]:

@@ -104,6 +104,7 @@ def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences
         (key.provenance != MEASURED, f"its runs are {key.provenance or 'not known to be measured'}"),
         (bool(differs.decisive), ", ".join(differs.decisive)),
         (key.target_per_s is not None, f"its queries came at a rate, {key.target_per_s} per s"),
+        (bool(key.together), f"its runs are beside other models, {key.together}"),
         (key.samples_per_query > key.batch, f"each query had {key.samples_per_query} samples"),
     )
     return next((why for is_so, why in reasons if is_so), "")

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from edgemeter.agent.cli.further_tables import print_together
 from edgemeter.agent.cli.run_table import print_runs
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record_conditions import Verdict
@@ -81,3 +82,16 @@ def test_energy_of_several_models_is_shared_and_not_ranked():
     print_runs([run], Console(file=out, width=200))
     assert "(shared by 3 models)" in out.getvalue()
     assert "by the inferences of one of them it is no cost of that model, and ranks nowhere" in out.getvalue()
+
+
+def test_two_files_of_one_name_are_two_rows_with_names_of_their_own():
+    """The start of the hash tells them apart."""
+    names = {"a": "aa" * 32, "b": "bb" * 32}
+    neighbours = {name: msgspec.structs.replace(neighbour_called("twin"), sha256=sha256) for name, sha256 in names.items()}
+    runs = []
+    for name, company in (("a", "b"), ("b", "a")):
+        model = make_model(name="twin", sha256=names[name])
+        runs += [make_record(model=model), make_record(model=model, together=Together(neighbours=(neighbours[company],), overlap_ms=1e4))]
+    out = io.StringIO()
+    print_together(matrix_of(runs), Console(file=out, width=200))
+    assert all(text in out.getvalue() for text in (f"twin {neighbours['a'].setting_text} aaaaaa", "bbbbbb"))

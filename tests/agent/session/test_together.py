@@ -97,8 +97,8 @@ def workers() -> list[psutil.Process]:
 
 def test_a_round_has_each_alone_each_pair_and_all():
     """Of two models the pair is all of them."""
-    assert together.blocks_of(2) == [(0,), (1,), (0, 1)]
-    assert together.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+    assert contract_suite.blocks_of(2) == [(0,), (1,), (0, 1)]
+    assert contract_suite.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
 
 def test_models_that_sleep_keep_their_speed_and_only_the_overlap_counts(tmp_path):
@@ -114,13 +114,15 @@ def test_models_that_sleep_keep_their_speed_and_only_the_overlap_counts(tmp_path
     assert [type(outcome) for outcome in outcomes] == [RunRecord] * 8
     alone = [run for run in outcomes if run.together is None]
     accompanied = [run for run in outcomes if run.together is not None]
-    # Each alone, then both; and the other way round.
-    assert [run.together is None for run in outcomes] == [True, True, False, False, False, False, True, True]
+    # Each alone, then both; and the other way round, where the record waits for its round.
+    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.started_at_ns)] == [True] * 2 + [False] * 4 + [True] * 2
+    assert [run.together is None for run in outcomes] == [True, True, False, False, True, True, False, False]
     assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"a.replay": "b.replay", "b.replay": "a.replay"}
     assert len({run.case for run in outcomes}) == 4
     for run in accompanied:
+        (of_round,) = [other for other in alone if (other.model.name, other.repeat) == (run.model.name, run.repeat)]
+        assert run.together.slow_down_ratio == run.latency.mean_ms / of_round.latency.mean_ms
         assert 0.8 <= run.together.slow_down_ratio <= 1.25
-        assert run.together.blocks == 1
         assert run.latency.count >= 11
         assert not [rule for rule in run.verdict.rules if rule == "waited-for-core"]
         assert [finding for finding in recompute(run) if isinstance(finding, FigureDifference)] == []
@@ -206,6 +208,28 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
     assert workers() == []
 
 
+def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
+    """They wait for the runs alone; without these they have no slow-down."""
+    records: list[RunRecord] = []
+
+    def interrupt(event):
+        if isinstance(event, session.RunBegins) and event.repeat == 1 and not event.beside:
+            raise KeyboardInterrupt
+
+    cases = suite(tmp_path, *replays(tmp_path, 4.0, 9.0), repeats=2)
+    with pytest.raises(KeyboardInterrupt):
+        list(together.measure(cases, WHO, {}, "none", interrupt, lambda record: records.append(record) or record))
+    assert [(run.repeat, run.together is not None) for run in records] == [
+        (0, False),
+        (0, False),
+        (0, True),
+        (0, True),
+        (1, True),
+        (1, True),
+    ]
+    assert [run.together.slow_down_ratio is None for run in records[2:]] == [False, False, True, True]
+
+
 @pytest.mark.slow
 def test_energy_of_models_at_the_same_time_is_shared(tmp_path):
     """It is that of both models: stated, and no cost of one."""
@@ -258,6 +282,20 @@ def test_a_group_that_cannot_run_together_is_refused(tmp_path, lines, reason):
         contract_suite.read(tmp_path / "suite.toml")
     assert reason in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_two_files_of_one_content_and_name_are_refused(tmp_path):
+    """Their records would be one case: the runs of one would be divided by those of the other."""
+    case = replays(tmp_path, 2.0)[0]
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "a.replay.json").write_bytes((tmp_path / "a.replay.json").read_bytes())
+    outcomes = measure(suite(tmp_path, case, case.replace("a.replay", "copy/a.replay"), repeats=2))
+    assert [type(outcome) for outcome in outcomes] == [RunRecord, RunRecord, ConfigError]
+    text = f"{tmp_path}/a.replay.json and {copy}/a.replay.json are one model in one setting"
+    assert str(outcomes[2]) == f"{text}, which records do not tell apart: give one another name or cpus"
+    named = suite(tmp_path, case, f'{case.replace("a.replay", "copy/a.replay")}\nname = "second"')
+    assert [type(outcome) for outcome in measure(named)] == [RunRecord] * 4
 
 
 def test_a_model_that_cannot_be_measured_leaves_no_group(tmp_path):
