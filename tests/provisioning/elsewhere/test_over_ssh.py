@@ -13,6 +13,7 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.order_suite import SHIPPED
 from edgemeter.provisioning.apply.board import LOOK
+from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
 from edgemeter.provisioning.elsewhere import over_ssh
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_release
@@ -126,7 +127,7 @@ def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, t
         assert lines[-1].startswith("records 1 KeyboardInterrupt")
     if end == "connection":
         assert "TransientError" in lines[-1]
-        assert "the connection was lost, when `edgemeter run` ran" in lines[-1]
+        assert "the connection was lost while measuring" in lines[-1]
     until(board.is_as_before)
 
 
@@ -143,12 +144,39 @@ def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):
     """With what to do; no release is made for it."""
     packed = workstation.pack(write_replay(tmp_path), queries=16)
     stranger = board.server.options(keygen(tmp_path / "stranger"))
-    with pytest.raises(UnavailableError, match="the login was refused: `ssh-copy-id") as refusal:
+    login = f"-p {board.target.port} {board.target.login}"
+    with pytest.raises(UnavailableError, match=f"the login was refused: `ssh-copy-id {login}`") as refusal:
         measured(board, workstation, packed, ssh=stranger)
     assert "\n" not in str(refusal.value)
     board.server.server.kill()
-    with pytest.raises((UnavailableError, TransientError), match="nothing listens there"):
+    with pytest.raises((UnavailableError, TransientError), match=r"nothing listens there: .*, or add its port: --on ssh://"):
         measured(board, workstation, packed)
+
+
+def test_no_advice_names_an_option_that_the_command_has_not():
+    """`run --on` takes none of ssh's, and reads no address of fleet.toml."""
+    with over_ssh.SshConnection(SshTarget("pi", "pi.example", "pi", 2222), SshOptions(), over_ssh.REMEDIES) as connection:
+        advice = {reason: str(connection.why_lost(reason)) for reason in (*over_ssh.REMEDIES, "nonsense")}
+    for text in advice.values():
+        assert not re.search(r"--(?!on\b|now\b)|fleet\.toml|`port`", text), text
+    assert "`ssh-keygen -R '[pi.example]:2222'`" in advice["REMOTE HOST IDENTIFICATION HAS CHANGED"]
+    assert "`ssh-copy-id -p 2222 pi@pi.example`" in advice["Permission denied"]
+    assert "`ssh -p 2222 pi@pi.example`" in advice["nonsense"]
+
+
+@pytest.mark.parametrize("stage", ["copying", "installing the release"])
+def test_a_lost_connection_names_the_stage(board, workstation, tmp_path, stage):
+    """And that it was lost; nothing stays."""
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+
+    def lose(line):
+        if ("copying" if stage == "copying" else "installing") in line:
+            board.lose_connections()
+
+    with pytest.raises(TransientError, match=f"the connection was lost while {stage}"):
+        measured(board, workstation, packed, lose, release=release)
+    until(board.is_as_before)
 
 
 @pytest.mark.parametrize(
