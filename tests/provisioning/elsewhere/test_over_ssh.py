@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from PIL import Image
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
@@ -138,6 +140,58 @@ def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     with pytest.raises(ConfigError, match="edgemeter ended with status 2"):
         measured(board, workstation, packed, release=release)
     assert board.is_as_before()
+
+
+def test_a_full_disk_there_is_the_reason_for_results_that_are_cut_off(board, workstation, tmp_path, monkeypatch):
+    """Not that the release is of another version: its own line comes first."""
+    cut_off = """import sys
+from pathlib import Path
+
+def main():
+    if sys.argv[1] == "--version":
+        return
+    Path("tmp/results.json").write_text('{"runs": [')
+    print("edgemeter: cannot write the results to 'tmp/results.json': No space left on device: use another file", file=sys.stderr)
+    sys.exit(1)
+"""
+    monkeypatch.setattr(device_release, "AGENT", cut_off)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    with pytest.raises(UnavailableError, match=r"its results are incomplete \(cannot write .*No space left.*check the room on its disk"):
+        measured(board, workstation, packed, release=release)
+    assert board.is_as_before()
+
+
+def test_what_a_command_that_succeeds_says_is_no_error(board, workstation, tmp_path, monkeypatch):
+    """It is shown. So is why the board's own settings are not used."""
+    speaks = """import sys
+from pathlib import Path
+
+def main():
+    if sys.argv[1] == "--version":
+        return
+    Path("tmp/results.json").write_text('{"runs": []}')
+    print("edgemeter: a word on the way", file=sys.stderr)
+"""
+    monkeypatch.setattr(device_release, "AGENT", speaks)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    runs = measured(board, workstation, workstation.pack(write_replay(tmp_path), queries=16), release=release)
+    assert runs.errors == []
+    assert f"{board.target.name}: a word on the way" in workstation.lines
+    assert any("the board's own configuration is not used: No module named" in line for line in workstation.lines)
+
+
+def test_data_has_its_present_name_in_the_suite_that_runs_there(workstation, tmp_path):
+    """What an order calls `images`, for devices of earlier releases, would be a note about a former key."""
+    (tmp_path / "photographs").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "photographs/a.png")
+    packed = workstation.pack(write_replay(tmp_path), queries=16, data="photographs")
+    folder = tmp_path / "suite"
+    copied = over_ssh._Suite(folder, packed, workstation.store)
+    for name in (over_ssh.SUITE_NAME, *copied.sides):
+        (case,) = msgspec.toml.decode((folder / name).read_bytes())["case"]
+        assert "images" not in case
+        assert case["data"].endswith(".zip/images/photographs")
 
 
 def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):
