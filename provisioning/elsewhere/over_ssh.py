@@ -11,6 +11,7 @@ have the board's own name for itself and no number of a ledger: the caller keeps
 There: ~/.cache/edgemeter/on-XXXXXXXX holds a release, the suite and all that is written meanwhile; board_program.py removes it at the end.
 """
 
+import re
 import tempfile
 import time
 import zipfile
@@ -172,6 +173,7 @@ class _InstalledBoard:
     """A board with a release and a suite in a folder of its own."""
 
     session: BoardSession
+    version: str
     program: str
     suite: "_Suite"
     shared_options: tuple[str, ...]
@@ -184,6 +186,11 @@ class _InstalledBoard:
         """Return why a command with this status gave no result."""
         if self.session.interruption is not None:
             return self.session.interruption
+        if unknown := re.search(r"(\w+): no such key", " ".join(self.session.errors)):
+            # The suite was checked here.
+            return UnavailableError(
+                f"{self.session.login}: its release {self.version} is older than this edgemeter and knows no {unknown[1]}: use a newer one"
+            )
         message = f"{self.session.login}: {'; '.join(dict.fromkeys(self.session.errors)) or f'edgemeter {install.how_it_ended(status)}'}"
         if status in {INTERRUPTED, TERMINATED}:
             return TransientError(f"{message}: somebody ended it there: run it again")
@@ -221,7 +228,7 @@ def _installed(
             status, error = session.run("reading the board's settings", command, shows=False)
             if status != DONE:
                 note(f"the board's own configuration is not used: {error.partition('Error: ')[2] or error}")
-            yield _InstalledBoard(session, f"{installed}/edgemeter", suite, tuple(_shared_options(options)))
+            yield _InstalledBoard(session, release.manifest.version, f"{installed}/edgemeter", suite, tuple(_shared_options(options)))
             session.stays = bool(options.get("keep_there"))
         if options.get("keep_there"):
             note(f"the release stays in {session.folder}: the next run finds it" if session.is_left else f"{session.folder} was removed")

@@ -162,6 +162,23 @@ def main():
     assert board.is_as_before()
 
 
+def test_a_release_that_is_older_than_this_one_is_called_so(board, workstation, tmp_path, monkeypatch):
+    """Where it does not know a key: the suite was checked here, and nothing in it is to be corrected."""
+    older = """import sys
+
+def main():
+    if sys.argv[1] != "--version":
+        sys.exit("edgemeter: suite 'suite/suite.toml': [[case]] number 1 queue_frames: no such key: there are model, data: correct the key")
+"""
+    monkeypatch.setattr(device_release, "AGENT", older)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    with pytest.raises(
+        UnavailableError, match=r"its release 1\.0\.0 is older than this edgemeter and knows no queue_frames: use a newer one"
+    ):
+        measured(board, workstation, packed, release=release)
+
+
 def test_what_a_command_that_succeeds_says_is_no_error(board, workstation, tmp_path, monkeypatch):
     """It is shown. So is why the board's own settings are not used."""
     speaks = """import sys
