@@ -203,7 +203,7 @@ def _put_back(folder: Path) -> str:
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the board's settings are changed, and cannot be put back: {error}"
-    return (f"{ended.stdout}\n{ended.stderr}".strip().splitlines() or ["no message"])[-1]
+    return ((ended.stdout.strip() or ended.stderr.strip()).splitlines() or ["no message"])[-1]
 
 
 def _locked(path: Path) -> int | None:
