@@ -85,9 +85,9 @@ class CollectorLedger:
         """Raise EdgemeterError if it cannot be read."""
         self._open().close()
 
-    def find(self, runs: Mapping[str, Collection[str]], *, waits: bool = True) -> dict[str, RunRecord]:
+    def find(self, runs: Mapping[str, Collection[str]]) -> dict[str, RunRecord]:
         """Return the runs of these devices by their ids, once all are there; those that have not come in time are absent."""
-        end_s = time.monotonic() + (self.wait_s if waits else 0.0)
+        end_s = time.monotonic() + self.wait_s
         devices = {run: device for device, ids in runs.items() for run in ids}
         records: dict[str, RunRecord] = {}
         while True:

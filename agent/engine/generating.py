@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -45,7 +44,6 @@ from edgemeter.agent.runtimes import Options
 SENTENCE = "The board on the bench answers each query, and the meter beside it counts what that costs. "
 ENCODINGS = 5
 # At the end of a file's name: all quantisations of a model share the rest.
-_QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 AT_DEPTH = "queries begin behind a context that was filled before: none of them has a prompt"
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
@@ -316,7 +314,7 @@ def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:
     # In a folder that is one model, the folder has its name.
     named = Path(f"{path.parent.name}.onnx") if path.name == FOLDER_CONFIG else path
     return Model(
-        name=work.case.name or _QUANTISED.sub("", recognise.name_of(named)) or "model",
+        name=work.case.name or recognise.language_model_name(path),
         sha256=work.sha256,
         file=path.name,
         format=named.suffix.lstrip(".").lower(),

@@ -40,6 +40,7 @@ _TRAINED_ON_UNIT = frozenset({
     "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
     "yolo-obb", "yolov7-rows", "detr-lists",
 })  # fmt: skip
+_QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 # What marks a guess that puts family and task themselves in doubt.
 UNSURE_FAMILY = "unsure of the family: "
 Layout = Literal["NHWC", "NCHW"]
@@ -298,6 +299,12 @@ def _input(
 def named_path(model: Path, loaded: Loaded) -> Path:
     """Return the path whose name says what the model is: its own, but of one that code makes the name that this gives."""
     return model.with_name(f"{loaded.name}.py") if loaded.name else model
+
+
+def language_model_name(model: Path) -> str:
+    """Return the name of a language model: the file's as `name_of`, without its quantisation; a folder that is one model has its own."""
+    named = Path(f"{model.parent.name}.onnx") if model.name == model_file.FOLDER_CONFIG else model
+    return _QUANTISED.sub("", name_of(named)) or "model"
 
 
 def name_of(model: Path) -> str:

@@ -2,7 +2,8 @@
 
 It is sent over the connection and run by the board's Python (3.10 or later) with the standard library only. Standard input brings
 requests, a line of JSON each; an empty line is a sign of life. When it ends, or brings nothing for SILENCE_S, the command that runs is
-ended (SIGINT, then SIGKILL) and the folder is removed. A folder of a process that was killed is locked by none: the next one removes it.
+ended (SIGINT, then SIGKILL) and the folder is removed. A folder of a process that was killed is locked by none: the next one removes it,
+after the release in it has put back a board that it left changed.
 """
 
 from __future__ import annotations
@@ -25,10 +26,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 SILENCE_S, INTERRUPT_S = 45.0, 20.0
+# A guardian puts a board back within seconds; so does a release that is asked to.
+GUARD_S, PUT_BACK_S = 30.0, 40.0
 PREFIX, ATTEMPTS = "on-", 10
 # In a folder that stays: the hash of the release that is installed in it.
 MARK = "release.sha256"
 OUTPUT, ERRORS = "output", "errors"
+# What the board was set to before a command there changed it (agent/operating), and what puts it back.
+RESTORE_RECORD = "home/restore.json"
+_PUT_BACK = """
+from edgemeter.agent.base import config
+from edgemeter.agent.operating.changes import restore_leftover
+print(restore_leftover(config.home()) or "another measurement is in progress")
+"""
 # Of the board's own: the run lock, which all that measure there share.
 KEPT_VARIABLES = {"EDGEMETER_RUN_LOCK"}
 DROPPED_VARIABLES = ("EDGEMETER_", "PIP_", "PYTHON", "XDG_")
@@ -67,16 +77,22 @@ class BoardFolder:
     """The folder of this connection, below ~/.cache/edgemeter, and what is done in it; locked as long as this process or a command runs."""
 
     def __init__(self, home: Path, release: str) -> None:
-        """Take a folder in which `release` (its hash) was left, else a new one; remove those that nobody uses and that were not left."""
+        """Take a folder in which `release` (its hash) was left, else a new one; remove those that nobody uses and that were not left.
+
+        `notes` are what else became of them, for people.
+        """
         above = home / ".cache" / "edgemeter"
         self._above = above
         above.mkdir(parents=True, exist_ok=True)
-        self.has_release, self.removed = False, 0
+        self.has_release, self.removed, self.notes = False, 0, list[str]()
         for path in sorted(above.glob(PREFIX + "*")):
             lock = _locked(path)
             if lock is None:
                 continue
             mark = path / MARK
+            if not self._is_settled(path):
+                os.close(lock)
+                continue
             if mark.is_file() and not self.has_release and mark.read_text().strip() == release:
                 # Whatever ends this process now, the folder was not left on purpose.
                 mark.unlink()
@@ -100,7 +116,7 @@ class BoardFolder:
         with (self.path / OUTPUT).open("wb") as output, (self.path / ERRORS).open("wb") as errors:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=None if shows else errors, cwd=self.path,
-                env=self._environment(), start_new_session=True, pass_fds=(self._lock,),
+                env=_environment(self.path), start_new_session=True, pass_fds=(self._lock,),
             )  # fmt: skip
         ended, end = os.pipe()
         threading.Thread(target=_close_after, args=(process, end), daemon=True).start()
@@ -124,22 +140,70 @@ class BoardFolder:
         return {}
 
     def leave(self, release: str) -> None:
-        """Let the folder stay, with the release that is installed in it; the results and what was written beside them go."""
-        for name in ("home", "tmp", "data", "release"):
+        """Let the folder stay, with the release that is installed in it; results, what was written beside them and earlier releases go."""
+        for name in (*(["home"] if self._is_settled(self.path, GUARD_S) else []), "tmp", "data", "release"):
             _remove(self.path / name)
         (self.path / MARK).write_text(release + "\n")
+        for path in self._above.glob(PREFIX + "*"):
+            if path != self.path and (lock := _locked(path)) is not None:
+                if self._is_settled(path):
+                    _remove(path)
+                os.close(lock)
 
     def end(self) -> None:
-        """Remove the folder, and those above it that are empty now."""
-        _remove(self.path)
+        """Remove the folder, once the board is put back, and those above it that are empty now."""
+        if self._is_settled(self.path, GUARD_S):
+            _remove(self.path)
         for path in (self._above, self._above.parent):
             with contextlib.suppress(OSError):
                 path.rmdir()
 
-    def _environment(self) -> dict[str, str]:
-        inherited = {name: text for name, text in os.environ.items() if name in KEPT_VARIABLES or not name.startswith(DROPPED_VARIABLES)}
-        home = str(self.path / "home")
-        return {**inherited, "HOME": home, "EDGEMETER_HOME": home, "TMPDIR": str(self.path / "tmp"), "PYTHONUNBUFFERED": "1"}
+    def _is_settled(self, path: Path, patience_s: float = 0.0) -> bool:
+        """Return whether a folder may be removed: nothing of it works any more, and the board is put back if it was changed."""
+        until_s = time.monotonic() + patience_s
+        while _is_at_work(path) and time.monotonic() < until_s:
+            time.sleep(0.1)
+        record, reason = path / RESTORE_RECORD, ""
+        if _is_at_work(path):
+            reason = "a process of an ended measurement works there still"
+        elif os.path.lexists(record):
+            reason = _put_back(path)
+            if not os.path.lexists(record):
+                self.notes.append(reason)
+                return True
+        if reason:
+            self.notes.append(f"{path} stays there for the next connection: {reason}")
+        return not reason
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    inherited = {name: text for name, text in os.environ.items() if name in KEPT_VARIABLES or not name.startswith(DROPPED_VARIABLES)}
+    home = str(folder / "home")
+    return {**inherited, "HOME": home, "EDGEMETER_HOME": home, "TMPDIR": str(folder / "tmp"), "PYTHONUNBUFFERED": "1"}
+
+
+def _is_at_work(folder: Path) -> bool:
+    """Return whether a process runs from the folder, such as the guardian of a changed board, which outlives what it guards."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(f"{folder}/") in path.read_bytes():
+                return True
+    return False
+
+
+def _put_back(folder: Path) -> str:
+    """Let the release in the folder put the board back, and return what it said."""
+    python = next(folder.glob("root/releases/*/bin/python"), None)
+    if python is None:
+        return f"the board's settings are changed, and the release that would put them back is gone: {folder / RESTORE_RECORD} names them"
+    try:
+        ended = subprocess.run(
+            [str(python), "-I", "-c", _PUT_BACK], env=_environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=PUT_BACK_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"the board's settings are changed, and cannot be put back: {error}"
+    return ((ended.stdout.strip() or ended.stderr.strip()).splitlines() or ["no message"])[-1]
 
 
 def _locked(path: Path) -> int | None:
@@ -229,7 +293,8 @@ def main(home: Path, release: str) -> None:
     folder, stays = None, False
     try:
         folder = BoardFolder(home, release)
-        _reply(folder=str(folder.path), has_release=folder.has_release, removed=folder.removed)
+        _reply(folder=str(folder.path), has_release=folder.has_release, removed=folder.removed, notes=folder.notes)
+        folder.notes = []
         stays = _serve(folder, Lifeline())
         if stays:
             folder.leave(release)
@@ -239,7 +304,7 @@ def main(home: Path, release: str) -> None:
     finally:
         if folder is not None and not stays:
             folder.end()
-    _reply(is_left=stays)
+    _reply(is_left=stays, notes=folder.notes if folder is not None else [])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import selectors
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ BOOT = (
     "exec(compile(b''.join(p),'edgemeter','exec'))"
 )
 BEAT_S = 10.0
-BEGIN_S, END_S, STOP_S = 60.0, 60.0, 60.0
+BEGIN_S, END_S, STOP_S = 60.0, 90.0, 60.0
+# So long ssh may take to notice that the connection is gone.
+NOTICE_S = 2.0
 
 
 class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
@@ -37,7 +39,7 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
     def __init__(self, connection: SshConnection, python: str, release: str, report: Callable[[str], None]) -> None:
         self._connection, self._report = connection, report
         self.login = connection.target.login
-        self._activity = "it began"
+        self._activity = "connecting"
         self.stays = self.is_left = False
         self.interruption: BaseException | None = None
         self.errors: list[str] = []
@@ -59,13 +61,18 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
         except BaseException:
             self._close()
             raise
+        for text in begun["notes"]:
+            report(text)
         self.folder, self.has_release, self.removed = str(begun["folder"]), bool(begun["has_release"]), int(begun["removed"])
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             keeps = self.stays and kind is None
             with contextlib.suppress(EdgemeterError):
-                self.is_left = bool(self._ask("it was ended", END_S, do="end", keeps=keeps).get("is_left"))
+                ended = self._ask("ending", END_S, do="end", keeps=keeps)
+                self.is_left = bool(ended.get("is_left"))
+                for text in ended.get("notes", ()):
+                    self._report(text)
         finally:
             self._close()
 
@@ -90,17 +97,29 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
             ended = self._reply(STOP_S)
         return int(ended["status"]), str(ended["error"])
 
+    @contextlib.contextmanager
+    def during(self, activity: str) -> Iterator[None]:
+        """Within the block, which uses the same connection, an error that comes of its loss is one that names the activity."""
+        self._activity = activity
+        try:
+            yield
+        except EdgemeterError as error:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(NOTICE_S)
+                raise self._lost() from error
+            raise
+
     def unpack(self, archive: str, folder: str) -> None:
         """Unpack an archive in the folder."""
-        self._ask("an archive was unpacked", None, do="unpack", archive=archive, folder=folder)
+        self._ask("unpacking a data set", None, do="unpack", archive=archive, folder=folder)
 
     def remove(self, name: str) -> None:
         """Remove a folder in the folder."""
-        self._ask("files were removed", None, do="remove", name=name)
+        self._ask("installing the release", None, do="remove", name=name)
 
     def fetch(self, name: str) -> bytes | None:
         """Return a file of the folder, compared with its hash there; None if it does not exist."""
-        header = self._ask("results were fetched", None, do="fetch", name=name)
+        header = self._ask("fetching the results", None, do="fetch", name=name)
         if not header["exists"]:
             return None
         content = self._content(int(header["size_bytes"]))
@@ -185,7 +204,8 @@ class BoardSession(contextlib.AbstractContextManager["BoardSession"]):
         folder = getattr(self, "folder", None)
         if folder is None and self._process.returncode != LOST:
             return UnavailableError(
-                f"{self.login}: its Python cannot run our program ({self._last_line}): try `ssh {self.login} python3 --version`"
+                f"{self.login}: its Python cannot run our program ({self._last_line}): "
+                f"try `ssh {self._connection.target.address} python3 --version`"
             )
         consequence = f"what runs there ends by itself and {folder} is removed, now or by the next connection" if folder else "nothing ran"
         return TransientError(f"{self.login}: the connection was lost while {self._activity}: {consequence}: run it again")

@@ -27,6 +27,8 @@ from edgemeter.provisioning.registry.registry import Registry
 
 # How long a device may take to answer the order, and may be away while it measures: a board that starts again is back by then.
 UNANSWERED_S, AWAY_S = 60.0, 180.0
+# How long devices may take to report which runs had ended before the order was cancelled, and those to arrive.
+CANCELLED_S, POLL_S = 10.0, 0.2
 UNKNOWN_TO_AGENT = "unknown field"
 
 
@@ -64,14 +66,25 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
             work.report(f"edgemeter: order {job} is cancelled on {', '.join(execution.device for execution in cancelled) or 'no device'}")
             if not isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            interruption, executions = error, jobs.executions_of_job(registry, job)
+            interruption, executions = error, _cancelled(registry, job)
+            work = replace(work, results=replace(work.results, wait_s=min(work.results.wait_s, CANCELLED_S)))
     is_interrupted = interruption is not None
-    arrived = work.results.find({execution.device: execution.runs for execution in executions}, waits=not is_interrupted)
+    arrived = work.results.find({execution.device: execution.runs for execution in executions})
     for execution in executions:
         records = [arrived[run] for run in execution.runs if run in arrived]
         yield _outcome(execution, records, folder, work, patience.reasons.get(execution.device), is_interrupted=is_interrupted)
     if interruption is not None:
         raise interruption
+
+
+def _cancelled(registry: Registry, job: str) -> list[Execution]:
+    """Return the executions of an order that is cancelled, when the devices have reported, or were given the time to."""
+    end_s = time.monotonic() + CANCELLED_S
+    while True:
+        executions = jobs.executions_of_job(registry, job)
+        if all(execution.is_final for execution in executions) or time.monotonic() > end_s:
+            return executions
+        time.sleep(POLL_S)
 
 
 def _packed(folder: FleetFolder, work: RemoteWork) -> PackedSuite:

@@ -11,6 +11,7 @@ have the board's own name for itself and no number of a ledger: the caller keeps
 There: ~/.cache/edgemeter/on-XXXXXXXX holds a release, the suite and all that is written meanwhile; board_program.py removes it at the end.
 """
 
+import re
 import tempfile
 import time
 import zipfile
@@ -38,6 +39,7 @@ from edgemeter.agent.base.progress import is_quiet
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.provisioning.apply import ssh as apply_ssh
 from edgemeter.provisioning.apply.board import ExaminedBoard, inspect_board
 from edgemeter.provisioning.apply.offer import Offer
 from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptions, SshTarget, copy_files, missing_files
@@ -58,6 +60,17 @@ INSTALLER = "installer.py"
 # Beside the suite's own files: models are read from it, results and temporary files are written.
 SPARE_BYTES = 64 << 20
 NOTE_EVERY_S = 5.0
+# `run --on` has none of the options of `fleet apply`, and no fleet.toml.
+REMEDIES = apply_ssh.REMEDIES | {
+    "Host key verification failed": "its host key is unknown: connect once by hand: `ssh {address}`",
+    "Permission denied": "the login was refused: `ssh-copy-id {address}`, or name the key in ~/.ssh/config",
+    "Too many authentication failures": "too many keys were tried: name the right one in ~/.ssh/config, with IdentitiesOnly yes",
+    "Could not resolve hostname": "the host name is unknown: correct it, or give an address: --on ssh://USER@ADDRESS",
+    "Connection refused": (
+        "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or add its port: --on ssh://USER@HOST:PORT"
+    ),
+    "No such identity": "the key file does not exist: correct IdentityFile in ~/.ssh/config",
+}
 # The signature is for releases that come by themselves: what comes over this connection has its hashes, which are compared.
 _INSTALL = """
 import contextlib, importlib.util, pathlib, sys
@@ -121,12 +134,19 @@ def measure(
         document = board.session.fetch(RESULTS)
     if document is None:
         raise board.failure(status)
+    if status != DONE and not _is_whole(document):
+        raise UnavailableError(
+            f"{target.login}: its results are incomplete ({'; '.join(board.session.errors) or 'no message'}): check the room on its disk, "
+            "and run it again"
+        )
     records = _decoded(document, _BoardDocument, target).runs
     for reason in dict.fromkeys(record.energy_reason for record in records if record.energy is None and record.energy_reason):
         report(f"{target.name}: no energy: {reason}")
     interruption = board.session.interruption
     # Why the run in progress ended is known then.
-    errors: list[EdgemeterError] = [MeasurementError(text) for text in board.session.errors if interruption is None]
+    errors: list[EdgemeterError] = [MeasurementError(text) for text in board.session.errors if interruption is None and status != DONE]
+    for text in board.session.errors if status == DONE else ():
+        report(f"{target.name}: {text}")
     return BoardRuns(target.name, records, errors, interruption)
 
 
@@ -153,18 +173,24 @@ class _InstalledBoard:
     """A board with a release and a suite in a folder of its own."""
 
     session: BoardSession
+    version: str
     program: str
     suite: "_Suite"
     shared_options: tuple[str, ...]
 
     def edgemeter(self, command: str, *arguments: str) -> int:
         """Return the status of a command of edgemeter there."""
-        return self.session.run(f"`edgemeter {command}` ran", [self.program, command, *arguments], shows=True)[0]
+        return self.session.run("measuring", [self.program, command, *arguments], shows=True)[0]
 
     def failure(self, status: int) -> BaseException:
         """Return why a command with this status gave no result."""
         if self.session.interruption is not None:
             return self.session.interruption
+        if unknown := re.search(r"(\w+): no such key", " ".join(self.session.errors)):
+            # The suite was checked here.
+            return UnavailableError(
+                f"{self.session.login}: its release {self.version} is older than this edgemeter and knows no {unknown[1]}: use a newer one"
+            )
         message = f"{self.session.login}: {'; '.join(dict.fromkeys(self.session.errors)) or f'edgemeter {install.how_it_ended(status)}'}"
         if status in {INTERRUPTED, TERMINATED}:
             return TransientError(f"{message}: somebody ended it there: run it again")
@@ -180,7 +206,10 @@ def _installed(
     def note(text: str) -> None:
         report(f"{target.name}: {text}")
 
-    with tempfile.TemporaryDirectory(prefix="edgemeter-on-") as name, SshConnection(target, options.get("ssh") or SshOptions()) as ssh:
+    with (
+        tempfile.TemporaryDirectory(prefix="edgemeter-on-") as name,
+        SshConnection(target, options.get("ssh") or SshOptions(), REMEDIES) as ssh,
+    ):
         scratch = Path(name)
         suite = _Suite(scratch / "suite", packed, store)
         board = inspect_board(ssh, "")
@@ -195,8 +224,11 @@ def _installed(
             _install(ssh, session, board, release, python.path, suite, note)
             installed = f"{session.folder}/root/releases/{release.manifest.version}/bin"
             # Without it, as where its file may not be read, the board has its host name and its sensors.
-            session.run("the settings were read", [f"{installed}/python", "-I", "-c", _SETTINGS, board.home, SETTINGS], shows=False)
-            yield _InstalledBoard(session, f"{installed}/edgemeter", suite, tuple(_shared_options(options)))
+            command = [f"{installed}/python", "-I", "-c", _SETTINGS, board.home, SETTINGS]
+            status, error = session.run("reading the board's settings", command, shows=False)
+            if status != DONE:
+                note(f"the board's own configuration is not used: {error.partition('Error: ')[2] or error}")
+            yield _InstalledBoard(session, release.manifest.version, f"{installed}/edgemeter", suite, tuple(_shared_options(options)))
             session.stays = bool(options.get("keep_there"))
         if options.get("keep_there"):
             note(f"the release stays in {session.folder}: the next run finds it" if session.is_left else f"{session.folder} was removed")
@@ -218,7 +250,7 @@ class _Suite:
         for case in suite["case"]:
             # As orders call it.
             if "images" in case:
-                case.update(_data_paths(folder / case["images"]))
+                case.update(_data_paths(folder / case.pop("images")))
         texts = {SUITE_NAME: suite} | {
             f"{letter}.toml": {"name": suite["name"], "case": [case]} for letter, case in zip(ascii_lowercase, suite["case"], strict=False)
         }
@@ -238,7 +270,7 @@ def _data_paths(archive: Path) -> dict[str, str]:
     """Return the paths of a data set, from the suite, once its archive is unpacked there."""
     with zipfile.ZipFile(archive) as opened:
         tops = {tuple(name.split("/")[:2]) for name in opened.namelist()}
-    keys = {data_archive.IMAGES: "images", data_archive.ANNOTATIONS: "annotations"}
+    keys = {data_archive.IMAGES: "data", data_archive.ANNOTATIONS: "annotations"}
     return {keys[kind]: f"../data/{archive.name}/{kind}/{name}" for kind, name in tops}
 
 
@@ -250,15 +282,16 @@ def _install(
     ssh: SshConnection, session: BoardSession, board: ExaminedBoard, release: Offer, python: str, suite: _Suite, note: Callable[[str], None]
 ) -> None:
     """Copy the suite and, unless it is there, the release, and install it."""
-    folders = {f"{session.folder}/suite": suite.files()}
+    folders = {"suite": suite.files()}
     needed_bytes = SPARE_BYTES + sum(archive.size_bytes for archive in suite.archives)
     if not session.has_release:
-        folders[f"{session.folder}/release"] = [
+        folders["release"] = [
             *(FileToCopy(release.folder / file.path, file.path, file.sha256, file.size_bytes) for file in release.files()),
             _file(Path(install.__file__), INSTALLER),
         ]
         needed_bytes += release.unpacked_bytes()
-    missing_bytes = sum(size for folder, files in folders.items() for _, _, size in missing_files(ssh, folder, files))
+    with session.during("copying"):
+        missing_bytes = sum(size for folder, files in folders.items() for _, _, size in missing_files(ssh, folder, files, session.folder))
     needed_bytes += missing_bytes
     if needed_bytes > board.home_free_bytes:
         raise UnavailableError(
@@ -266,14 +299,15 @@ def _install(
             f"{board.home_free_bytes / MB:.0f} MB are free: remove something there, or use a larger card"
         )
     note(f"copying {missing_bytes / MB:.1f} MB")
-    for folder, files in folders.items():
-        copy_files(ssh, folder, files, _CopyProgress(note))
+    with session.during("copying"):
+        for folder, files in folders.items():
+            copy_files(ssh, folder, files, _CopyProgress(note), session.folder)
     for archive in suite.archives:
         session.unpack(f"suite/{archive.name}", f"data/{archive.name}")
     if not session.has_release:
         note(f"installing {release.words}")
         arguments = [f"{session.folder}/release/{INSTALLER}", f"{session.folder}/release", f"{session.folder}/root"]
-        status, error = session.run("the release was installed", [python, "-I", "-B", "-c", _INSTALL, *arguments], shows=False)
+        status, error = session.run("installing the release", [python, "-I", "-B", "-c", _INSTALL, *arguments], shows=False)
         if session.interruption is not None:
             raise session.interruption
         if status != DONE:
@@ -300,6 +334,14 @@ def _shared_options(options: Mapping[str, Any]) -> Iterator[str]:
         yield from ("--power", str(options["power"]))
     if is_quiet():
         yield "--quiet"
+
+
+def _is_whole(document: bytes) -> bool:
+    try:
+        msgspec.json.decode(document, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _decoded(document: bytes, kind: Any, target: SshTarget) -> Any:

@@ -20,10 +20,12 @@ from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
+from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.model_formats import FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
 from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, dota, readers, yolo
+from edgemeter.agent.recognition.recognise import language_model_name, name_of
 from edgemeter.provisioning.content.store import ContentStore
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
@@ -236,6 +238,16 @@ class _SuiteModels:
         """Return a case with the path of its model on this machine."""
         return msgspec.structs.replace(case, model=str(self._paths[str(case.model)]))
 
+    def named(self, case: Settings) -> Settings:
+        """Return a case with the name that its model has in runs of this machine, where its file has another one on devices."""
+        path = self._paths[str(case.model)]
+        if case.name or (case.model == path.name and path.name != FOLDER_CONFIG):
+            return case
+        (single, *_) = expand(SuiteFile(name="named", case=[msgspec.structs.replace(self.local(case), together=None)]), self.folder).cases
+        if single.output_tokens is not None:
+            return msgspec.structs.replace(case, name=language_model_name(path))
+        return case if card_path(path).exists() else msgspec.structs.replace(case, name=name_of(path))
+
     def _path(self, model: str) -> Path:
         if order_suite.is_code(model, None):
             raise ConfigError(f"no order can bring {model!r}: {order_suite.CODE}")
@@ -249,13 +261,17 @@ class _SuiteModels:
 
 def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
     """Return the suite as TOML, after reading it as devices will."""
+    document = _toml(name, cases)
+    order_suite.read(document)
+    expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
+    return document if (named := [models.named(case) for case in cases]) == cases else _toml(name, named)
+
+
+def _toml(name: str, cases: list[Settings]) -> bytes:
     # Devices with an earlier release know the former keys.
     former = {key: former for former, key in FORMER_KEYS.items()}
     wire_cases = [{former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()} for case in cases]
-    document = toml_document({"name": name, "case": wire_cases}).encode()
-    order_suite.read(document)
-    expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
-    return document
+    return toml_document({"name": name, "case": wire_cases}).encode()
 
 
 def _spread(case: Settings, names: _SuiteModels, where: str) -> list[Settings]:

@@ -48,7 +48,10 @@ class Board:
 
     def is_as_before(self):
         """Return whether the home holds what it held, and nothing runs below it."""
-        return listing(self.home) == self.before and not processes_in(self.home / ".cache")
+        with contextlib.suppress(FileNotFoundError):
+            # While a folder is being removed it is not as before.
+            return listing(self.home) == self.before and not processes_in(self.home / ".cache")
+        return False
 
     @contextlib.contextmanager
     def run_lock_held(self):

@@ -115,16 +115,19 @@ def test_results_that_do_not_arrive_are_an_error_with_broker_and_ledger(lab, tmp
 
 
 def test_ctrl_c_cancels_the_order(lab):
-    """On both devices, and it says so; the run in progress publishes nothing."""
+    """On both devices, and it says so; the run in progress publishes nothing, those that had ended are kept here too."""
     before = len(runs_in(lab.ledger))
     process = lab.popen("run", "a.replay.json", "--on", "all", "--mode", "rapid", "--repeats", 50)
     assert wait_until(lambda: {e.state for e in latest(lab)} == {"running"}, LONG_S)
+    assert wait_until(lambda: len(runs_in(lab.ledger)) > before + 2, LONG_S)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=LONG_S)
     assert process.returncode == 130, errors
     assert "is cancelled on pi5-01, pi5-02" in errors
     assert wait_until(lambda: {e.state for e in latest(lab)} == {"cancelled"}, LONG_S)
-    assert len(runs_in(lab.ledger)) < before + 100
+    collected = {run for _, run, _ in runs_in(lab.ledger)[before:]}
+    assert 2 < len(collected) < 100
+    assert collected == {run for _, run, _ in runs_in(lab.workstation / "ledger.sqlite")} & collected
 
 
 def latest(fleet):

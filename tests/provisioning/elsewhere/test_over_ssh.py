@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from PIL import Image
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.order_suite import SHIPPED
 from edgemeter.provisioning.apply.board import LOOK
+from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
 from edgemeter.provisioning.elsewhere import over_ssh
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_release
@@ -126,7 +129,7 @@ def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, t
         assert lines[-1].startswith("records 1 KeyboardInterrupt")
     if end == "connection":
         assert "TransientError" in lines[-1]
-        assert "the connection was lost, when `edgemeter run` ran" in lines[-1]
+        assert "the connection was lost while measuring" in lines[-1]
     until(board.is_as_before)
 
 
@@ -139,16 +142,110 @@ def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     assert board.is_as_before()
 
 
+def test_a_full_disk_there_is_the_reason_for_results_that_are_cut_off(board, workstation, tmp_path, monkeypatch):
+    """Not that the release is of another version: its own line comes first."""
+    cut_off = """import sys
+from pathlib import Path
+
+def main():
+    if sys.argv[1] == "--version":
+        return
+    Path("tmp/results.json").write_text('{"runs": [')
+    print("edgemeter: cannot write the results to 'tmp/results.json': No space left on device: use another file", file=sys.stderr)
+    sys.exit(1)
+"""
+    monkeypatch.setattr(device_release, "AGENT", cut_off)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    with pytest.raises(UnavailableError, match=r"its results are incomplete \(cannot write .*No space left.*check the room on its disk"):
+        measured(board, workstation, packed, release=release)
+    assert board.is_as_before()
+
+
+def test_a_release_that_is_older_than_this_one_is_called_so(board, workstation, tmp_path, monkeypatch):
+    """Where it does not know a key: the suite was checked here, and nothing in it is to be corrected."""
+    older = """import sys
+
+def main():
+    if sys.argv[1] != "--version":
+        sys.exit("edgemeter: suite 'suite/suite.toml': [[case]] number 1 queue_frames: no such key: there are model, data: correct the key")
+"""
+    monkeypatch.setattr(device_release, "AGENT", older)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    with pytest.raises(UnavailableError, match=r"its release 1\.0\.0 is older than this edgemeter and knows no queue_frames"):
+        measured(board, workstation, packed, release=release)
+
+
+def test_what_a_command_that_succeeds_says_is_no_error(board, workstation, tmp_path, monkeypatch):
+    """It is shown. So is why the board's own settings are not used."""
+    speaks = """import sys
+from pathlib import Path
+
+def main():
+    if sys.argv[1] == "--version":
+        return
+    Path("tmp/results.json").write_text('{"runs": []}')
+    print("edgemeter: a word on the way", file=sys.stderr)
+"""
+    monkeypatch.setattr(device_release, "AGENT", speaks)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    runs = measured(board, workstation, workstation.pack(write_replay(tmp_path), queries=16), release=release)
+    assert runs.errors == []
+    assert f"{board.target.name}: a word on the way" in workstation.lines
+    assert any("the board's own configuration is not used: No module named" in line for line in workstation.lines)
+
+
+def test_data_has_its_present_name_in_the_suite_that_runs_there(workstation, tmp_path):
+    """What an order calls `images`, for devices of earlier releases, would be a note about a former key."""
+    (tmp_path / "photographs").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "photographs/a.png")
+    packed = workstation.pack(write_replay(tmp_path), queries=16, data="photographs")
+    folder = tmp_path / "suite"
+    copied = over_ssh._Suite(folder, packed, workstation.store)
+    for name in (over_ssh.SUITE_NAME, *copied.sides):
+        (case,) = msgspec.toml.decode((folder / name).read_bytes())["case"]
+        assert "images" not in case
+        assert case["data"].endswith(".zip/images/photographs")
+
+
 def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):
     """With what to do; no release is made for it."""
     packed = workstation.pack(write_replay(tmp_path), queries=16)
     stranger = board.server.options(keygen(tmp_path / "stranger"))
-    with pytest.raises(UnavailableError, match="the login was refused: `ssh-copy-id") as refusal:
+    login = f"-p {board.target.port} {board.target.login}"
+    with pytest.raises(UnavailableError, match=f"the login was refused: `ssh-copy-id {login}`") as refusal:
         measured(board, workstation, packed, ssh=stranger)
     assert "\n" not in str(refusal.value)
     board.server.server.kill()
-    with pytest.raises((UnavailableError, TransientError), match="nothing listens there"):
+    with pytest.raises((UnavailableError, TransientError), match=r"nothing listens there: .*, or add its port: --on ssh://"):
         measured(board, workstation, packed)
+
+
+def test_no_advice_names_an_option_that_the_command_has_not():
+    """`run --on` takes none of ssh's, and reads no address of fleet.toml."""
+    with over_ssh.SshConnection(SshTarget("pi", "pi.example", "pi", 2222), SshOptions(), over_ssh.REMEDIES) as connection:
+        advice = {reason: str(connection.why_lost(reason)) for reason in (*over_ssh.REMEDIES, "nonsense")}
+    for text in advice.values():
+        assert not re.search(r"--(?!on\b|now\b)|fleet\.toml|`port`", text), text
+    assert "`ssh-keygen -R '[pi.example]:2222'`" in advice["REMOTE HOST IDENTIFICATION HAS CHANGED"]
+    assert "`ssh-copy-id -p 2222 pi@pi.example`" in advice["Permission denied"]
+    assert "`ssh -p 2222 pi@pi.example`" in advice["nonsense"]
+
+
+@pytest.mark.parametrize("stage", ["copying", "installing the release"])
+def test_a_lost_connection_names_the_stage(board, workstation, tmp_path, stage):
+    """And that it was lost; nothing stays."""
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+
+    def lose(line):
+        if ("copying" if stage == "copying" else "installing") in line:
+            board.lose_connections()
+
+    with pytest.raises(TransientError, match=f"the connection was lost while {stage}"):
+        measured(board, workstation, packed, lose, release=release)
+    until(board.is_as_before)
 
 
 @pytest.mark.parametrize(
