@@ -7,13 +7,16 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 POWER_MODES = "etc/nvpmodel.conf"
 # An SSH session's path may lack the folders of administration.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# So long nvpmodel may still report the mode before.
+REPORTED_S, POLL_S = 1.0, 0.1
 
 
 class SettingError(Exception):
@@ -70,15 +73,24 @@ def power_mode_now() -> PowerMode:
 def set_power_mode(mode: PowerMode) -> None:
     """Set the power mode; raises SettingError if it needs a boot, or was not taken."""
     completed = run("nvpmodel", "-m", mode.number)
-    printed = completed.stdout + completed.stderr
+    printed, status = completed.stdout + completed.stderr, completed.returncode
     # In a container nvpmodel notes the mode and changes nothing.
-    if power_mode_now().number == mode.number and "ignoring request" not in printed:
-        return
-    if re.search("reboot", printed, re.IGNORECASE) or not printed.strip():
+    is_ignored = "ignoring request" in printed
+    if re.search("reboot", printed, re.IGNORECASE) and power_mode_now().number != mode.number:
         raise SettingError(
             f"the board changes to power mode {mode.name!r} only at a boot: `sudo nvpmodel -m {mode.number}` there, and answer yes"
         )
-    raise SettingError(f"nvpmodel does not set power mode {mode.name!r}: {last_line(printed)}: run it as root, outside of a container")
+    until_s = time.monotonic() + REPORTED_S
+    while status == 0 and not is_ignored:
+        if (now := power_mode_now()).number == mode.number:
+            return
+        if time.monotonic() > until_s:
+            raise SettingError(f"nvpmodel does not set power mode {mode.name!r}, and reports {now.name!r}: {last_line(printed)}")
+        time.sleep(POLL_S)
+    ended = f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
+    how = last_line(printed) if printed.strip() and status >= 0 else ended
+    remedy = ": run it outside of a container" if is_ignored else ": run it as root" if os.geteuid() != 0 else ""
+    raise SettingError(f"nvpmodel does not set power mode {mode.name!r}: {how}{remedy}")
 
 
 def governor_files(sysfs: Path) -> list[Path]:
@@ -120,12 +132,12 @@ def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[
     It runs to its end even where this process is interrupted or killed: a board would be left between two modes. It inherits the
     descriptors that are inheritable, so that a lock of this process is held until then.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    # In memory: the disk may be full, or the folder for such files removed. Not pipes, which break when this process is gone.
+    with os.fdopen(os.memfd_create("out"), "w+b") as out, os.fdopen(os.memfd_create("err"), "w+b") as err:
         try:
             process = subprocess.Popen(
                 [find_command(command[0]) or command[0], *command[1:]],
                 stdin=subprocess.DEVNULL,
-                # Not pipes, which break when this process is gone.
                 stdout=out,
                 stderr=err,
                 close_fds=False,

@@ -32,7 +32,7 @@ def test_each_setting_is_set_and_put_back(board):
     """The mode by name or number, the rest by value; nothing of it is left when the block ends."""
     before = board.settings()
     with changes.changed_board(board.home, board.machine) as changed:
-        record = json.loads((board.home / "restore.json").read_bytes())
+        record = json.loads(board.record.read_bytes())
         assert record["settings"]["power_mode"] == {"nvpmodel": "1"}
         assert changed.set(OperatingPoint(power_mode="15W", governor="performance")) == OperatingPoint(
             power_mode="15W", governor="performance"
@@ -46,7 +46,7 @@ def test_each_setting_is_set_and_put_back(board):
         assert board.settings() == before
         changed.set(OperatingPoint(power_mode="15W"))
     assert board.settings() == before
-    assert not (board.home / "restore.json").exists()
+    assert not board.record.exists()
 
 
 def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(board):
@@ -127,7 +127,7 @@ def test_the_kernel_caps_clocks_to_cool_the_chip_so_they_are_not_recorded(board)
     write(board.root, {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0\n", "sys/class/thermal/cooling_device1/cur_state": "2\n"})
     with pytest.raises(UnavailableError, match="let the board cool"), changes.changed_board(board.home, board.machine):
         pass
-    assert not (board.home / "restore.json").exists()
+    assert not board.record.exists()
 
 
 def test_two_processes_do_not_change_one_board(board):
@@ -199,7 +199,7 @@ def test_after_a_reboot_only_the_power_mode_is_put_back(board):
     settings = board.settings()
     assert settings["var/lib/nvpmodel/status"] == "pmode:0001"
     assert settings[f"{POLICY}/scaling_min_freq"] == "729600"
-    assert not (board.home / "restore.json").exists()
+    assert not board.record.exists()
 
 
 def test_while_another_run_is_in_progress_nothing_is_put_back(board):
@@ -225,7 +225,7 @@ def test_lost_rights_leave_the_record_and_name_the_command(board):
     assert f"`sudo env EDGEMETER_HOME={board.home} edgemeter doctor` puts them back" in line
     assert "governor: " in line
     assert "\n" not in line
-    assert (board.home / "restore.json").exists()
+    assert board.record.exists()
     governor.unlink()
     governor.write_text("performance\n")
     assert "is as it was" in changes.restore_leftover(board.home, board.machine)
@@ -292,7 +292,7 @@ def test_a_foreign_record_writes_nothing(board, monkeypatch, key, value, words):
     monkeypatch.setattr("edgemeter.agent.machine.board.SERIAL_PLACES", ("etc/machine-id",))
     write(board.root, {"etc/machine-id": "f" * 32, "etc/passwd": "root:x:0:0"})
     leave_changed(board)
-    path = board.home / "restore.json"
+    path = board.record
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"board": None, key: value}))
     now = board.settings()
     line = changes.restore_leftover(board.home, board.machine)

@@ -48,7 +48,7 @@ class Sweep:
         self.board, self.before = board, board.settings()
         command = [sys.executable, "-c", SWEEP, board.home, board.root, str(measures_s)]
         self.process = subprocess.Popen(command, env=board.environment, stdout=subprocess.PIPE, start_new_session=True, **options)
-        self.record = board.home / "restore.json"
+        self.record = board.record
 
     def state(self) -> list[bytes]:
         """Return every setting, the record, and whether nvpmodel is at work."""
@@ -165,7 +165,7 @@ def test_a_closed_terminal_leaves_the_board_as_it_was(board):
     os.close(terminal)
     os.waitpid(process, 0)
     deadline_s = time.monotonic() + DEADLINE_S
-    while (board.home / "restore.json").exists() and time.monotonic() < deadline_s:
+    while board.record.exists() and time.monotonic() < deadline_s:
         time.sleep(0.01)
     after = board.settings()
     assert (after != before, after["var/lib/nvpmodel/status"]) == (True, "pmode:0001")
