@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract.operating_point import OperatingPoint
-from edgemeter.agent.operating import changes
+from edgemeter.agent.operating import changes, restoring
 from tests.fixtures.machine_trees import raspberry_pi_5, write
 from tests.fixtures.settable_board import SettableBoard
 
@@ -180,7 +181,7 @@ def test_the_next_start_puts_back_what_was_left(board):
     pid = leave_changed(board)
     assert board.settings() != before
     with (
-        pytest.raises(UnavailableError, match=r"sudo env EDGEMETER_HOME=.* edgemeter doctor` puts them back"),
+        pytest.raises(UnavailableError, match="`sudo edgemeter doctor` puts them back"),
         changes.changed_board(board.home, board.machine),
     ):
         pass
@@ -222,7 +223,7 @@ def test_lost_rights_leave_the_record_and_name_the_command(board):
     governor.unlink()
     governor.symlink_to("/proc/version")
     line = changes.restore_leftover(board.home, board.machine)
-    assert f"`sudo env EDGEMETER_HOME={board.home} edgemeter doctor` puts them back" in line
+    assert "`sudo edgemeter doctor` puts them back" in line
     assert "governor: " in line
     assert "\n" not in line
     assert board.record.exists()
@@ -255,21 +256,24 @@ def test_rights_that_are_lost_within_the_block_are_stated_at_its_end(board, erro
     assert board.settings() == before
 
 
-def test_a_home_that_cannot_be_made_changes_nothing(board):
-    """There is nowhere to keep the record."""
+def test_a_home_that_cannot_be_made_changes_nothing(board, monkeypatch, caplog):
+    """Where the board's folder cannot hold the record either: one line, and the guardian is let go."""
+    monkeypatch.setattr(restoring, "DURABLE_RECORD", "var/lib/none/restore.json")
     board.home.write_text("a file")
-    with pytest.raises(UnavailableError, match="set EDGEMETER_HOME"), changes.changed_board(board.home / "below", board.machine):
+    with pytest.raises(ConfigError, match="set EDGEMETER_HOME"), changes.changed_board(board.home / "below", board.machine):
         pass
+    assert caplog.text == ""
+    assert not Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
 @pytest.mark.parametrize("content", ["", "{}", "null", '{"settings": {"governor": ', "\0" * 300, "[1, 2]"])
 def test_a_damaged_record_is_one_line_and_nothing_is_written(board, content):
     """It is named, with what to do; a board that is to be changed is refused."""
     before = board.settings()
-    write(board.home, {"restore.json": content})
+    board.record.write_text(content)
     line = changes.restore_leftover(board.home, board.machine)
     assert "is damaged" in line
-    assert f"nothing was written: check the board's settings, then remove it: `rm {board.home}/restore.json`" in line
+    assert f"nothing was written: check the board's settings, then remove it: `rm {board.record}`" in line
     assert "\n" not in line
     assert board.settings() == before
     with pytest.raises(ConfigError, match="is damaged"), changes.changed_board(board.home, board.machine):
