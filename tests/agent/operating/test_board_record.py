@@ -22,10 +22,12 @@ SESSION = """
 import sys, time
 from pathlib import Path
 from edgemeter.agent.contract.operating_point import OperatingPoint
+from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.operating import changes
 home, root, mode, seconds = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+object.__setattr__(THIS_MACHINE, "root", root)
 with changes.quiet_board(home, "a session", lambda line: print(line, flush=True)):
-    with changes.changed_board(home, changes.Machine(root)) as board:
+    with changes.changed_board(home) as board:
         board.set(OperatingPoint(power_mode=mode, governor="performance"))
         print("set", flush=True)
         time.sleep(seconds)
