@@ -1,7 +1,7 @@
 """The restore record: what a board was set to before a measurement changed it, on the disk until it is put back.
 
-It is the board's, not a home's: whoever measures next finds it, whatever its user and home. It lies in `/var/lib` where something outlives
-a reboot (a power mode), else beside the run lock, which is gone after one; in the home where that cannot be written.
+It is the board's, not a home's: whoever measures next finds it, whatever its user and home. It lies in `/var/lib` if something may be
+changed that outlives a reboot (a power mode), else beside the run lock, which is gone after one; in the home where that cannot be written.
 """
 
 import os
@@ -19,7 +19,7 @@ from edgemeter.agent.base.file_lock import BOARD_RUN_LOCK, SharedLock
 from edgemeter.agent.machine import board, clock
 from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.operating.board_settings import SettingError
-from edgemeter.agent.operating.knobs import KNOBS
+from edgemeter.agent.operating.knobs import KNOBS, MODE_FILE
 
 RECORD = "restore.json"
 # Below the root; every user may look there.
@@ -87,7 +87,9 @@ def record_now(machine: Machine) -> RestoreRecord:
 
 def keep_record(record: RestoreRecord, home: Path, machine: Machine) -> Path:
     """Put the record on the disk, where all homes find it if that can be written, and return its path; raises ConfigError if it cannot."""
-    is_durable = any(KNOBS[name].survives_boot for name in record.settings)
+    mode_file = machine.root / MODE_FILE
+    may_change_mode = not mode_file.exists() or os.access(mode_file, os.W_OK)
+    is_durable = may_change_mode and any(KNOBS[name].survives_boot for name in record.settings)
     wide = machine.root / (DURABLE_RECORD if is_durable else BOOT_RECORD)
     if wide.parent.is_dir():
         with suppress(ConfigError):
@@ -147,10 +149,13 @@ def put_back(record: RestoreRecord, machine: Machine) -> list[str]:
 
 def removal_problem(path: Path) -> str | None:
     """Return why this user cannot remove the record, None if it can: what it put back would be put back once more."""
-    folder, user = path.parent.stat(), os.geteuid()
+    try:
+        folder, owner, user = path.parent.stat(), path.lstat().st_uid, os.geteuid()
+    except FileNotFoundError:
+        return None
     # In a folder like /run/lock each removes its own only.
-    is_others = folder.st_mode & stat.S_ISVTX and user not in (0, folder.st_uid, path.lstat().st_uid)
-    return f"no right to remove {str(path)!r}" if is_others or not os.access(path.parent, os.W_OK) else None
+    is_foreign = folder.st_mode & stat.S_ISVTX and user not in (0, folder.st_uid, owner)
+    return f"no right to remove {str(path)!r}" if is_foreign or not os.access(path.parent, os.W_OK) else None
 
 
 def remove_record(path: Path) -> None:
