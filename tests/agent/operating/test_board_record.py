@@ -39,7 +39,7 @@ GOVERNOR = "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
 @pytest.fixture
 def board(tmp_path, monkeypatch):
     """Return a Jetson whose nvpmodel takes a while."""
-    jetson = SettableBoard(tmp_path, pause_s=0.2)
+    jetson = SettableBoard(tmp_path, pause_s=0.5)
     monkeypatch.setenv("PATH", jetson.environment["PATH"])
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
     return jetson
