@@ -15,16 +15,13 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
-from edgemeter.agent.base.file_lock import BOARD_RUN_LOCK, SharedLock
+from edgemeter.agent.base.file_lock import SharedLock
 from edgemeter.agent.machine import board, clock
 from edgemeter.agent.machine.machine import Machine
-from edgemeter.agent.operating.board_settings import SettingError
+from edgemeter.agent.operating.board_settings import BOOT_RECORD, DURABLE_RECORD, SettingError
 from edgemeter.agent.operating.knobs import KNOBS, MODE_FILE
 
 RECORD = "restore.json"
-# Below the root; every user may look there.
-DURABLE_RECORD = "var/lib/edgemeter-restore.json"
-BOOT_RECORD = str(BOARD_RUN_LOCK.with_name("edgemeter-restore.json").relative_to("/"))
 
 
 class RestoreRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +51,7 @@ class RestoreLock(SharedLock):
     """Held by who changes the board or puts it back, and by each command that it runs until that has ended: one for all homes."""
 
     def __init__(self, home: Path, machine: Machine) -> None:
-        wide = machine.root / BOARD_RUN_LOCK.relative_to("/").with_name("edgemeter-restore.lock")
+        wide = (machine.root / BOOT_RECORD).with_name("edgemeter-restore.lock")
         can_be_there = wide.exists() or os.access(wide.parent, os.W_OK)
         super().__init__(wide if can_be_there else home / "restore.lock")
 
