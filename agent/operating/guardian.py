@@ -38,10 +38,10 @@ def main(home: Path, machine: Machine, token: str, pid: int) -> None:
         # Its command may still be at work, and holds the lock until it ends; or another start puts the board back already.
         if not lock.take("the guardian of a changed board"):
             time.sleep(POLL_S)
-        elif (left := find_record(token, home, machine)) is None or put_back(left[1], machine):
+        elif (remaining := find_record(token, home, machine)) is None or put_back(remaining[1], machine):
             return
         else:
-            remove_record(left[0])
+            remove_record(remaining[0])
 
 
 if __name__ == "__main__":

@@ -85,11 +85,11 @@ def test_a_mode_that_is_reported_late_is_waited_for(board):
 @pytest.mark.parametrize("cap_khz", [1113600, 960000])
 def test_a_clock_that_is_held_back_at_the_end_is_put_back_all_the_same(board, requests, cap_khz):
     """What is asked for is as it was once the chip is cool; a cap at the clock that was found hides that it is not."""
-    before, asked = board.settings(), dict(requests.asked)
+    before, requested = board.settings(), dict(requests.requested)
     with changes.changed_board(board.home, board.machine) as changed:
         changed.set(OperatingPoint(cpu_max_hz=1.728e9))
         requests.heat(cap_khz)
-    assert requests.asked == asked
+    assert requests.requested == requested
     requests.heat(None)
     assert board.settings() == before
     assert not board.record.exists()
@@ -122,14 +122,14 @@ def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch
     for cpu in (0, 4):
         write(board.root / CPUFREQ / f"policy{cpu}", {"scaling_governor": "userspace\n", "scaling_setspeed": "1113600\n"})
     requests = FrequencyRequests(board, monkeypatch)
-    asked = dict(requests.asked)
+    requested = dict(requests.requested)
     with changes.changed_board(board.home, board.machine) as changed:
         for khz in (960000, 1344000, 729600):
             point = OperatingPoint(cpu_max_hz=khz * 1e3)
             assert changed.set(point) == point
         changed.set(OperatingPoint(governor="performance", cpu_max_hz=729.6e6))
         changed.set(OperatingPoint(cpu_max_hz=1.1136e9))
-    assert requests.asked == asked
+    assert requests.requested == requested
     assert (board.root / CPUFREQ / "policy4/scaling_setspeed").read_text() == "1113600\n"
 
 
