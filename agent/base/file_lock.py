@@ -233,6 +233,21 @@ def run_lock_file() -> Path:
     return Path(os.environ.get("EDGEMETER_RUN_LOCK") or BOARD_RUN_LOCK)
 
 
+def run_lock_descriptors(home: Path) -> tuple[int, ...]:
+    """Return this process's open files of the run lock, its own or inherited: a child that inherits them holds the lock until it ends."""
+    files = set()
+    for path in (home / run_lock_file(), home / HOME_RUN_LOCK):
+        with suppress(OSError):
+            files.add((path.stat().st_dev, path.stat().st_ino))
+    descriptors = []
+    for path in Path("/proc/self/fd").iterdir():
+        # That of the listing itself is closed by now.
+        with suppress(OSError):
+            status = os.fstat(int(path.name))
+            descriptors += [int(path.name)] if (status.st_dev, status.st_ino) in files else []
+    return tuple(descriptors)
+
+
 def is_run_locked(home: Path) -> bool:
     """Return whether a measurement, or other work that must not be disturbed, is in progress on this board."""
     return any(is_locked(path) for path in {home / run_lock_file(), home / HOME_RUN_LOCK})

@@ -7,13 +7,18 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 POWER_MODES = "etc/nvpmodel.conf"
 # An SSH session's path may lack the folders of administration.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# What the board was set to before a measurement changed it (`restoring.py`): where every user finds it.
+DURABLE_RECORD, BOOT_RECORD = "var/lib/edgemeter-restore.json", "run/lock/edgemeter-restore.json"
+# So long nvpmodel may still report the mode before.
+REPORTED_S, POLL_S = 1.0, 0.1
 
 
 class SettingError(Exception):
@@ -31,6 +36,12 @@ class PowerMode:
     number: str
     name: str
     gates: tuple[str, ...] = ()
+
+
+def check_as_found(root: Path) -> None:
+    """Refuse a board that a measurement has set for its time, or was killed in: what is set now would be put back later."""
+    if any((root / path).exists() for path in (DURABLE_RECORD, BOOT_RECORD)):
+        raise SettingError("a measurement has changed the settings for its time: run it again later, after `sudo edgemeter doctor` there")
 
 
 def has_power_modes() -> bool:
@@ -70,15 +81,26 @@ def power_mode_now() -> PowerMode:
 def set_power_mode(mode: PowerMode) -> None:
     """Set the power mode; raises SettingError if it needs a boot, or was not taken."""
     completed = run("nvpmodel", "-m", mode.number)
-    printed = completed.stdout + completed.stderr
+    printed, status = (completed.stdout + completed.stderr).strip(), completed.returncode
+    asks = re.search("reboot", printed, re.IGNORECASE)
     # In a container nvpmodel notes the mode and changes nothing.
-    if power_mode_now().number == mode.number and "ignoring request" not in printed:
-        return
-    if re.search("reboot", printed, re.IGNORECASE) or not printed.strip():
+    is_ignored = "ignoring request" in printed
+    until_s = time.monotonic() + (0 if asks else REPORTED_S)
+    now: PowerMode | None = None
+    while status == 0 and not is_ignored and (now is None or time.monotonic() < until_s):
+        if (now := power_mode_now()).number == mode.number:
+            return
+        time.sleep(0 if asks else POLL_S)
+    if (asks and status >= 0) or (status == 0 and not printed):
         raise SettingError(
             f"the board changes to power mode {mode.name!r} only at a boot: `sudo nvpmodel -m {mode.number}` there, and answer yes"
         )
-    raise SettingError(f"nvpmodel does not set power mode {mode.name!r}: {last_line(printed)}: run it as root, outside of a container")
+    if now is not None:
+        raise SettingError(f"nvpmodel does not set power mode {mode.name!r}, and reports {now.name!r}: {last_line(printed)}")
+    ended = f"it was ended by signal {-status}" if status < 0 else f"it ended with status {status}"
+    how = last_line(printed) if printed and status >= 0 else ended
+    remedy = ": run it outside of a container" if is_ignored else ": run it as root" if os.geteuid() != 0 else ""
+    raise SettingError(f"nvpmodel does not set power mode {mode.name!r}: {how}{remedy}")
 
 
 def governor_files(sysfs: Path) -> list[Path]:
@@ -120,12 +142,12 @@ def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[
     It runs to its end even where this process is interrupted or killed: a board would be left between two modes. It inherits the
     descriptors that are inheritable, so that a lock of this process is held until then.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    # In memory: the disk may be full, or the folder for such files removed. Not pipes, which break when this process is gone.
+    with os.fdopen(os.memfd_create("out"), "w+b") as out, os.fdopen(os.memfd_create("err"), "w+b") as err:
         try:
             process = subprocess.Popen(
                 [find_command(command[0]) or command[0], *command[1:]],
                 stdin=subprocess.DEVNULL,
-                # Not pipes, which break when this process is gone.
                 stdout=out,
                 stderr=err,
                 close_fds=False,

@@ -10,15 +10,29 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
+import msgspec
+
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError, os_error_as
-from edgemeter.agent.base.file_lock import RunLock, SharedLock, run_lock
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.file_lock import RunLock, run_lock, run_lock_descriptors
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import is_slowed_to_cool
+from edgemeter.agent.operating import board_settings
 from edgemeter.agent.operating.board_settings import SettingError
-from edgemeter.agent.operating.knobs import KNOBS, check_setting, settings_of
-from edgemeter.agent.operating.restoring import LOCK, RECORD, RestoreRecord, put_back, read_record, record_now, remove_record
+from edgemeter.agent.operating.knobs import KNOBS, POWER_MODE, check_setting, settings_of
+from edgemeter.agent.operating.restoring import (
+    RECORD,
+    RestoreLock,
+    RestoreRecord,
+    keep_record,
+    put_back,
+    read_record,
+    record_now,
+    record_paths,
+    removal_problem,
+    remove_record,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,15 +58,16 @@ def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -
 class ChangedBoard:
     """A board whose settings may be changed for a while; from `changed_board`."""
 
-    def __init__(self, home: Path, machine: Machine, lock: SharedLock) -> None:
+    def __init__(self, home: Path, machine: Machine, lock: RestoreLock) -> None:
         self._home, self._machine, self._lock = home, machine, lock
         try:
             self._record = record_now(machine)
         except SettingError as error:
             raise UnavailableError(f"the settings of this board cannot be read, so they could not be put back: {error}") from error
         self._guardian: subprocess.Popen[bytes] | None = None
+        self._path: Path | None = None
+        # The mode that the board is wholly in, None if that is not known, and what it sets itself.
         self._mode = self._found_mode
-        # What the mode that the board is in sets itself.
         self._of_mode = self._record.settings
 
     @property
@@ -62,7 +77,14 @@ class ChangedBoard:
     def begin(self) -> None:
         """Set the guardian on guard, then keep the record on the disk."""
         self._guard()
-        durable_file.write_struct(self._home / RECORD, self._record)
+        self._path = keep_record(self._record, self._home, self._machine)
+
+    def _begin(self, *names: str) -> None:
+        """Note in the record, before the first write, that these settings may be changed from now on."""
+        begun = (*self._record.begun, *(name for name in names if name in self._record.settings and name not in self._record.begun))
+        if self._path is not None and begun != self._record.begun:
+            self._record = msgspec.structs.replace(self._record, begun=begun)
+            durable_file.write_struct(self._path, self._record)
 
     def set(self, point: OperatingPoint | None) -> OperatingPoint:
         """Set the board to `point` (None: as it was found) and return it as read back: modes by name, the fields of `point` only.
@@ -79,6 +101,7 @@ class ChangedBoard:
             self._guard()
         try:
             mode = self._set_mode(settings.pop("power_mode", None))
+            self._begin(*settings)
             written = {name: KNOBS[name].write(self._machine, value) for name, value in settings.items()}
         except SettingError as error:
             why = "; ".join(["", *self._put_back()])
@@ -87,42 +110,51 @@ class ChangedBoard:
 
     def _set_mode(self, value: str | None) -> str | None:
         """Set the power mode with the clocks that are its own, and return its name, None for the one that was found."""
-        knob = KNOBS["power_mode"]
         self._put_clocks_back()
         if self._found_mode is None:
             return None
-        name: str | None = None
-        if value is None:
-            knob.put_back(self._machine, self._record.settings["power_mode"])
+        number = self._found_mode if value is None else POWER_MODE.number_of(self._machine, value)
+        if number != self._mode or POWER_MODE.read(self._machine) != {"nvpmodel": number}:
+            self._enter_mode(number)
+        return None if value is None else board_settings.power_mode_now().name
+
+    def _enter_mode(self, number: str) -> None:
+        # It sets clocks, and switches CPUs.
+        self._begin(*KNOBS)
+        self._mode = None
+        if is_found := number == self._found_mode:
+            POWER_MODE.put_back(self._machine, {"nvpmodel": number}, is_begun=True)
         else:
-            name = knob.write(self._machine, value)
-        mode = next(iter(knob.read(self._machine).values()))
-        if mode != self._mode:
-            self._mode = mode
-            is_found = mode == self._found_mode
-            self._of_mode = self._record.settings if is_found else {key: entry.read(self._machine) for key, entry in KNOBS.items()}
-            if is_found:
-                self._put_clocks_back()
-        return name
+            POWER_MODE.write(self._machine, number)
+        # Clocks that are held back to cool the chip are not the mode's own: it is entered again for the next point.
+        is_hidden = not is_found and is_slowed_to_cool(self._machine)
+        names = ("governor",) if is_hidden else tuple(KNOBS)
+        self._of_mode = self._record.settings if is_found else {name: KNOBS[name].read(self._machine) for name in names}
+        self._mode = None if is_hidden else number
+        if is_found:
+            self._put_clocks_back()
 
     def _put_clocks_back(self) -> None:
         for name, knob in KNOBS.items():
             if name != "power_mode" and name in self._of_mode:
-                knob.put_back(self._machine, self._of_mode[name])
+                knob.put_back(self._machine, self._of_mode[name], is_begun=name in self._record.begun)
 
     def _put_back(self) -> list[str]:
-        self._mode, self._of_mode = self._found_mode, self._record.settings
-        return put_back(self._record, self._machine)
+        problems = put_back(self._record, self._machine)
+        self._mode, self._of_mode = None if problems else self._found_mode, self._record.settings
+        return problems
 
     def end(self) -> None:
         """Put the board back and end the guardian; raises UnavailableError if a setting cannot be put back: the record stays."""
         problems = self._put_back()
-        if not problems:
-            remove_record(self._home)
-        self._lock.release()
-        self._dismiss()
-        if problems and (self._home / RECORD).exists():
-            raise UnavailableError(_not_put_back(self._home, problems))
+        try:
+            if self._path is not None and not problems:
+                remove_record(self._path)
+        finally:
+            self._lock.release()
+            self._dismiss()
+        if problems and self._path is not None and self._path.exists():
+            raise UnavailableError(_not_put_back(self._path, self._home, problems))
 
     def _dismiss(self) -> None:
         """Let the guardian end: it looks for the record, once."""
@@ -139,7 +171,7 @@ class ChangedBoard:
             self._guardian = subprocess.Popen(
                 [sys.executable, "-m", GUARDIAN, *where, self._record.token, str(os.getpid())],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                env={**os.environ, "PYTHONSAFEPATH": "1"}, pass_fds=run_lock_descriptors(self._home),
             )  # fmt: skip
         except OSError as error:
             raise UnavailableError(f"{_UNGUARDED} ({error.strerror}): free memory, and try again") from error
@@ -152,23 +184,20 @@ class ChangedBoard:
 def changed_board(home: Path, machine: Machine = THIS_MACHINE) -> Iterator[ChangedBoard]:
     """Yield the board, to be set within the block, and put its settings back when the block ends, however it does.
 
-    Hold the run lock meanwhile (`quiet_board`). The settings as found are in `home`/restore.json before the first change; should this
-    process be killed, its guardian puts them back within a second, or the next start does (`restore_leftover`).
+    Hold the run lock meanwhile (`quiet_board`). The settings as found are in a record of the board before the first change; should this
+    process be killed, its guardian puts them back within a second, holding the run lock, or the next start does (`restore_leftover`).
 
     Raises:
         UnavailableError: another process changes the board, an earlier record waits to be put back, the board is throttled so that its
             highest clocks cannot be read, or, at the end, a setting cannot be put back: the record stays.
     """
-    with os_error_as(UnavailableError, f"cannot make {str(home)!r}, which is to hold what the board was set to", "set EDGEMETER_HOME"):
-        durable_file.make_folder(home)
-    lock = SharedLock(home / LOCK)
+    lock = RestoreLock(home, machine)
     try:
         if not lock.take("edgemeter"):
             raise UnavailableError(f"the board's settings are changed already, by {lock.holder()}: wait until it ends")
-        # A command that sets the board holds it until it has ended, even where this process is killed before.
-        os.set_inheritable(lock.descriptor(), True)
-        if read_record(home, machine) is not None:
-            raise UnavailableError(_not_put_back(home, ["an earlier run left them changed"]))
+        for path in record_paths(home, machine):
+            if read_record(path, machine) is not None:
+                raise UnavailableError(_not_put_back(path, home, ["an earlier run left them changed"]))
         if is_slowed_to_cool(machine):
             raise UnavailableError(
                 "the kernel holds clocks back now to cool the chip, and hides their settings: let the board cool, then try again"
@@ -195,9 +224,9 @@ def restore_leftover(home: Path, machine: Machine = THIS_MACHINE, *, holds_run_l
     It takes the run lock, if it is free, unless the caller holds it. It raises nothing: a damaged or foreign record is a line too.
     """
     # On nearly every start there is none.
-    if not os.path.lexists(home / RECORD):
+    if not (paths := record_paths(home, machine)):
         return None
-    lock, run = SharedLock(home / LOCK), RunLock(home)
+    lock, run = RestoreLock(home, machine), RunLock(home)
     with ExitStack() as stack:
         stack.callback(lock.release)
         stack.callback(run.release)
@@ -205,38 +234,52 @@ def restore_leftover(home: Path, machine: Machine = THIS_MACHINE, *, holds_run_l
             if not holds_run_lock and not run.take("edgemeter: the board is put back"):
                 # Whoever measures now was told, or changed it.
                 return None
-            return _restore_locked(home, machine, lock)
         except EdgemeterError as error:
             return str(error)
+        lines = [_restored(path, home, machine, lock) for path in paths]
+    return "; ".join(line for line in lines if line) or None
 
 
-def _restore_locked(home: Path, machine: Machine, lock: SharedLock) -> str | None:
+def _restored(path: Path, home: Path, machine: Machine, lock: RestoreLock) -> str | None:
+    try:
+        return _restore_locked(path, home, machine, lock)
+    except EdgemeterError as error:
+        return str(error)
+
+
+def _restore_locked(path: Path, home: Path, machine: Machine, lock: RestoreLock) -> str | None:
     until_s = time.monotonic() + OTHERS_S
-    if (record := read_record(home, machine)) is None:
+    if (record := read_record(path, machine)) is None:
         return None
-    if problem := _rights_problem(home):
-        return _not_put_back(home, [problem], record)
+    if problem := removal_problem(path):
+        return _not_put_back(path, home, [problem], record)
     while not lock.take("edgemeter"):
         # The guardian is at work, or a command that the killed process began.
         if time.monotonic() > until_s:
-            return _not_put_back(home, [f"{lock.holder()} still changes them"], record)
+            return _not_put_back(path, home, [f"{lock.holder()} still changes them"], record)
         time.sleep(POLL_S)
-    os.set_inheritable(lock.descriptor(), True)
-    if (record := read_record(home, machine)) is None:
+    if (record := read_record(path, machine)) is None:
         return None
     if problems := put_back(record, machine):
+<<<<<<< HEAD
         return _not_put_back(home, problems, record)
     remove_record(home)
     return f"the board was put back as it was before a run that was cut off (pid {record.pid}, since {record.since}): {record.words}"
+=======
+        return _not_put_back(path, home, problems, record)
+    remove_record(path)
+    return f"the board is as it was before a run that was ended (pid {record.pid}, since {record.since}): {record.words}"
+>>>>>>> wip-mend3
 
 
-def _rights_problem(home: Path) -> str | None:
-    return None if os.access(home, os.W_OK) else f"no right to write {str(home)!r}"
-
-
-def _not_put_back(home: Path, problems: list[str], record: RestoreRecord | None = None) -> str:
+def _not_put_back(path: Path, home: Path, problems: list[str], record: RestoreRecord | None = None) -> str:
     of = f" since {record.since}" if record else ""
+<<<<<<< HEAD
     command = f'sudo env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} "$(command -v edgemeter)" doctor'
+=======
+    in_home = f"env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} " if path == home / RECORD else ""
+    command = f"sudo {in_home}edgemeter doctor"
+>>>>>>> wip-mend3
     return f"the board's settings are changed{of} ({'; '.join(problems)}): `{command}` puts them back"
 
 

@@ -4,6 +4,7 @@ Source: Linux Documentation/admin-guide/pm/cpufreq.rst (kHz), Documentation/ABI/
 PARAM NAME=EMC is the cap of the memory clock (Hz, 0 for none), *_POWER_GATING what changes only with a reboot.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,8 +49,11 @@ class Knob(Protocol):
         """Write a value that was checked, and return it as read back. Raises SettingError if it was not taken."""
         ...
 
-    def put_back(self, machine: Machine, settings: RawSettings) -> None:
-        """Write raw values as they were found. Raises SettingError; for a name that is no file of this knob, before it writes anything."""
+    def put_back(self, machine: Machine, settings: RawSettings, *, is_begun: bool) -> None:
+        """Write raw values as they were found; those that read so already only if a change was begun: what is read may not be all of it.
+
+        Raises SettingError; for a name that is no file of this knob, before it writes anything.
+        """
         ...
 
 
@@ -79,20 +83,22 @@ class PowerModeKnob:
             check_rights(machine, f"power mode {mode.name!r}", [MODE_FILE])
 
     def write(self, machine: Machine, value: str) -> str:
-        """Return the name of the mode that was set."""
-        mode = board_settings.power_mode_of(value, self._modes(machine))
-        if board_settings.power_mode_now().number != mode.number:
-            board_settings.set_power_mode(mode)
+        """Return the name of the mode that was set, in which its clocks are its own."""
+        board_settings.set_power_mode(board_settings.power_mode_of(value, self._modes(machine)))
         return board_settings.power_mode_now().name
 
-    def put_back(self, machine: Machine, settings: RawSettings) -> None:
-        """Set the mode of that number, if it is another."""
+    def put_back(self, machine: Machine, settings: RawSettings, *, is_begun: bool) -> None:
+        """Set the mode of that number: nvpmodel that was ended half way reports the old one, and has switched cores and clocks."""
         if set(settings) - {"nvpmodel"} or not all(value.isdecimal() for value in settings.values()):
             raise SettingError(f"{dict(settings)} is no power mode")
         for number in settings.values():
-            if board_settings.power_mode_now().number != number:
+            if is_begun or board_settings.power_mode_now().number != number:
                 names = {mode.number: mode.name for mode in self._modes(machine)}
                 board_settings.set_power_mode(board_settings.PowerMode(number, names.get(number, number)))
+
+    def number_of(self, machine: Machine, value: str) -> str:
+        """Return the number of a mode that was checked."""
+        return board_settings.power_mode_of(value, self._modes(machine)).number
 
     def _modes(self, machine: Machine) -> list[board_settings.PowerMode]:
         return board_settings.power_modes(machine.root / board_settings.POWER_MODES)
@@ -104,10 +110,8 @@ class GovernorKnob:
     survives_boot = False
 
     def read(self, machine: Machine) -> dict[str, str]:
-        """Return the governor of each policy, and the clock that the governor `userspace` holds."""
-        files = self._files(machine)
-        files += [path.with_name("scaling_setspeed") for path in files if machine.text(path) == "userspace"]
-        return {str(path): value for path in files if (value := machine.text(path)) is not None}
+        """Return the governor of each policy."""
+        return {str(path): value for path in self._files(machine) if (value := machine.text(path)) is not None}
 
     def check(self, machine: Machine, value: str) -> None:
         """Refuse a governor that a policy has not."""
@@ -127,9 +131,9 @@ class GovernorKnob:
                 raise SettingError(f"the kernel did not take governor {value!r}: {str(path)!r} reads {now!r}: end what sets it too")
         return value
 
-    def put_back(self, machine: Machine, settings: RawSettings) -> None:
-        """Write the governors, then the clocks."""
-        put_files_back(machine, settings, ("scaling_governor", "scaling_setspeed"), f"{CPUS}/")
+    def put_back(self, machine: Machine, settings: RawSettings, *, is_begun: bool) -> None:
+        """Write the governors."""
+        put_files_back(machine, settings, ("scaling_governor",), f"{CPUS}/", is_begun=is_begun)
 
     def _files(self, machine: Machine) -> list[Path]:
         return [path.relative_to(machine.root) for path in board_settings.governor_files(machine.root / "sys")]
@@ -157,8 +161,10 @@ class ClockKnob:
         self._setting, self._label, self._clocks = setting, label, clocks
 
     def read(self, machine: Machine) -> dict[str, str]:
-        """Return the lowest and highest clock of each device, as they stand in its files."""
-        paths = [path for clock in self._clocks(machine) for path in (clock.lowest, clock.highest) if path is not None]
+        """Return the lowest and highest clock of each device, and what the governor `userspace` runs at, which has to lie between them."""
+        clocks = list(self._clocks(machine))
+        paths = [path for clock in clocks for path in (clock.lowest, clock.highest) if path is not None]
+        paths += [path for clock in clocks if machine.number(path := clock.highest.with_name("scaling_setspeed")) is not None]
         return {str(path): value for path in paths if (value := machine.text(path)) is not None}
 
     def check(self, machine: Machine, value: float) -> None:
@@ -181,8 +187,8 @@ class ClockKnob:
             highest_hz = min(value, max(clock.clocks_hz, default=value))
             target = round(highest_hz / clock.unit_hz)
             values = {str(clock.highest): str(target)}
-            if clock.lowest is not None and (lowest := machine.number(clock.lowest)) is not None:
-                values[str(clock.lowest)] = str(min(lowest, target))
+            if clock.lowest is not None and (machine.number(clock.lowest) or 0) > target:
+                values[str(clock.lowest)] = str(target)
             write_all(machine, values)
             now = machine.number(clock.highest)
             if now is None or abs(now - target) > TAKEN_RATIO * target:
@@ -191,10 +197,11 @@ class ClockKnob:
             reached_hz.append(now * clock.unit_hz)
         return max(reached_hz)
 
-    def put_back(self, machine: Machine, settings: RawSettings) -> None:
-        """Write lowest and highest clock of each device."""
-        names = ("scaling_max_freq", "scaling_min_freq", "max_freq", "min_freq", *(Path(path).name for path in EMC_CAPS))
-        put_files_back(machine, settings, names, f"{CPUS}/", "sys/class/devfreq/", *EMC_CAPS)
+    def put_back(self, machine: Machine, settings: RawSettings, *, is_begun: bool) -> None:
+        """Write lowest and highest clock of each device, then what `userspace` runs at."""
+        of_cpus = ("scaling_max_freq", "scaling_min_freq", "scaling_setspeed")
+        names = (*of_cpus, "max_freq", "min_freq", *(Path(path).name for path in EMC_CAPS))
+        put_files_back(machine, settings, names, f"{CPUS}/", "sys/class/devfreq/", *EMC_CAPS, is_begun=is_begun)
 
 
 def _cpu_clocks(machine: Machine) -> Iterator[ClockFiles]:
@@ -241,39 +248,44 @@ def clocks_text(clocks_hz: tuple[float, ...]) -> str:
 def write_all(machine: Machine, values: RawSettings) -> None:
     """Write raw values to files, those of one device together; raises SettingError once all are tried.
 
-    In two rounds: the kernel refuses a highest clock below the lowest, and which of them has to be first depends on what they were.
+    In two rounds if need be: the kernel refuses a highest clock below the lowest, and which has to be first depends on what they were.
     """
     error: SettingError | None = None
     for _ in range(2):
         error = None
         for name, value in values.items():
             try:
-                if machine.text(name) != value:
-                    board_settings.write(machine.root / name, value)
+                board_settings.write(machine.root / name, value)
             except SettingError as refusal:
                 error = error or refusal
+        if error is None and all(machine.text(name) == value for name, value in values.items()):
+            return
     if error is not None:
         raise error
 
 
-def put_files_back(machine: Machine, settings: RawSettings, names: tuple[str, ...], *above: str) -> None:
+def put_files_back(machine: Machine, settings: RawSettings, names: tuple[str, ...], *above: str, is_begun: bool) -> None:
     """Write raw values to files of these names below these folders, and check that they are read back.
 
-    A file that is gone, as of a CPU that is switched off, has no value to put back.
+    What reads so already is written too if a change was begun: a limit on top of it, as to cool the chip, may hide what was asked for.
 
     Raises:
-        SettingError: a name or value is none of a setting's (nothing is written then), or a file does not take its value.
+        SettingError: a name or value is none of a setting's (nothing is written then), a file does not take its value, or is gone, as of a
+            CPU that is switched off: it would come back with the changed one.
     """
     for name, value in settings.items():
         path = Path(name)
         if path.name not in names or ".." in path.parts or not name.startswith(above) or not value.replace("_", "").isalnum():
             raise SettingError(f"{name!r} = {value!r} is no setting of a board")
     present = {name: value for name, value in settings.items() if (machine.root / name).exists()}
-    write_all(machine, present)
+    write_all(machine, {name: value for name, value in present.items() if is_begun or machine.text(name) != value})
     for name, value in present.items():
-        # While it cools the chip, the kernel reports a lower highest clock than the one that was written.
-        if (now := machine.text(name)) != value and not is_slowed_to_cool(machine):
+        # While it cools the chip, the kernel reports a lower clock than the one that was written.
+        is_capped = is_slowed_to_cool(machine) and (machine.number(name) or math.inf) <= (whole_number(value) or 0)
+        if (now := machine.text(name)) != value and not is_capped:
             raise SettingError(f"{name!r} reads {now!r} after {value!r} was written")
+    if absent := sorted({*settings} - {*present}):
+        raise SettingError(f"{absent[0]!r} is gone, and was {settings[absent[0]]!r}: switch its CPU on, or reboot")
 
 
 def check_rights(machine: Machine, label: str, files: "list[Path] | list[str]") -> None:
@@ -283,8 +295,9 @@ def check_rights(machine: Machine, label: str, files: "list[Path] | list[str]") 
             raise UnavailableError(f"{label} cannot be set here: no right to write {str(machine.root / path)!r}: run it as root (`sudo`)")
 
 
+POWER_MODE = PowerModeKnob()
 KNOBS: Mapping[str, Knob] = {
-    "power_mode": PowerModeKnob(),
+    "power_mode": POWER_MODE,
     "governor": GovernorKnob(),
     "cpu_max_hz": ClockKnob("cpu_max_hz", "CPU", _cpu_clocks),
     "gpu_max_hz": ClockKnob("gpu_max_hz", "GPU", _gpu_clocks),

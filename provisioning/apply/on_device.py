@@ -23,6 +23,7 @@ from edgemeter.agent.operating.board_settings import (
     PATH,
     POWER_MODES,
     UnknownSettingError,
+    check_as_found,
     check_governor,
     governor_files,
     has_power_modes,
@@ -245,6 +246,7 @@ class LocalDevice:
 
     def power_mode(self) -> StepResult:
         """Set the Jetson's power mode."""
+        check_as_found(self.below("/"))
         setting = self.plan["power_mode"]
         if not has_power_modes():
             return "skipped", f"no nvpmodel here: power_mode = {setting!r} is for a Jetson"
@@ -260,6 +262,7 @@ class LocalDevice:
 
     def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""
+        check_as_found(self.below("/"))
         governor = self.plan["governor"]
         files = governor_files(Path(self.plan["sysfs"]))
         if not files:
@@ -370,8 +373,7 @@ def outcome(changed: list[str], why: str = "") -> StepResult:
 
 def ordered(version: str) -> tuple[list[int], bool]:
     """Return a key by which versions are ordered: numbers, and a pre-release before its release."""
-    numbers = re.match(r"\d+(?:\.\d+)*", version)
-    if numbers is None:
+    if (numbers := re.match(r"\d+(?:\.\d+)*", version)) is None:
         return [], False
     return [int(part) for part in numbers[0].split(".")], not version[numbers.end() :].startswith(("a", "b", "rc", ".dev"))
 

@@ -47,7 +47,7 @@ def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(boa
     assert answer["summary"].startswith("fastest: ")
     assert "settle, at most 1 min left" in err
     assert "at most 2 min in which the board settles" in err
-    assert (board.settings(), (board.home / "restore.json").exists()) == (before, False)
+    assert (board.settings(), board.record.exists()) == (before, False)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(bo
     assert process.returncode in (1, 2)
     assert (out, len(err.splitlines())) == ("", 1)
     assert line.replace("cpu_max_hz", "CPU") in err or line in err
-    assert (board.settings(), (board.home / "restore.json").exists()) == (before, False)
+    assert (board.settings(), board.record.exists()) == (before, False)
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_ctrl_c_puts_the_board_back_and_keeps_what_was_measured(board):
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     assert "powersave" in out or "replay" in out
-    assert (board.settings(), (board.home / "restore.json").exists()) == (before, False)
+    assert (board.settings(), board.record.exists()) == (before, False)
 
 
 @pytest.mark.slow

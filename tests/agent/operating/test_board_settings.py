@@ -38,7 +38,12 @@ def test_modes_are_read_with_the_parts_that_they_switch_off(tmp_path):
             '[ "$1" = -q ] && printf "NV Power Mode: 25W\\n1\\n" || echo "NVPM ERROR: Error opening status: 13" >&2',
             "Error opening status: 13",
         ),
-        ("exit 1", "`nvpmodel -q` failed: no message"),
+        ("exit 1", "does not set power mode '15W': it ended with status 1"),
+        ("kill -9 $$", "does not set power mode '15W': it was ended by signal 9"),
+        ('[ "$1" = -q ] && exit 1 || exit 0', "`nvpmodel -q` failed: no message"),
+        ('[ "$1" = -q ] && printf "NV Power Mode: 25W\\n1\\n" || echo set >&2', "does not set power mode '15W', and reports '25W': set"),
+        # Where it says nothing and does nothing, it waits for a boot.
+        ('[ "$1" = -q ] && printf "NV Power Mode: 25W\\n1\\n" || exit 0', "at a boot"),
         ("echo nothing", "nvpmodel reports no power mode: nothing"),
     ],
 )
@@ -50,6 +55,8 @@ def test_a_mode_that_does_not_change_is_one_line(tmp_path, monkeypatch, script, 
     with pytest.raises(SettingError) as refusal:
         board_settings.set_power_mode(PowerMode("0", "15W"))
     assert words in str(refusal.value)
+    # Only where that is why.
+    assert ("run it as root" in str(refusal.value), "answer yes" in str(refusal.value)) == (False, words == "at a boot")
 
 
 def test_a_file_of_the_kernel_is_written_and_never_made(tmp_path):

@@ -36,8 +36,8 @@ with changes.changed_board(Path(sys.argv[1]), machine) as board:
         time.sleep(float(sys.argv[3]))
 """
 DEADLINE_S = 60.0
-GuardianFate = Literal["lives", "dies first", "dies at work"]
-FATES = (*get_args(GuardianFate), "lives")
+GuardianFate = Literal["lives", "dies first", "dies at work", "dies with nvpmodel"]
+FATES = (*get_args(GuardianFate), "lives", "lives")
 KILLS = 100
 
 
@@ -48,7 +48,7 @@ class Sweep:
         self.board, self.before = board, board.settings()
         command = [sys.executable, "-c", SWEEP, board.home, board.root, str(measures_s)]
         self.process = subprocess.Popen(command, env=board.environment, stdout=subprocess.PIPE, start_new_session=True, **options)
-        self.record = board.home / "restore.json"
+        self.record = board.record
 
     def state(self) -> list[bytes]:
         """Return every setting, the record, and whether nvpmodel is at work."""
@@ -63,19 +63,23 @@ class Sweep:
                 state, count = now, count + 1
         return count
 
-    def guardian(self) -> int | None:
-        """Return the guardian's process id, if there is one."""
+    def child(self, name: bytes) -> int | None:
+        """Return the process id of its child with that in its command line, if there is one."""
         for child in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-            if b"guardian" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
+            with contextlib.suppress(OSError):
+                if name in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
         return None
 
     def kill(self, guardian: GuardianFate = "lives") -> None:
-        """Kill it; the guardian is killed before it, or once it has begun to put the board back."""
+        """Kill it; the guardian is killed before it, with an nvpmodel at work if need be, or once it has begun to put the board back."""
         if self.process.poll() is None:
-            pid = self.guardian()
-            if guardian == "dies first" and pid:
+            pid = self.child(b"guardian")
+            if guardian in {"dies first", "dies with nvpmodel"} and pid:
                 os.kill(pid, signal.SIGKILL)
+            if guardian == "dies with nvpmodel" and (program := self.child(os.fsencode(self.board.program))):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(program, signal.SIGKILL)
             state = self.state()
             self.process.kill()
             if guardian == "dies at work" and pid:
@@ -133,7 +137,7 @@ def test_a_hundred_kills_leave_the_board_as_it_was(board):
     unkilled.kill()
     assert unkilled.restored_s() < DEADLINE_S
     assert steps > 20
-    times_s = [killed_at(board, 1 + kill * steps // KILLS, FATES[kill % 4]) for kill in range(KILLS)]
+    times_s = [killed_at(board, 1 + kill * steps // KILLS, FATES[kill % len(FATES)]) for kill in range(KILLS)]
     by_guardian = sorted(seconds for seconds in times_s if seconds is not None)
     print(
         f"{KILLS} kills over {steps} steps; by the guardian: median {by_guardian[len(by_guardian) // 2]:.3f} s, "
@@ -165,7 +169,7 @@ def test_a_closed_terminal_leaves_the_board_as_it_was(board):
     os.close(terminal)
     os.waitpid(process, 0)
     deadline_s = time.monotonic() + DEADLINE_S
-    while (board.home / "restore.json").exists() and time.monotonic() < deadline_s:
+    while board.record.exists() and time.monotonic() < deadline_s:
         time.sleep(0.01)
     after = board.settings()
     assert (after != before, after["var/lib/nvpmodel/status"]) == (True, "pmode:0001")
