@@ -261,25 +261,15 @@ def _restore_locked(path: Path, home: Path, machine: Machine, lock: RestoreLock)
     if (record := read_record(path, machine)) is None:
         return None
     if problems := put_back(record, machine):
-<<<<<<< HEAD
-        return _not_put_back(home, problems, record)
-    remove_record(home)
-    return f"the board was put back as it was before a run that was cut off (pid {record.pid}, since {record.since}): {record.words}"
-=======
         return _not_put_back(path, home, problems, record)
     remove_record(path)
-    return f"the board is as it was before a run that was ended (pid {record.pid}, since {record.since}): {record.words}"
->>>>>>> wip-mend3
+    return f"the board was put back as it was before a run that was cut off (pid {record.pid}, since {record.since}): {record.words}"
 
 
 def _not_put_back(path: Path, home: Path, problems: list[str], record: RestoreRecord | None = None) -> str:
     of = f" since {record.since}" if record else ""
-<<<<<<< HEAD
-    command = f'sudo env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} "$(command -v edgemeter)" doctor'
-=======
     in_home = f"env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} " if path == home / RECORD else ""
-    command = f"sudo {in_home}edgemeter doctor"
->>>>>>> wip-mend3
+    command = f'sudo {in_home}"$(command -v edgemeter)" doctor'
     return f"the board's settings are changed{of} ({'; '.join(problems)}): `{command}` puts them back"
 
 

@@ -181,11 +181,7 @@ def test_the_next_start_puts_back_what_was_left(board):
     pid = leave_changed(board)
     assert board.settings() != before
     with (
-<<<<<<< HEAD
-        pytest.raises(UnavailableError, match=r"sudo env EDGEMETER_HOME=.* doctor` puts them back"),
-=======
-        pytest.raises(UnavailableError, match="`sudo edgemeter doctor` puts them back"),
->>>>>>> wip-mend3
+        pytest.raises(UnavailableError, match=r'`sudo "\$\(command -v edgemeter\)" doctor` puts them back'),
         changes.changed_board(board.home, board.machine),
     ):
         pass
@@ -227,11 +223,7 @@ def test_lost_rights_leave_the_record_and_name_the_command(board):
     governor.unlink()
     governor.symlink_to("/proc/version")
     line = changes.restore_leftover(board.home, board.machine)
-<<<<<<< HEAD
-    assert f'`sudo env EDGEMETER_HOME={board.home} "$(command -v edgemeter)" doctor` puts them back' in line
-=======
-    assert "`sudo edgemeter doctor` puts them back" in line
->>>>>>> wip-mend3
+    assert '`sudo "$(command -v edgemeter)" doctor` puts them back' in line
     assert "governor: " in line
     assert "\n" not in line
     assert board.record.exists()
