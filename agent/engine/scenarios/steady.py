@@ -133,7 +133,7 @@ def steady_of(timed: timing.TimedQueries) -> Steady | None:
     # Missed frames between those that were answered in time.
     rows = np.diff(np.concatenate(([-1], hits, [schedule.frames]))) - 1
     # As many as arrived meanwhile, of which the newest are left.
-    behind = np.minimum(np.floor(timed.latency_ns * (schedule.rate_per_s / 1e9)), schedule.frames - 1 - answered)
+    behind = np.minimum(np.floor((timed.latency_ns - 1) * (schedule.rate_per_s / 1e9)), schedule.frames - 1 - answered)
     return Steady(
         rate_per_s=schedule.rate_per_s,
         deadline_ms=schedule.deadline_ns / 1e6,
