@@ -138,13 +138,18 @@ class Figure:
 
     def table_text(self, value: float | None) -> str:
         """Return a value as the table of `edgemeter run` has it, with all its digits or in per cent; "-" where there is none."""
-        return share(value) if self.shown is share else plain_digits(value)
+        return share(value) if self.is_share else plain_digits(value)
 
     def range_text(self, low: float, high: float) -> str:
         """Return a range of values, both ends written alike."""
-        if self.shown is not share:
+        if not self.is_share:
             return span(low, high)
         return f"{share(low)} to {share(high)}" if low != high else share(low)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share, which may be 0: two of them are compared by their difference."""
+        return self.shown is share
 
     @property
     def stem(self) -> str:
@@ -430,13 +435,13 @@ FIGURES: tuple[Figure, ...] = (
     ),
     _of_some(
         "false detections", "False per h", path="detections.false_per_h", unit="per h", column="false_detections_per_h",
-        choice="false-detections", why_absent=NO_STREAM, over_runs=_of_one_stream("false_per_h"), lower="fewer false detections", higher="more false detections",
-        times="times the false detections",
+        choice="false-detections", why_absent=NO_STREAM, over_runs=_of_one_stream("false_per_h"),
+        lower="fewer false detections", higher="more false detections", times="times the false detections",
     ),
     _of_some(
         "missed windows", "Missed windows", path="detections.missed_ratio", column="missed_windows_ratio", choice="missed-windows",
-        shown=share, why_absent=NO_STREAM, over_runs=_of_one_stream("missed_ratio"), lower="fewer missed windows", higher="more missed windows",
-        times="times the share of missed windows",
+        shown=share, why_absent=NO_STREAM, over_runs=_of_one_stream("missed_ratio"),
+        lower="fewer missed windows", higher="more missed windows", times="times the share of missed windows",
     ),
     _of_some(
         "slow-down beside others", "Slow-down", path="together.slow_down_ratio", column="slow_down_ratio", choice="slow-down", shown=times,

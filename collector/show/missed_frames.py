@@ -32,7 +32,7 @@ class MissedRow:
 
 @dataclass(frozen=True, slots=True)
 class MissedFrames:
-    """The missed frames by reason: dropped for newer ones, or given up after the schedule; late because they waited, or by the model alone."""
+    """The missed frames by reason: dropped for newer ones, given up after the schedule; late because they waited, or alone."""
 
     frames: int
     dropped: int
