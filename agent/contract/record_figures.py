@@ -146,7 +146,7 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     longest_gap_ms: float | None = None  # Longest time without a new answer in ms.
     first_missed_s: float | None = None  # Arrival of the first frame that was dropped or late, in s; null if there is none.
     first_missed_after_throttling_s: float | None = None
-    """Time from the beginning of throttling (`sustained`) to the first such frame after it, in s; null without either."""
+    """Time from the beginning of throttling (`sustained`) to the first such frame, in s; null without either, or below an interval."""
 
 
 def cores_text(cpus: Iterable[int]) -> str:

@@ -73,10 +73,14 @@ def _frames(steady: Steady) -> str:
 
 
 def _after_throttling(run: RunRecord, steady: Steady) -> str:
-    after_s, begun_s = steady.first_missed_after_throttling_s, run.sustained.throttled_after_s if run.sustained else None
-    if after_s is None or begun_s is None:
+    after_s, curve = steady.first_missed_after_throttling_s, run.sustained
+    if curve is None or curve.throttled_after_s is None or steady.first_missed_s is None:
         return ""
-    return f"; {moment(after_s)} from the beginning of throttling ({moment(begun_s)}) to the first after it"
+    begun = f"the beginning of throttling ({moment(curve.throttled_after_s)})"
+    if after_s is not None:
+        return f"; about {moment(after_s)} from {begun} to the first after it"
+    is_near = abs(steady.first_missed_s - curve.throttled_after_s) < curve.interval_s
+    return f"; within {moment(curve.interval_s)} of {begun}" if is_near else ""
 
 
 def _answers(run: RunRecord, steady: Steady) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.contract.pooled_misses import FEWEST_BURSTS
-from edgemeter.agent.contract.record_figures import Steady
+from edgemeter.agent.contract.record_figures import Steady, Sustained
 from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.engine.scenarios import timing
 from edgemeter.agent.engine.scenarios.latency_statistics import FEWEST_EFFECTIVE, effective_trials, summarise_stage
@@ -181,12 +181,18 @@ def _bounds(schedule: timing.FrameSchedule, hits: Times, near: Times) -> dict[st
     return {"missed_low_ratio": low, "missed_high_ratio": high, **known}
 
 
-def missed_after_s(steady: Steady, arrivals_ns: Times, latency_ns: Times, since_s: float) -> float | None:
-    """Return how long after a moment of the schedule the first frame arrived that was missed; None if none was."""
+def missed_after_throttling_s(steady: Steady, arrivals_ns: Times, latency_ns: Times, curve: Sustained) -> float | None:
+    """Return how long after the beginning of throttling the first frame arrived that was missed.
+
+    None if none was, or so soon that it is not known which came first: the curve dates throttling to an interval.
+    """
+    if curve.throttled_after_s is None:
+        return None
     schedule = schedule_of_record(steady)
-    begin = schedule.arrived(round(since_s * 1e9) - 1)
+    begin = schedule.arrived(round((curve.throttled_after_s - curve.interval_s) * 1e9) - 1)
     hits = in_time(schedule, arrivals_ns, latency_ns)
     later = hits[np.searchsorted(hits, begin) :]
     skips = np.flatnonzero(later != np.arange(begin, begin + later.size))
     first = begin + (int(skips[0]) if skips.size else later.size)
-    return schedule.arrival_ns(first) / 1e9 - since_s if first < schedule.frames else None
+    after_s = schedule.arrival_ns(first) / 1e9 - curve.throttled_after_s
+    return after_s if first < schedule.frames and after_s >= curve.interval_s else None
