@@ -174,11 +174,11 @@ def _bounds(schedule: timing.FrameSchedule, hits: Times, near: Times) -> dict[st
         bursts = np.unique(burst[is_missed[places]]).size
         if number < FEWEST_BURSTS:
             effective, fewest = int(frames / (longest * (1 + 1 / number))), FEWEST_BURSTS
-    known = {"effective": effective, "bursts": bursts, "longest_burst": longest}
+    facts = {"effective": effective, "bursts": bursts, "longest_burst": longest}
     if effective < fewest:
-        return known
+        return facts
     low, high = exact_interval(missed / frames * effective, effective)
-    return {"missed_low_ratio": low, "missed_high_ratio": high, **known}
+    return {"missed_low_ratio": low, "missed_high_ratio": high, **facts}
 
 
 def missed_after_throttling_s(steady: Steady, arrivals_ns: Times, latency_ns: Times, curve: Sustained) -> float | None:
