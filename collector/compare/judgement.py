@@ -1,7 +1,7 @@
 """Ratios of a case to its reference, and the judgement of each: the decision for machines, its words for people."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
@@ -272,7 +272,8 @@ def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> 
 def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
     entry, sides = JUDGED[figure], _sides(figure, case, reference)
     is_share = decision.scale == "difference"
-    rounded, details = _rounded, f"{_rounded(decision.value or 0.0)} {entry.times}"
+    rounded: Callable[[float], str] = _rounded
+    details = f"{_rounded(decision.value or 0.0)} {entry.times}"
     if is_share:
         rounded, details = points, f"{' against '.join(entry.shown(side.median) for side in sides)}, {points(decision.value or 0.0)} points"
     if decision.bounds:
