@@ -29,6 +29,7 @@ from edgemeter.agent.base.statistics import student_quantile, student_two_sided_
 
 CONFIDENCE = 0.95
 FEWEST = 3
+FEWEST_WITH_ZERO = 6
 MATTERS_RATIO = 0.03  # A difference smaller than this ratio is no reason to choose one or the other.
 MATTERS_ACCURACY = 0.005  # The smallest difference of accuracies (0..1) that matters.
 # By so much of the range of five runs (on logarithms) it is widened each way, to go from 93.75 to 95%.
@@ -54,12 +55,13 @@ class Interval:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """Return the 95% interval of the median over runs; `values` are positive, one a run.
+    """Return the 95% interval of the median over runs; `values` are one a run.
 
-    None below three runs, and where they lie so far apart that no float holds the upper bound.
+    None below three runs, below six if one of them is 0, which has no logarithm, and where they lie so far apart that no float holds the
+    upper bound.
     """
     ordered, count = sorted(map(float, values)), len(values)
-    if count < FEWEST:
+    if count < fewest_runs(ordered):
         return None
     if count < 5:
         # A case of a comparison has twenty of these: the exact arithmetic of `statistics` would take most of the time.
@@ -74,6 +76,11 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     outer, weight = _order_places(count)
     low = (1 - weight) * ordered[outer] + weight * ordered[outer + 1]
     return Interval(low, (1 - weight) * ordered[-1 - outer] + weight * ordered[-2 - outer])
+
+
+def fewest_runs(values: Sequence[float]) -> int:
+    """Return how many runs with such values an interval of their median takes."""
+    return FEWEST if min(values, default=1.0) > 0 else FEWEST_WITH_ZERO
 
 
 @lru_cache(maxsize=4096)

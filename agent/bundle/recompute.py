@@ -183,8 +183,8 @@ def _steady(facts: RecordFacts) -> Iterator[FigureFinding]:
         return
     arrivals_ns = timed.arrivals_ns - timed.begin_ns
     curve = facts.record.sustained
-    if curve is not None and curve.throttled_after_s is not None:
-        after_s = steady.missed_after_s(recomputed, arrivals_ns, timed.latency_ns, curve.throttled_after_s)
+    if curve is not None:
+        after_s = steady.missed_after_throttling_s(recomputed, arrivals_ns, timed.latency_ns, curve)
         recomputed = msgspec.structs.replace(recomputed, first_missed_after_throttling_s=after_s)
     yield from compare_figures("steady", stated_figures, recomputed)
     yield from compare_figures("samples.arrival: frames off the schedule", 0, steady.off_schedule(timed.schedule, arrivals_ns))

@@ -7,13 +7,14 @@ from statistics import median
 
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.base.run_statistics import FEWEST, median_interval
+from edgemeter.agent.base.run_statistics import fewest_runs, median_interval
 from edgemeter.agent.contract.case_identity import key_of, of_depth_curve
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import VerdictState, worst
+from edgemeter.agent.contract.steady_facts import of_frame
 
 # The figures that answer for a case, by name: of a language model its tokens, of a camera its frames.
 ANSWERS = ("latency_p50_ms",)
@@ -44,16 +45,22 @@ class MeasuredCase:
 
     @property
     def typical(self) -> RunRecord:
-        """The run with the median latency, the first where none has a p50."""
-        return self.middle(lambda run: run.latency.p50_ms) or self.counted[0]
+        """The run with the median latency, of frames with the median share of missed ones; the first where none has a p50."""
+        missed = self.middle(lambda run: run.steady.missed_ratio if run.steady else None)
+        return missed or self.middle(lambda run: run.latency.p50_ms) or self.counted[0]
 
     def median_text(self, entry: Figure) -> str:
-        """Return the median of a figure over the runs, "-" where none has it."""
+        """Return the median of a figure over the runs, or what they come to together; "-" where none has it."""
+        if entry.over_runs:
+            return entry.table_text(over[0] if (over := entry.over_runs(self.counted)) else None)
         values = self._values(entry)
         return entry.table_text(median(values) if values else None)
 
     def interval_text(self, entry: Figure) -> str:
-        """Return the 95% interval of the median over the runs; empty where they are too few."""
+        """Return the 95% interval of the figure over the runs; empty where they are too few, or depend too much."""
+        if entry.over_runs:
+            over = entry.over_runs(self.counted)
+            return entry.range_text(*over[1]) if over and over[1] else ""
         interval = median_interval(self._values(entry))
         return entry.range_text(interval.low, interval.high) if interval else ""
 
@@ -68,7 +75,7 @@ class MeasuredCase:
         parts = [
             *(figures or [f"{TOO_FEW_QUERIES} ({run.latency.count:,})"]),
             accuracy_text(scored.accuracy) if scored and scored.accuracy else "",
-            gross_text(energetic, " mJ gross") if energetic else "",
+            gross_text(energetic, f" mJ gross{f' {of_frame(energetic.steady)}' if energetic.steady else ''}") if energetic else "",
         ]
         return f"{model_text(run)} {setting_text(run)} on {run.device}: {', '.join(filter(None, parts))}: {self.state}"
 
@@ -82,10 +89,11 @@ class MeasuredCase:
 
     def _certainty(self, entry: Figure) -> str:
         values = self._values(entry)
-        if interval_text := self.interval_text(entry):
-            return f"95% {interval_text} over {len(values)} runs"
         if len(values) > 1:
-            return f"{entry.range_text(min(values), max(values))} in {len(values)} runs, {FEWEST} give an interval"
+            if interval_text := self.interval_text(entry):
+                return f"95% {interval_text} over {len(values)} runs"
+            remedy = "" if entry.over_runs else f", {fewest_runs(values)} give an interval"
+            return f"{entry.range_text(min(values), max(values))} in {len(values)} runs{remedy}"
         bounds = entry.bounds(self.counted[0])
         return f"one run; 95% {entry.range_text(*bounds)} within it" if bounds else "one run"
 

@@ -81,9 +81,9 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
         print_together(matrix, console)
     # A sweep says which of its rates were sustained.
     described = runs if why else [] if of_loads else [case.typical for case in cases]
-    for run in runs if why else [case.typical for case in cases]:
-        if run.steady:
-            print_steady(run, run.steady, console, is_whole=why or len(cases) == 1)
+    for case in rows:
+        if (run := case.typical).steady:
+            print_steady(run, run.steady, console, is_whole=why or len(cases) == 1, of_runs=len(case.counted))
     for line in dict.fromkeys([*_load_notes(described), *notes(cases, why=why)]):
         print_text(console, line)
 

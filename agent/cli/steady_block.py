@@ -23,9 +23,10 @@ _COLUMNS: dict[str, tuple[Callable[[CurvePoint], float | None], float]] = {
 }
 
 
-def print_steady(run: RunRecord, steady: Steady, console: Console, *, is_whole: bool) -> None:
-    """Print the block of a run; only the whole one has the table over time."""
-    print_text(console, f"{steady_heading(run, steady)}:")
+def print_steady(run: RunRecord, steady: Steady, console: Console, *, is_whole: bool, of_runs: int = 1) -> None:
+    """Print the block of a run, one of `of_runs`; only the whole one has the table over time."""
+    which = f"; run {short_id(run.id)}, one of {of_runs}" if of_runs > 1 else ""
+    print_text(console, f"{steady_heading(run, steady)}{which}:")
     for name, text in steady_facts(run, steady).items():
         print_text(console, f"  {name}: {text}")
     if is_whole and steady.dropped + steady.late:

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 from edgemeter.agent.base.figures import count, duration, plain_digits, share, span, with_uncertainty
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.pooled_misses import FEWEST_BURSTS
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import StreamDetections
 from edgemeter.agent.contract.record_figures import Energy, Load, Steady, Sustained
+
+UNSEEN = 3  # What comes so often on average is not seen by one run in twenty.
 
 
 def steady_heading(run: RunRecord, steady: Steady) -> str:
@@ -27,7 +30,7 @@ def _facts(run: RunRecord, steady: Steady) -> Iterator[tuple[str, str]]:
     yield "answers", _answers(run, steady)
     yield "queue", _queue(steady, run.load)
     if run.energy is not None:
-        yield "energy", _energy(run, run.energy)
+        yield "energy", _energy(run, run.energy, steady)
     if run.detections is not None:
         yield "detections", _detections(run.detections)
     if run.sustained is not None:
@@ -52,13 +55,17 @@ def moment(seconds: float) -> str:
 def _frames(steady: Steady) -> str:
     arrived = f"{steady.frames:,} in {moment(steady.frames / steady.rate_per_s)}"
     low, high = steady.missed_low_ratio, steady.missed_high_ratio
-    unbounded = "no bounds: the frames depend on each other too much"
+    missed = steady.dropped + steady.late
+    bursts = missed if steady.bursts is None else steady.bursts
+    unbounded = f"no bounds: {'more frames than are judged' if steady.effective is None else 'the frames depend on each other too much'}"
     bounds = unbounded if low is None or high is None else f"95% {share(low)} to {share(high)}"
     if steady.effective is not None and steady.effective < steady.frames:
         bounds += f"; as {count(steady.effective, 'independent frame')}"
-    missed = steady.dropped + steady.late
+        bounds += f", in {count(bursts, 'burst')}" if steady.bursts and bursts < FEWEST_BURSTS else ""
+    elif high is not None and bursts < FEWEST_BURSTS:
+        bounds += " if misses come one by one"
     if not missed:
-        return f"{arrived}; none missed ({bounds})"
+        return f"{arrived}; none missed ({bounds}; bursts that come less than {UNSEEN} times in such a run may be unseen)"
     in_a_row = f", at most {steady.longest_row:,} in a row" if steady.longest_row > 1 else ""
     return (
         f"{arrived}; missed {missed:,}, {share(steady.missed_ratio)} ({bounds}): {steady.dropped:,} dropped, {steady.late:,} late{in_a_row}"
@@ -66,10 +73,14 @@ def _frames(steady: Steady) -> str:
 
 
 def _after_throttling(run: RunRecord, steady: Steady) -> str:
-    after_s, begun_s = steady.first_missed_after_throttling_s, run.sustained.throttled_after_s if run.sustained else None
-    if after_s is None or begun_s is None:
+    after_s, curve = steady.first_missed_after_throttling_s, run.sustained
+    if curve is None or curve.throttled_after_s is None or steady.first_missed_s is None:
         return ""
-    return f"; {moment(after_s)} from the beginning of throttling ({moment(begun_s)}) to the first after it"
+    begun = f"the beginning of throttling ({moment(curve.throttled_after_s)})"
+    if after_s is not None:
+        return f"; about {moment(after_s)} from {begun} to the first after it"
+    is_near = abs(steady.first_missed_s - curve.throttled_after_s) < curve.interval_s
+    return f"; within {moment(curve.interval_s)} of {begun}" if is_near else ""
 
 
 def _answers(run: RunRecord, steady: Steady) -> str:
@@ -87,11 +98,16 @@ def _queue(steady: Steady, load: Load | None) -> str:
     return f"{waiting}{waited}{busy}"
 
 
-def _energy(run: RunRecord, energy: Energy) -> str:
+def _energy(run: RunRecord, energy: Energy, steady: Steady) -> str:
     provenance = energy_provenance(run)
     label = "" if provenance == "measured" else f" ({provenance})"
-    frame = f"{with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross a frame"
+    frame = f"{with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross {of_frame(steady)}"
     return f"{plain_digits(energy.mean_power_w, 3)} J/s, {frame}{label}, waiting for frames included"
+
+
+def of_frame(steady: Steady) -> str:
+    """Return of which frames an energy is: the dropped ones have no share."""
+    return "an answered frame" if steady.dropped else "a frame"
 
 
 def _detections(detections: StreamDetections) -> str:

@@ -154,8 +154,8 @@ def _left(points: Sequence[CurvePoint], is_beyond: Callable[[CurvePoint], bool |
 
 def with_throttling(measured: MeasuredRun, curve: Sustained | None) -> MeasuredRun:
     """Return the run with the time from the beginning of throttling to the first frame that was missed after it."""
-    if measured.steady is None or curve is None or curve.throttled_after_s is None:
+    if measured.steady is None or curve is None:
         return measured
     series = {entry.name: samples.unpack(entry) for entry in measured.samples if entry.name in ("arrival", "latency")}
-    after_s = steady.missed_after_s(measured.steady, series["arrival"], series["latency"], curve.throttled_after_s)
+    after_s = steady.missed_after_throttling_s(measured.steady, series["arrival"], series["latency"], curve)
     return msgspec.structs.replace(measured, steady=msgspec.structs.replace(measured.steady, first_missed_after_throttling_s=after_s))

@@ -104,6 +104,8 @@ def read_windows(path: Path, length_s: float) -> tuple[Window, ...]:
     text = read_text(path, "the windows")
     windows = _of_json(text, path) if text.lstrip().startswith(("[", "{")) else _of_lines(text, path)
     for number, (start_s, stop_s) in enumerate(windows, 1):
+        if start_s > stop_s:
+            raise ConfigError(f"the windows {str(path)!r}: number {number} is {start_s:g} to {stop_s:g} s: the stop comes after the start")
         if not 0 <= start_s <= min(stop_s, length_s):
             raise ConfigError(
                 f"the windows {str(path)!r}: number {number} is {start_s:g} to {stop_s:g} s, and the stream has {length_s:g} s: "

@@ -1,7 +1,7 @@
 """Ratios of a case to its reference, and the judgement of each: the decision for machines, its words for people."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
@@ -63,7 +63,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     for name, entry in JUDGED.items():
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
-        if other_work(entry, case, reference):
+        if other_work(entry, case, reference) or entry.is_share:
             continue
         figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
         if figure and other and (ratio := _ratio(figure.median, other.median)) is not None:
@@ -160,14 +160,14 @@ CaseJudgements: TypeAlias = Mapping[str, Judgement | None]
 
 @dataclass(frozen=True, slots=True)
 class SmallestDifferences:
-    """The smallest differences that matter: of ratios, and of accuracy in its own unit (0..1)."""
+    """The smallest differences that matter: of ratios, and of accuracy and shares in their own unit (0..1)."""
 
     ratio: float = MATTERS_RATIO
     accuracy: float = MATTERS_ACCURACY
 
     def of(self, figure: str) -> float:
         """Return the smallest difference of this figure that matters."""
-        return self.accuracy if figure == ACCURACY else self.ratio
+        return self.accuracy if figure == ACCURACY or JUDGED[figure].is_share else self.ratio
 
 
 def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
@@ -194,16 +194,32 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
     if figure == ACCURACY:
         over_images = DifferenceBounds(ratios.intervals.get(ACCURACY), ratios.accuracy_reason)
         return None if (difference := ratios.values.get(ACCURACY)) is None else decide_accuracy(difference, over_images, matters)
-    ratio = ratios.values.get(figure)
-    if ratio is None:
-        return None
     sides = _sides(figure, case, reference)
+    is_share, ratio, bounds = JUDGED[figure].is_share, ratios.values.get(figure), ratios.intervals.get(figure)
+    change = sides[0].median - sides[1].median if is_share and len(sides) == 2 else ratio
+    if change is None:
+        return None
+    if is_share:
+        bounds = _share_bounds(*sides)
     reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else _few_runs(sides)
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
-    decision = replace(decide(ratio, ratios.intervals.get(figure), matters, reason=reason), caution=caution)
+    decision = replace(decide(change, bounds, matters, "difference" if is_share else "ratio", reason), caution=caution)
     is_of_one_day = any(is_within_a_day(figure, interval) for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
+
+
+def _share_bounds(side: Spread, other: Spread) -> Bounds | None:
+    """Return the 95% bounds of the difference of two shares.
+
+    Source: R. G. Newcombe, Statistics in Medicine 17 (1998), 873-890, method 10.
+    """
+    if side.interval is None or other.interval is None:
+        return None
+    difference = side.median - other.median
+    below = math.hypot(side.median - side.interval.low, other.interval.high - other.median)
+    above = math.hypot(side.interval.high - side.median, other.median - other.interval.low)
+    return difference - below, difference + above
 
 
 def is_within_a_day(figure: str, interval: MedianInterval) -> bool:
@@ -222,7 +238,8 @@ def is_in_turn(case: CaseSummary, reference: CaseSummary) -> bool:
 def _few_runs(sides: Sequence[Spread]) -> str:
     missing = max(FEWEST - min(side.n for side in sides), 0)
     runs = " against ".join(f"{side.n}" for side in sides)
-    return f"{figures.count(missing, 'run')} too few ({runs}; an interval takes {FEWEST} each)" if missing else "the runs lie too far apart"
+    few = f"{figures.count(missing, 'run')} too few ({runs}; an interval takes {FEWEST} each)"
+    return few if missing else "the runs lie too far apart, or depend on each other too much"
 
 
 def speed_of(case: CaseSummary) -> str:
@@ -248,26 +265,31 @@ def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> 
         reason = "not the same metric on the same images" if case.accuracy and reference.accuracy else "not scored"
         return reference.accuracy_reason or case.accuracy_reason or reason
     sides = _sides(figure, case, reference)
-    # Such as no missed frame: what it is a multiple of is nothing.
+    # Such as no false detection: what it is a multiple of is nothing.
     return "one side is 0: no ratio" if len(sides) == 2 and min(side.median for side in sides) <= 0 else JUDGED[figure].why_absent
 
 
 def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
     entry, sides = JUDGED[figure], _sides(figure, case, reference)
+    is_share = decision.scale == "difference"
+    rounded: Callable[[float], str] = _rounded
     details = f"{_rounded(decision.value or 0.0)} {entry.times}"
+    if is_share:
+        rounded, details = points, f"{' against '.join(entry.shown(side.median) for side in sides)}, {points(decision.value or 0.0)} points"
     if decision.bounds:
         # What the interval rests on, and what therefore is not in it.
         over, within = " against ".join(interval.over for interval in _intervals(sides)), within_of(sides)
         basis = f"{over}; within {within}" if within else over
-        details += f" (95%: {_rounded(decision.bounds[0])} to {_rounded(decision.bounds[1])}, {basis})"
+        details += f" (95%: {rounded(decision.bounds[0])} to {rounded(decision.bounds[1])}, {basis})"
     if decision.reason == ONE_DAY:
         details += f"; {ON_MORE_DAYS}"
-    elif decision.outcome == "not settled":
+    elif decision.outcome == "not settled" and not is_share:
         details += _foresight(decision, sides)
     if entry.group == "energy" and decision.outcome != "not judged":
         details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
     better: Better = "higher" if entry.better == "higher" else "lower"
-    return _judgement(decision, better, (entry.lower, entry.higher), percent(decision.matters), details)
+    margin = f"{decision.matters * 100:g} points" if is_share else percent(decision.matters)
+    return _judgement(decision, better, (entry.lower, entry.higher), margin, details)
 
 
 def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:
@@ -299,6 +321,11 @@ def _sides(figure: str, case: CaseSummary, reference: CaseSummary) -> list[Sprea
 def _rounded(ratio: float) -> str:
     # Near 1 the third decimal distinguishes 2% from 3%.
     return f"{ratio:.3f}" if 0.5 < ratio < 2 else f"{ratio:.3g}"
+
+
+def points(difference: float) -> str:
+    """Return a difference of shares in points of 100."""
+    return f"{difference * 100:+.2f}"
 
 
 def _intervals(sides: Sequence[Spread]) -> list[MedianInterval]:

@@ -190,6 +190,14 @@ def of_points(points: Sequence[RunPoint]) -> Spread | None:
     return Spread(median(values), min(values), max(values), len(values), interval_of_points(points)) if values else None
 
 
+def over_runs(spread: Spread, value: float, bounds: tuple[float, float] | None, runs: Sequence[RunRecord]) -> Spread:
+    """Return a spread whose middle is the value of all its runs together; its bounds are those of the runs from three on."""
+    devices, days = {run.device for run in runs}, {run.started_at_ns // NS_PER_DAY for run in runs}
+    is_bounded = bounds is not None and spread.n >= FEWEST
+    interval = MedianInterval(*bounds, "run", spread.n, len(devices), len(days), spread.n) if bounds and is_bounded else None
+    return replace(spread, median=value, interval=interval)
+
+
 def point_of(run: RunRecord, value: float) -> RunPoint:
     """Return a figure of `run` with the device and the day that it belongs to."""
     return RunPoint(value, run.device, run.started_at_ns // NS_PER_DAY)

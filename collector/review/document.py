@@ -90,7 +90,7 @@ def without_baseline(sides: Sequence[str], why: str, new: StoreContents, limits:
 
 def worst(pair: ReviewPair) -> str:
     """Return in one word what became of a case: worse, better, both, alike, not settled or not judged."""
-    judged = [judgement for figure in (speed_of(pair.case), "energy", "accuracy") if (judgement := pair.judgements[figure])]
+    judged = [judgement for figure in (speed_of(pair.case), "missed", "energy", "accuracy") if (judgement := pair.judgements[figure])]
     is_worse, is_better = any(judgement.is_worse for judgement in judged), any(judgement.is_better for judgement in judged)
     if is_worse or is_better:
         return "both" if is_worse and is_better else "worse" if is_worse else "better"

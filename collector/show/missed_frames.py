@@ -32,10 +32,11 @@ class MissedRow:
 
 @dataclass(frozen=True, slots=True)
 class MissedFrames:
-    """The missed frames by reason: dropped; late because they waited; late because the model alone took longer than the deadline."""
+    """The missed frames by reason: dropped for newer ones, given up after the schedule; late because they waited, or alone."""
 
     frames: int
     dropped: int
+    given_up: int
     waited: int
     too_slow: int
     rows: tuple[MissedRow, ...]
@@ -60,10 +61,9 @@ def missed_frames(run: RunRecord, steady: Steady) -> MissedFrames:
         for begin, end, count in zip(begins, ends, answered, strict=True)
         if end > begin
     ]
-    late, slow = int(is_late.sum()), int(is_slow.sum())
-    return MissedFrames(
-        steady.frames, steady.frames - numbers.size, late - slow, slow, tuple(sorted(rows, key=lambda row: (-row.frames, row.from_s)))
-    )
+    late, slow, given_up = int(is_late.sum()), int(is_slow.sum()), steady.frames - 1 - int(numbers[-1])
+    by_length = tuple(sorted(rows, key=lambda row: (-row.frames, row.from_s)))
+    return MissedFrames(steady.frames, steady.frames - numbers.size - given_up, given_up, late - slow, slow, by_length)
 
 
 def _row(steady: Steady, points: tuple[CurvePoint, ...], begin: int, frames: int, dropped: int) -> MissedRow:
@@ -74,10 +74,11 @@ def _row(steady: Steady, points: tuple[CurvePoint, ...], begin: int, frames: int
 
 def show_missed_frames(run: RunRecord, missed: MissedFrames, console: Console) -> None:
     """Print the reasons and the longest rows."""
-    total = missed.dropped + missed.waited + missed.too_slow
+    total = missed.dropped + missed.given_up + missed.waited + missed.too_slow
     print_text(console, f"run {short_id(run.id)}: {total:,} of {missed.frames:,} frames missed, {share(total / max(missed.frames, 1))}")
     reasons = {
         "dropped: a newer frame took their place in the queue": missed.dropped,
+        "dropped: they still waited a second, or the deadline, after the schedule": missed.given_up,
         "late: they waited for frames before them": missed.waited,
         "late: the model alone took longer than the deadline": missed.too_slow,
     }

@@ -9,7 +9,16 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import key_of, relation
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Ratios, SmallestDifferences, decide_figure, ratios, why_not_compared
+from edgemeter.collector.compare.judgement import (
+    ACCURACY,
+    JUDGED,
+    Ratios,
+    SmallestDifferences,
+    decide_figure,
+    points,
+    ratios,
+    why_not_compared,
+)
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import CaseRuns, unusable
 from edgemeter.collector.show.run_facts import Facts, grouped_facts
@@ -37,9 +46,9 @@ class PairedFigure:
 
     @property
     def change(self) -> str:
-        """B against A: a ratio as `1.07x`, of an accuracy the difference in points; empty where there is none."""
+        """B against A: a ratio as `1.07x`, of an accuracy or a share the difference in points; empty where there is none."""
         value = self.decision.value if self.decision else None
-        return "" if value is None else f"{value * 100:+.2f} points" if self.name == ACCURACY else figures.times(value)
+        return "" if self.decision is None or value is None else change_text(self.decision, value)
 
     @property
     def interval(self) -> str:
@@ -48,7 +57,7 @@ class PairedFigure:
             return self.reason if None not in self.values else ""
         if self.decision.bounds is None:
             return self.decision.reason
-        return interval_text(self.name, self.decision.bounds)
+        return interval_text(self.decision, self.decision.bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +111,14 @@ def decisions(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> d
     return {name: decision for name, decision in decided.items() if decision is not None}
 
 
-def interval_text(name: str, bounds: Bounds) -> str:
-    """Return the bounds of a ratio, or of a difference of accuracies."""
-    return f"{bounds[0] * 100:+.2f} to {bounds[1] * 100:+.2f} points" if name == ACCURACY else figures.span(*bounds)
+def change_text(decision: Decision, value: float) -> str:
+    """Return a ratio, or a difference of accuracies or shares."""
+    return f"{points(value)} points" if decision.scale == "difference" else figures.times(value)
+
+
+def interval_text(decision: Decision, bounds: Bounds) -> str:
+    """Return the bounds of a ratio, or of such a difference."""
+    return f"{points(bounds[0])} to {points(bounds[1])} points" if decision.scale == "difference" else figures.span(*bounds)
 
 
 def _why_no_ratio(a: RunRecord, b: RunRecord) -> str:

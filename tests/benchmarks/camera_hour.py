@@ -227,7 +227,8 @@ def recount(record: RunRecord, throttled_s: tuple[float, float]) -> Count:
     raw = {
         series.name: [int(value) for value in samples.unpack(series)] for series in record.samples if series.name in ("arrival", "latency")
     }
-    deadline_ns, found_s = steady.deadline_ms * 1e6, record.sustained.throttled_after_s if record.sustained else None
+    deadline_ns, curve = steady.deadline_ms * 1e6, record.sustained
+    found_s, interval_s = (curve.throttled_after_s, curve.interval_s) if curve else (None, 0.0)
     answered = {round(at_ns / 1e9 * steady.rate_per_s): took_ns for at_ns, took_ns in zip(raw["arrival"], raw["latency"], strict=True)}
     dropped = late = row = longest_row = while_throttled = 0
     first_s = first_after_s = None
@@ -241,8 +242,10 @@ def recount(record: RunRecord, throttled_s: tuple[float, float]) -> Count:
         # A frame that arrived a moment before is begun after.
         while_throttled += throttled_s[0] - 0.1 <= at_s <= throttled_s[1] + 0.1
         first_s = at_s if first_s is None else first_s
-        if first_after_s is None and found_s is not None and at_s >= found_s:
+        if first_after_s is None and found_s is not None and at_s >= found_s - interval_s:
             first_after_s = at_s - found_s
+    # Nearer than an interval of the curve it is not dated.
+    first_after_s = None if first_after_s is None or first_after_s < interval_s else first_after_s
     return Count(steady.frames, dropped, late, longest_row, first_s, first_after_s, while_throttled, dropped + late - while_throttled)
 
 

@@ -201,6 +201,8 @@ class TimedQueries:
         if schedule is not None:
             frames = int(schedule.numbers(self.arrived_ns[counts] - self.begin_ns).max()) + 1
             schedule, unserved = replace(schedule, frames=frames), frames - int(counts.sum())
+            # The last frame has its share of the idle time, too.
+            end_ns = max(end_ns, min(window.end_ns, self.begin_ns + schedule.length_ns))
         pauses_ns = self.pauses_ns[(self.pauses_ns[:, 0] >= window.start_ns) & (self.pauses_ns[:, 1] <= end_ns)]
         return replace(
             self,

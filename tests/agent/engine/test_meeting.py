@@ -65,6 +65,10 @@ def test_frames_count_up_to_the_last_one_that_ended_within_the_window():
     within = timed.within(Window(begin_ns + 2 * MS, begin_ns + 350 * MS))
     assert (within.schedule.frames, within.unserved, within.begin_ns) == (4, 1, begin_ns)
     assert (steady_of(within).frames, steady_of(within).dropped, steady_of(within).late) == (4, 1, 0)
+    # The last frame has its whole period, as far as the window has it: four frames take 400 ms, of which 350 are within.
+    assert within.end_ns == begin_ns + 350 * MS
+    assert timed.within(Window(begin_ns + 2 * MS, begin_ns + 450 * MS)).end_ns == begin_ns + 450 * MS
+    assert timed.within(Window(begin_ns + 2 * MS, begin_ns + 405 * MS)).end_ns == begin_ns + 400 * MS
 
 
 def test_only_answers_wholly_within_the_window_count():

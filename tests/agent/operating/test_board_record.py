@@ -190,7 +190,7 @@ def test_the_record_of_another_user_is_named_with_the_command(board, tmp_path):
     )
     assert ended.stdout.count("\n") == 1, ended.stderr
     assert ended.stdout.startswith("the board's settings are changed since 20"), ended.stderr
-    assert ended.stdout.endswith("`sudo edgemeter doctor` puts them back\n")
+    assert ended.stdout.endswith('`sudo "$(command -v edgemeter)" doctor` puts them back\n')
     assert board.settings() == now
     assert "is as it was" in changes.restore_leftover(tmp_path / "root", board.machine)
 

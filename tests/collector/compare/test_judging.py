@@ -1,4 +1,5 @@
 import msgspec
+import pytest
 
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
@@ -214,19 +215,22 @@ def test_queries_of_other_prompts_of_a_file_are_not_compared():
     )
 
 
-def test_missed_frames_are_judged_in_their_own_words():
-    """Twice as many are more; where one side misses none, there is a reason in place of a ratio."""
-    for missed, reference_missed, words in ((0.04, 0.02, "more missed frames: 2 times the share of missed frames"), (0.04, 0.0, None)):
-        with table_row(reference_missed):
-            runs = []
-            for day in range(3):
-                at = {"started_at_ns": 1_760_000_000 * 10**9 + day * DAY_NS, "scenario": "steady"}
-                runs += [
-                    make_run(**at, steady=make_steady(missed_ratio=missed)),
-                    make_reference(**at, steady=make_steady(missed_ratio=reference_missed)),
-                ]
-            (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
-            lines = [line for line in verdict_lines(row.case, row.judgements) if line.startswith("missed: ")]
-            assert [line.removeprefix("missed: ").startswith(words or "") for line in lines] == [True] * bool(words)
-            if words is None:
-                assert why_not_compared("missed", row.case, row.reference) == "one side is 0: no ratio"
+@pytest.mark.parametrize(
+    ("missed", "reference_missed", "words"),
+    [
+        (180, 0, "more missed frames: 20% against 0%, +20.00 points (95%: +1"),
+        (36, 18, "more missed frames: 4.0% against 2.0%, +2.00 points (95%: +"),
+        (0, 0, "alike: 0% against 0%, +0.00 points (95%: -0.14 to +0.14, 3 runs against 3 runs"),
+    ],
+)
+def test_missed_frames_are_judged_by_points_also_where_one_side_misses_none(missed, reference_missed, words):
+    """20% against 0%, the case that the scenario is for, is more; 0 against 0 is alike; neither has a ratio."""
+    runs = []
+    for day in range(3):
+        at = {"started_at_ns": 1_760_000_000 * 10**9 + day * DAY_NS, "scenario": "steady"}
+        for make, late in ((make_run, missed), (make_reference, reference_missed)):
+            runs.append(make(**at, steady=make_steady(late=late, missed_ratio=late / 900, effective=900, bursts=late)))
+    (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
+    (line,) = [line for line in verdict_lines(row.case, row.judgements) if line.startswith("missed: ")]
+    assert line.removeprefix("missed: ").startswith(words)
+    assert "missed" not in row.ratios.values

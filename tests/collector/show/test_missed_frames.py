@@ -34,6 +34,14 @@ def test_missed_frames_have_a_reason_each_and_stand_in_rows():
     assert missed.rows == (MissedRow(0.2, 2, 0, 2e9, None), MissedRow(0.6, 2, 2, 1e9, None))
 
 
+def test_frames_that_still_waited_after_the_schedule_were_given_up():
+    """Of ten frames 8 and 9 were never begun and came after the last answer: no newer one took their place."""
+    series = tuple(samples.pack(part.name, "ns", samples.unpack(part)[:6]) for part in SERIES)
+    steady = make_steady(rate_per_s=10.0, frames=10, dropped=4, late=2, missed_ratio=0.6)
+    missed = missed_frames(make_record(steady=steady, samples=series), steady)
+    assert (missed.dropped, missed.given_up, missed.waited, missed.too_slow) == (0, 4, 1, 1)
+
+
 def test_a_run_without_samples_has_a_reason():
     """The oldest go first where the ledger is full."""
     with pytest.raises(ConfigError, match="has no raw samples"):
