@@ -356,3 +356,12 @@ def test_runs_that_were_left_out_and_suspect_ones_have_their_mode_and_rule():
     doubted = runs_in("1 25W", 29.0, verdict=Verdict(state="suspect", reasons=("busy-machine: top",)))
     answer = summary_of([*runs_in("0 15W", 40.0), *hot], doubted)
     assert answer.endswith("; 1 run of 15W left out (throttled); 3 runs of 25W suspect (busy-machine)")
+
+
+def test_clocks_that_differ_in_the_fourth_digit_are_two_settings():
+    """Memory at 2.131 and 2.133 GHz: runs of both are not averaged."""
+    points = [OperatingPoint(memory_max_hz=hz) for hz in (2.131e9, 2.133e9, 1.5e9)]
+    (answer,) = mode_answers(run for point in points for run in runs_in("0 15W", 40.0, operating_point=point))
+    assert [(point.name, point.runs) for point in answer.points] == [
+        (f"memory at most {clock} GHz", 3) for clock in ("2.131", "2.133", "1.50")
+    ]
