@@ -64,7 +64,14 @@ def with_uncertainty(value: float, uncertainty: float | None) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return a range, both ends rounded alike, with as many digits as tell them apart; one figure where no digit that counts does."""
+    """Return a range, both ends rounded alike, with as many digits as tell them apart; one figure where no digit that counts does.
+
+    About 0 both ends have the decimals of the end that is further from it.
+    """
+    if low < 0 < high and (furthest := max(-low, high)) >= SMALLEST_PLAIN:
+        decimals = _decimals(furthest, 3)
+        # Adding 0 takes the sign from -0.0.
+        return " to ".join(f"{round(end, decimals) + 0.0:,.{decimals}f}" for end in (low, high))
     for digits in range(3, MOST_DIGITS + 1):
         first, last = significant(low, digits), significant(high, digits)
         if first != last:

@@ -3,30 +3,33 @@
 At a rate it is the cheapest mode that holds it: one in which certainly less than 1% of the frames are missed (scenario `steady`), or no
 queries are left in line (`poisson`). Else it is the fastest mode and that of the least energy. Energies rank only where one sensor measured
 all of them (or one recording was replayed): none that was estimated, modelled or published. A difference is clear where its 95% interval
-over runs leaves no change out.
+over runs leaves no change out; below three runs it is possible. A mode that missed frames in fewer than five bursts "held" the rate in its
+runs: no bound tells how often comes what hardly came.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from edgemeter.agent.base.decision import Decision, decide, percent
-from edgemeter.agent.base.figures import count, plain_digits, significant, span
+from edgemeter.agent.base.figures import count, plain_digits, share, significant, span
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_RATIO, interval_of_ratio, median_interval
-from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import figure
 from edgemeter.agent.contract.load_sweep import OF_LOAD, TOO_SHORT, UNSOUND, limit_of
+from edgemeter.agent.contract.pooled_misses import PooledMisses, pooled_misses
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.steady_facts import moment
 
 MOST_MISSED_RATIO = 0.01
 OF_RATE = OF_LOAD | {"rate-not-held"}  # A run that violates these because the board is too slow for the rate is an answer.
 _RANKED = ("measured", "replayed")
+_NO_CHANGE_RATIO = 5e-4  # Below it a change rounds to 0.0%.
 # A power mode, and what was set beside it.
 Mode: TypeAlias = tuple[str | None, str]
 
@@ -35,20 +38,20 @@ class ModePoint(msgspec.Struct, frozen=True, kw_only=True):
     """One mode: medians over its `runs` that count, null where they have none. `holds` is null where it is not clear, or nothing is held.
 
     `speed` is the latency in ms, of `offline` samples a second, of text tokens a second; `energy_mj` is of an inference, a frame or an
-    output token, and null where the energies do not rank. `limited_by` is why a rate of queries is not held, `invalid` why no run counts.
+    output token, and null where the energies do not rank. `limited_by` is why a rate of queries is not held, `invalid` why the runs that
+    were `left_out` do not count.
     """
 
     name: str
     power_mode: str | None
     clocks: str
     runs: int
+    left_out: int
     suspect: int
     speed: float | None
     energy_mj: float | None
     power_w: float | None
-    frames: int = 0
-    missed_ratio: float | None = None
-    missed_high_ratio: float | None = None
+    missed: PooledMisses | None = None
     holds: bool | None = None
     limited_by: str | None = None
     invalid: str | None = None
@@ -74,6 +77,30 @@ class _ModeFigures:
     speed_text: str
     per: str
     energy: str = "energy_gross_mj"
+
+
+class _Words(NamedTuple):
+    """What a ratio above 1 is, one below, one of two and more, and none."""
+
+    higher: str
+    lower: str
+    times: str
+    alike: str
+
+
+_FASTER = _Words("faster", "slower", "times as fast", "as fast")
+_MORE = _Words("more", "less", "times as much", "as much")
+
+
+class _Ranking(NamedTuple):
+    """The best mode and those not clearly apart from it; without enough runs it `is_possible` that another one is better."""
+
+    modes: list[Mode]
+    is_possible: bool
+
+    def called(self, superlative: str) -> str:
+        """Return the superlative, or that it is one possibly."""
+        return f"possibly {superlative}" if self.is_possible else superlative
 
 
 _LATENCY = _ModeFigures("latency_p50_ms", False, "p50 {} ms", "inference")
@@ -127,9 +154,10 @@ class _Modes:
         self._figures = _TEXT if first.generation else _FIGURES.get(key.scenario, _LATENCY)
         self._first, self._all = first, modes
         self._rate = first.steady.rate_per_s if first.steady else first.load.target_per_s if first.load else None
-        self._has_joules = self._why_no_joules() is None
         self._noun = "mode" if len({clocks for _, clocks in modes}) == 1 else "setting"
         self._names = self._named()
+        self._no_joules = self._why_no_joules()
+        self._has_joules = self._no_joules is None
         self.points = {mode: self._point(mode) for mode in modes}
 
     def _named(self) -> dict[Mode, str]:
@@ -148,12 +176,18 @@ class _Modes:
         present = [(energy_provenance(run), run.energy) for run in has_figure if run.energy is not None]
         if not present:
             return ""
-        if unranked := next((provenance for provenance, _ in present if provenance not in _RANKED), None):
-            return f"the energy is {unranked}, and ranks nothing"
+        if unranked := [provenance for provenance, _ in present if provenance not in _RANKED]:
+            return f"the energy is {unranked[0] or 'not stated to be measured'}, and ranks nothing"
         if len(present) < len(runs):
             return "not every run has an energy, so none is ranked"
+        if wrong := [name for mode, name in self._names.items() if any(not self._is_energy_positive(run) for run in self.counted[mode])]:
+            return f"an energy of {_listed(wrong)} is not above 0 mJ (is its sensor reversed?), so none is ranked"
         kinds = {(provenance, energy.sensor, energy.scope) for provenance, energy in present}
         return None if len(kinds) == 1 else "the energies are not of one sensor, and are not ranked"
+
+    def _is_energy_positive(self, run: RunRecord) -> bool:
+        names = (self._figures.energy, *(("energy_mean_power_w",) if self._rate is not None else ()))
+        return all((figure(name).value(run) or 0.0) > 0 for name in names)
 
     def _values(self, mode: Mode, name: str) -> list[float]:
         values = [figure(name).value(run) for run in self.counted[mode]]
@@ -164,29 +198,24 @@ class _Modes:
         return median(values) if values else None
 
     def _point(self, mode: Mode) -> ModePoint:
-        runs = self.counted[mode]
-        frames, missed_ratio, low, high = _missed(runs)
-        limits = [] if frames or self._rate is None else [limit for run in runs if (limit := limit_of(run))]
-        if frames:
-            is_clear = high is not None and low is not None and (high < MOST_MISSED_RATIO or low >= MOST_MISSED_RATIO)
-            holds = high is not None and high < MOST_MISSED_RATIO if is_clear else None
-        else:
-            holds = None if self._rate is None or TOO_SHORT in limits else not limits
+        runs, invalid = self.counted[mode], [run for run in self._all[mode] if not _counts(run)]
+        missed = pooled_misses([run.steady for run in runs if run.steady is not None], MOST_MISSED_RATIO)
+        limits = [] if missed or self._rate is None else [limit for run in runs if (limit := limit_of(run))]
+        of_queries = None if self._rate is None or TOO_SHORT in limits else not limits
         return ModePoint(
             name=self._names[mode],
             power_mode=mode[0],
             clocks=mode[1],
             runs=len(runs),
-            suspect=sum(bool(set(run.verdict.rules) - OF_RATE) for run in runs),
+            left_out=len(invalid),
+            suspect=sum(bool(_doubtful(run)) for run in runs),
             speed=self._middle(mode, self._figures.speed),
             energy_mj=self._middle(mode, self._figures.energy) if self._has_joules else None,
             power_w=self._middle(mode, "energy_mean_power_w") if self._has_joules else None,
-            frames=frames,
-            missed_ratio=missed_ratio,
-            missed_high_ratio=high,
-            holds=holds,
+            holds=missed.is_below(MOST_MISSED_RATIO) if missed else of_queries,
             limited_by=limits[0] if limits else None,
-            invalid=None if runs else ", ".join(dict.fromkeys(rule for run in self._all[mode] for rule in run.verdict.rules)),
+            invalid=_rules_text(run.verdict.rules for run in invalid) or None,
+            missed=missed,
         )
 
     def answer(self) -> ModeAnswer:
@@ -202,52 +231,60 @@ class _Modes:
         )
 
     def _claims(self) -> list[str]:
-        sound = {mode: point for mode, point in self.points.items() if point.runs and point.speed is not None}
+        counted = {mode: point for mode, point in self.points.items() if point.runs}
         if self._rate is None:
-            return self._closed_loop(sound)
+            return self._closed_loop(counted)
         steady, rate = self._first.steady, f"{plain_digits(self._rate, 3)} {'fps' if self._first.steady else 'queries a second'}"
         if steady and not math.isclose(steady.deadline_ms, 1e3 / steady.rate_per_s, rel_tol=1e-3):
             rate += f" within {plain_digits(steady.deadline_ms, 3)} ms"
-        holding = {mode: point for mode, point in sound.items() if point.holds}
-        failing = [point for point in self.points.values() if point.runs and not point.holds]
+        holding = {mode: point for mode, point in counted.items() if point.holds}
+        failing = [point for point in counted.values() if not point.holds]
         if not holding:
-            ordered = sorted(failing, key=lambda point: point.missed_ratio or 0.0)
+            ordered = sorted(failing, key=lambda point: point.missed.ratio if point.missed else 0.0)
             return [f"no {self._noun} surely holds {rate}: " + ", ".join(map(_missing, ordered))]
-        cost = "energy_mean_power_w" if self._has_joules else self._figures.speed
-        best, *rivals = self._best(holding, cost)
-        costs = {mode: f"{holding[mode].name} ({self._price(holding[mode])})" for mode in (best, *rivals)}
-        head = self._head("cheapest" if self._has_joules else "fastest", f" that hold{'' if rivals else 's'} {rate}", list(costs.values()))
-        return [head, *(self._against(best, mode) for mode in holding if mode != best), *(_missing(point, " hold it") for point in failing)]
+        ranking = self._best(holding, "energy_mean_power_w" if self._has_joules else self._figures.speed)
+        further = [_missing(point, " hold it") for point in failing]
+        if not ranking.modes:
+            return [f"{_listed([point.name for point in holding.values()])} {_held([*holding.values()], rate)}", *further]
+        first = [holding[mode] for mode in ranking.modes]
+        called = ranking.called("cheapest" if self._has_joules else "fastest")
+        return [
+            self._head(called, f" that {_held(first, rate)}", [f"{point.name} ({self._price(point)})" for point in first]),
+            *(self._against(ranking.modes[0], mode) for mode in holding if mode != ranking.modes[0]),
+            *(f"{point.name} {_held([point], 'it')}, too" for point in holding.values() if not self._has_joules and point.speed is None),
+            *further,
+        ]
 
-    def _closed_loop(self, sound: Mapping[Mode, ModePoint]) -> list[str]:
-        if not sound:
-            return [f"no {self._noun} has queries enough for a speed: measure longer"]
-        fastest, *fast_rivals = self._best(sound, self._figures.speed)
-        speeds = [f"{sound[mode].name} ({self._speed_text(sound[mode])})" for mode in (fastest, *fast_rivals)]
-        heads, base = [self._head("fastest", "", speeds)], fastest
+    def _closed_loop(self, counted: Mapping[Mode, ModePoint]) -> list[str]:
+        fastest = self._best(counted, self._figures.speed)
+        speeds = [f"{counted[mode].name} ({self._speed_text(counted[mode])})" for mode in fastest.modes]
+        heads = [self._head(fastest.called("fastest"), "", speeds)] if speeds else [f"no {self._noun} has a speed that so few queries bear"]
+        base = fastest.modes[:1]
         if self._has_joules:
-            base, *rivals = self._best(sound, self._figures.energy)
-            energies = [f"{sound[mode].name} ({plain_digits(sound[mode].energy_mj)} mJ)" for mode in (base, *rivals)]
-            least = f"least energy per {self._figures.per}"
-            heads.append(self._head(least, "", energies))
-            if base == fastest and not (rivals or fast_rivals):
-                heads = [f"fastest, with the {least}: {speeds[0][:-1]}, {plain_digits(sound[base].energy_mj)} mJ)"]
-        return [*heads, *(self._against(base, mode) for mode in sound if mode != base)]
+            cheapest = self._best(counted, self._figures.energy)
+            energies = [f"{counted[mode].name} ({plain_digits(counted[mode].energy_mj)} mJ)" for mode in cheapest.modes]
+            least, base = f"least energy per {self._figures.per}", cheapest.modes[:1]
+            heads.append(self._head(cheapest.called(least), "", energies))
+            if fastest == cheapest and len(speeds) == 1:
+                both = f"{speeds[0][:-1]}, {plain_digits(counted[base[0]].energy_mj)} mJ)"
+                heads = [self._head(fastest.called(f"fastest, with the {least}"), "", [both])]
+        return [*heads, *(self._against(first, mode) for first in base for mode in counted if mode != first)]
 
     def _head(self, superlative: str, of: str, texts: Sequence[str]) -> str:
-        if len(texts) == 1:
-            return f"{superlative} {self._noun}{of}: {texts[0]}" if of else f"{superlative}: {texts[0]}"
-        subject = f"{superlative} {self._noun}s{of}" if of else superlative
-        return f"{subject}, not clearly apart: {', '.join(texts)}"
+        noun = f" {self._noun}{'s' * (len(texts) > 1)}{of}" if of else ""
+        apart = ", not clearly apart" if len(texts) > 1 else ""
+        return f"{superlative}{noun}{apart}: {', '.join(texts)}"
 
-    def _best(self, points: Mapping[Mode, ModePoint], name: str) -> list[Mode]:
-        """Return the best mode by a figure, and those that are not clearly worse, of which runs were enough to say so."""
+    def _best(self, points: Iterable[Mode], name: str) -> _Ranking:
+        """Return the best mode by a figure, with those that are not clearly worse; no mode where none has it."""
         is_more_better = name == self._figures.speed and self._figures.is_rate
         values = {mode: value for mode in points if (value := self._middle(mode, name)) is not None}
         ordered = sorted(values, key=lambda mode: values[mode], reverse=is_more_better)
         worse = "lower" if is_more_better else "higher"
-        rivals = [mode for mode in ordered[1:] if self._decided(ordered[0], mode, name).outcome not in (worse, "not judged")]
-        return [ordered[0], *rivals]
+        decisions = {mode: self._decided(ordered[0], mode, name) for mode in ordered[1:]}
+        possible = [mode for mode, decision in decisions.items() if decision.outcome == "not judged" and not _is_near(decision)]
+        rivals = [mode for mode, decision in decisions.items() if decision.outcome != worse and mode not in possible]
+        return _Ranking([*ordered[:1], *rivals], bool(possible))
 
     def _decided(self, base: Mode, mode: Mode, name: str) -> Decision:
         """Return the decision on the figure of `mode` against that of `base`."""
@@ -266,71 +303,98 @@ class _Modes:
 
     def _against(self, best: Mode, mode: Mode) -> str:
         """Return how much faster than `best` a mode is and how much more it costs; of a slower one, how much faster than it `best` is."""
-        than = ""
-        if (self._speed_up(best, mode).value or 1.0) < 1:
-            best, mode, than = mode, best, self.points[mode].name
-        speed = _change(self._speed_up(best, mode), "faster", "slower", "times as fast")
-        as_fast = f"as fast{f' as {than}' if than else ''} within {percent(MATTERS_RATIO)}"
-        compared = f" {'as' if 'times' in speed else 'than'} {than}" if than else ""
-        texts = [f"is {speed}{compared}" if speed else f"is {as_fast}"]
+        texts, ends = [], ("", "")
+        if self.points[best].speed is not None and self.points[mode].speed is not None:
+            if (self._speed_up(best, mode).value or 1.0) < 1:
+                best, mode = mode, best
+                ends = f" as {self.points[best].name}", f" than {self.points[best].name}"
+            texts.append(f"is {_change(self._speed_up(best, mode), _FASTER, ends)}")
         if self._has_joules:
-            cost = _change(self._decided(best, mode, self._figures.energy), "more", "less", "times as much")
-            per = f"per {self._figures.per}"
-            texts.append(f"costs {cost} {per}" if cost else f"costs as much {per} within {percent(MATTERS_RATIO)}")
-        return f"{self.points[mode].name} {' and '.join(texts)}"
+            per = f" per {self._figures.per}"
+            texts.append(f"costs {_change(self._decided(best, mode, self._figures.energy), _MORE, (per, per))}")
+        return f"{self.points[mode].name} {' and '.join(texts)}" if texts else ""
 
     def _price(self, point: ModePoint) -> str:
-        return f"{plain_digits(point.power_w, 3)} J/s" if self._has_joules else self._speed_text(point)
+        missed = f", {share(point.missed.ratio)} missed" if point.missed and point.missed.ratio else ""
+        return f"{f'{plain_digits(point.power_w, 3)} J/s' if self._has_joules else self._speed_text(point)}{missed}"
 
     def _speed_text(self, point: ModePoint) -> str:
         return self._figures.speed_text.format(plain_digits(point.speed, 3))
 
     def _doubts(self) -> list[str]:
-        points = list(self.points.values())
-        doubts = [f"{point.name} has no valid run ({point.invalid})" for point in points if not point.runs]
-        fewest = min((point for point in points if point.runs), key=lambda point: point.runs)
-        of_mode = "each" if len({point.runs for point in points}) == 1 else fewest.name
+        counted = [point for point in self.points.values() if point.runs]
+        doubts = [f"{point.name} has no valid run ({point.invalid})" for point in self.points.values() if not point.runs]
+        doubts += [f"{count(point.left_out, 'run')} of {point.name} left out ({point.invalid})" for point in counted if point.left_out]
+        if timeless := [point.name for point in counted if point.speed is None]:
+            doubts.append(f"{_listed(timeless)} {'has' if len(timeless) == 1 else 'have'} no {'rate' if self._figures.is_rate else 'p50'}")
+        fewest = min(counted, key=lambda point: point.runs)
+        of_mode = "each" if len({point.runs for point in self.points.values()}) == 1 else fewest.name
         doubts += [f"{count(fewest.runs, 'run')} of {of_mode}: {FEWEST} give an interval"] if fewest.runs < FEWEST else []
-        suspect = sum(point.suspect for point in points)
-        doubts += [f"{count(suspect, 'run')} suspect"] if suspect else []
-        return [*doubts, self._why_no_joules() or ""]
+        suspect = [(point, _rules_text(map(_doubtful, self.counted[mode]))) for mode, point in self.points.items() if point.suspect]
+        doubts += [f"{count(point.suspect, 'run')} of {point.name} suspect ({rules})" for point, rules in suspect]
+        return [*doubts, self._no_joules or ""]
 
 
-def _missed(runs: Sequence[RunRecord]) -> tuple[int, float | None, float | None, float | None]:
-    """Return the frames of all runs, the share of them that was missed, and its 95% bounds if all runs bear them."""
-    steady = [run.steady for run in runs if run.steady is not None]
-    frames = sum(part.frames for part in steady)
-    if not frames:
-        return 0, None, None, None
-    ratio = sum(part.dropped + part.late for part in steady) / frames
-    if len(steady) == 1:
-        return frames, ratio, steady[0].missed_low_ratio, steady[0].missed_high_ratio
-    effective = [part.effective for part in steady]
-    is_split = ratio < MOST_MISSED_RATIO and any((part.missed_low_ratio or 0.0) >= MOST_MISSED_RATIO for part in steady)
-    if None in effective or is_split:
-        return frames, ratio, None, None
-    return frames, ratio, *wilson_interval(ratio * sum(filter(None, effective)), sum(filter(None, effective)))
+def _doubtful(run: RunRecord) -> list[str]:
+    """Return the violated rules that make a run doubtful, of which a rate that is too high is none."""
+    return [rule for rule in run.verdict.rules if rule not in OF_RATE]
+
+
+def _rules_text(of_runs: Iterable[Iterable[str]]) -> str:
+    return ", ".join(dict.fromkeys(rule for rules in of_runs for rule in rules))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return `7W, 15W and 25W`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _held(points: Sequence[ModePoint], rate: str) -> str:
+    """Return that modes hold a rate, or that they held it in their runs where these saw too few bursts to tell how often they come."""
+    hold = "hold" if len(points) > 1 else "holds"
+    misses = [point.missed for point in points if point.missed]
+    if not misses:
+        return f"{hold} {rate}"
+    limit = f"with less than {percent(MOST_MISSED_RATIO)} missed" if any(missed.ratio for missed in misses) else "without a miss"
+    if all(missed.is_rate_of_bursts_known for missed in misses):
+        return f"{hold} {rate} {limit}"
+    runs, lengths_s = {point.runs for point in points}, {missed.run_s for missed in misses}
+    least = "at least " if len(runs) > 1 or len(lengths_s) > 1 else ""
+    return f"held {rate} {limit} in {least}{count(min(runs), 'run')} of {moment(min(lengths_s))}"
 
 
 def _missing(point: ModePoint, hold: str = "") -> str:
     """Return that a mode does not hold the rate, or possibly; `hold` is the verb, where it does not stand before."""
-    if point.missed_ratio is None:
+    missed = point.missed
+    if missed is None:
         return f"{point.name} {f'does not{hold}' if point.holds is False else 'possibly'} ({point.limited_by})"
-    missed = f"{significant((point.missed_ratio or 0.0) * 100, 2)}% of {{}}frames missed"
     if point.holds is False:
-        return f"{point.name} does not{hold} ({missed.format('')})"
-    holds = hold.replace("hold", "holds")
-    limit = "" if point.missed_high_ratio is None else f", at most {significant(point.missed_high_ratio * 100, 2)}%"
-    return f"{point.name} possibly{holds} ({missed.format(f'{point.frames:,} ')}{limit}: measure longer)"
+        return f"{point.name} does not{hold} ({share(missed.ratio)} of frames missed)"
+    limit = "" if missed.high_ratio is None else f", at most {share(missed.high_ratio)}"
+    frames = f"{share(missed.ratio)} of {missed.frames:,} frames missed"
+    return f"{point.name} possibly{hold.replace('hold', 'holds')} ({frames}{limit}: measure longer)"
 
 
-def _change(decision: Decision, higher: str, lower: str, times: str) -> str:
-    """Return a ratio as `38% more`, with its interval where that decides nothing; empty where both are alike."""
-    ratio = decision.value or 1.0
+def _is_near(decision: Decision) -> bool:
+    return abs(math.log(decision.value or 1.0)) <= math.log1p(MATTERS_RATIO)
+
+
+def _change(decision: Decision, words: _Words, ends: tuple[str, str]) -> str:
+    """Return a ratio as `38% more`: possibly where too few runs, or their interval, which is then stated, do not settle it.
+
+    `ends` follow `as much` and `more`.
+    """
+    ratio, bounds, possibly = decision.value or 1.0, decision.bounds, "possibly " * (decision.outcome not in ("lower", "higher"))
     if decision.outcome == "alike":
-        return ""
-    text = f"{significant(ratio)} {times}" if ratio >= 2 else f"{significant(abs(ratio - 1) * 100, 2)}% {higher if ratio > 1 else lower}"
-    if decision.outcome != "not settled" or decision.bounds is None:
+        return f"{words.alike}{ends[0]} within {percent(MATTERS_RATIO)}"
+    if abs(ratio - 1) < _NO_CHANGE_RATIO or (bounds is None and _is_near(decision)):
+        text = f"{possibly}{words.alike}{ends[0]}"
+    elif ratio >= 2:
+        text = f"{possibly}{significant(ratio)} {words.times}{ends[0]}"
+    else:
+        text = f"{possibly}{significant(abs(ratio - 1) * 100, 2)}% {words.higher if ratio > 1 else words.lower}{ends[1]}"
+    if not possibly or bounds is None:
         return text
-    low, high = (bound * 100 - 100 for bound in decision.bounds)
-    return f"possibly {text} (95% {span(low, high)}%)"
+    low, high = (bound * 100 - 100 for bound in bounds)
+    interval = span(*bounds) if ratio >= 2 else f"{span(low, high) if ratio >= 1 else span(-high, -low)}%"
+    return f"{text} (95% {interval})"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from edgemeter.agent.base.figures import significant
+from edgemeter.agent.base.figures import plain_digits, significant
 
 SETTINGS = ("power_mode", "governor", "cpu_max_hz", "gpu_max_hz", "memory_max_hz")
 
@@ -21,5 +21,11 @@ class OperatingPoint(msgspec.Struct, frozen=True, kw_only=True):
         """The same in words: `15W, governor schedutil, CPU at most 1.5 GHz`; empty where nothing is set."""
         clocks = (("CPU", self.cpu_max_hz), ("GPU", self.gpu_max_hz), ("memory", self.memory_max_hz))
         parts = [self.power_mode or "", f"governor {self.governor}" if self.governor else ""]
-        parts += [f"{name} at most {significant(hz / 1e9)} GHz" for name, hz in clocks if hz is not None]
+        parts += [f"{name} at most {_ghz(hz)} GHz" for name, hz in clocks if hz is not None]
         return ", ".join(filter(None, parts))
+
+
+def _ghz(hz: float) -> str:
+    """Return a clock with all of its digits, three at the least: clocks of boards differ in the fourth."""
+    rounded = significant(hz / 1e9)
+    return rounded if float(rounded.replace(",", "")) == hz / 1e9 else plain_digits(hz / 1e9, 10)
