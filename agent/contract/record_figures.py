@@ -138,6 +138,8 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     missed_low_ratio: Ratio | None = None  # Lower bound (95%) of `missed_ratio`; null where the frames depend on each other too much.
     missed_high_ratio: Ratio | None = None  # Upper bound (95%) of `missed_ratio`; null as above.
     effective: Count | None = None  # How many independent frames those that arrived are worth.
+    bursts: Count | None = None  # Bursts that missed frames came in: as many as these if they came one by one; null if not known.
+    longest_burst: Count | None = None  # Most missed frames in one burst; null as above.
     longest_row: Count = 0  # Most frames in a row that were dropped or late.
     jitter: Stage | None = None  # How far the time between two answers is from the time between their frames, either way.
     queue_max: Count = 0  # Most frames that waited at once.
