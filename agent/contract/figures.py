@@ -134,11 +134,11 @@ class Figure:
 
     def table_text(self, value: float | None) -> str:
         """Return a value as the table of `edgemeter run` has it, with all its digits or in per cent; "-" where there is none."""
-        return share(value) if self.shown is share else plain_digits(value)
+        return share(value) if self.is_share else plain_digits(value)
 
     def range_text(self, low: float, high: float) -> str:
         """Return a range of values, both ends written alike."""
-        if self.shown is not share:
+        if not self.is_share:
             return span(low, high)
         return f"{share(low)} to {share(high)}" if low != high else share(low)
 
@@ -148,9 +148,14 @@ class Figure:
         return without_unit(self.column)
 
     @property
-    def ratio_column(self) -> str:
-        """Its name in a comparison as a ratio to the reference's: `latency_p50_ratio`; a figure that is a ratio has its own name first."""
-        name = f"{self.stem}_ratio"
+    def is_share(self) -> bool:
+        """Whether it is a share that is often 0, so that two of them differ by points, and are no ratio."""
+        return self.shown is share
+
+    @property
+    def change_column(self) -> str:
+        """Its name in a comparison against the reference's: `latency_p50_ratio`; of a share `missed_frames_difference`."""
+        name = f"{self.stem}_{'difference' if self.is_share else 'ratio'}"
         return f"{name}_ratio" if name == self.column else name
 
     @property

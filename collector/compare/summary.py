@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure
@@ -9,11 +10,12 @@ from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, reader
+from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Scope
-from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
+from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, of_shares, point_of
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, grouped, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
@@ -255,7 +257,7 @@ def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, fl
         valued = _valued(entry, members[entry.group])
         if entry.needs_all and len(valued) < len(members[entry.group]):
             continue
-        if spread := of_points([point_of(run, value) for run, value in valued]):
+        if spread := _spread(entry, valued):
             spreads[entry.name] = spread
         known_u = [reader(entry.u)(run) for run, _ in valued] if entry.u else []
         if known_u and None not in known_u:
@@ -267,7 +269,19 @@ def spread_of_figure(case: CaseSummary, entry: Figure) -> Spread | None:
     """Return the spread of any figure of a case, also of one that no comparison shows."""
     if entry in _SUMMED:
         return case.spreads.get(entry.name)
-    return of_points([point_of(run, value) for run, value in _valued(entry, _members(case.runs, entry.group))])
+    return _spread(entry, _valued(entry, _members(case.runs, entry.group)))
+
+
+def _spread(entry: Figure, valued: Sequence[tuple[RunRecord, float]]) -> Spread | None:
+    points = [point_of(run, value) for run, value in valued]
+    if not (entry.is_share and points):
+        return of_points(points)
+    missed = pooled_misses([run.steady for run, _ in valued if run.steady is not None], 0.0) if entry.path.startswith("steady.") else None
+    if missed is None:
+        # Of one recording, which every run repeats.
+        return of_shares(points, fmean(point.value for point in points), entry.bounds(valued[-1][0]))
+    is_bounded = missed.low_ratio is not None and missed.high_ratio is not None
+    return of_shares(points, missed.ratio, (missed.low_ratio, missed.high_ratio) if is_bounded else None)
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:

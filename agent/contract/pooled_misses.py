@@ -1,0 +1,87 @@
+"""Missed frames of several runs of one case together, scenario `steady`: their share, and how well it is known."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from edgemeter.agent.base.statistics import exact_interval
+from edgemeter.agent.contract.record_figures import Steady
+
+# By simulation bounds from fewer bursts than these hold too seldom.
+FEWEST_BURSTS = 5
+
+
+class PooledMisses(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of the frames of all runs that was dropped or late, with its 95% bounds: null if the runs do not bear any.
+
+    `bursts` are those that the missed frames came in, `run_s` is the length of the shortest run.
+    """
+
+    frames: int
+    run_s: float
+    bursts: int
+    ratio: float
+    low_ratio: float | None
+    high_ratio: float | None
+
+    def is_below(self, limit_ratio: float) -> bool | None:
+        """Return whether the share is below a limit, None where its bounds leave that open."""
+        if self.low_ratio is None or self.high_ratio is None or self.low_ratio < limit_ratio <= self.high_ratio:
+            return None
+        return self.high_ratio < limit_ratio
+
+    @property
+    def is_rate_of_bursts_known(self) -> bool:
+        """Whether there were enough bursts to tell how often they come; what a run saw hardly at all, no bounds tell."""
+        return self.bursts >= FEWEST_BURSTS
+
+
+def pooled_misses(runs: Sequence[Steady], limit_ratio: float) -> PooledMisses | None:
+    """Return what was missed in all runs, None without any; there are no bounds where a run is surely above the limit and all are below.
+
+    Frames of each run depend on each other as those of the worst do: that another one saw no burst does not mean that it has none. Where
+    runs differ more than chance lets them, their frames are worth fewer still.
+    """
+    if not runs:
+        return None
+    frames = sum(part.frames for part in runs)
+    ratio = sum(map(_missed, runs)) / frames
+    is_split = ratio < limit_ratio and any((part.missed_low_ratio or 0.0) >= limit_ratio for part in runs)
+    low_ratio, high_ratio = (runs[0].missed_low_ratio, runs[0].missed_high_ratio) if len(runs) == 1 else _bounds(runs, frames, ratio)
+    return PooledMisses(
+        frames=frames,
+        run_s=min(part.frames / part.rate_per_s for part in runs),
+        bursts=sum(map(_bursts, runs)),
+        ratio=ratio,
+        low_ratio=None if is_split else low_ratio,
+        high_ratio=None if is_split else high_ratio,
+    )
+
+
+def _bounds(runs: Sequence[Steady], frames: int, ratio: float) -> tuple[float, float] | tuple[None, None]:
+    dependence = [_frames_of_one(part) for part in runs]
+    if None in dependence:
+        return None, None
+    scatter = 0.0
+    if 0 < ratio < 1:
+        squares = math.fsum((_missed(part) - ratio * part.frames) ** 2 / part.frames for part in runs)
+        scatter = squares / (ratio * (1 - ratio) * (len(runs) - 1))
+    effective = frames / max(1.0, scatter, *filter(None, dependence))
+    return exact_interval(ratio * effective, effective)
+
+
+def _missed(steady: Steady) -> int:
+    return steady.dropped + steady.late
+
+
+def _bursts(steady: Steady) -> int:
+    """Return in how many bursts frames were missed, of an older record in how many at the least."""
+    return math.ceil(_missed(steady) / max(steady.longest_row, 1)) if steady.bursts is None else steady.bursts
+
+
+def _frames_of_one(steady: Steady) -> float | None:
+    """Return how many frames a run has for each independent one; of few bursts these are their frames. None where it is not known."""
+    if steady.bursts and steady.bursts < FEWEST_BURSTS and steady.longest_burst:
+        return float(steady.longest_burst)
+    return steady.frames / steady.effective if steady.effective else None
