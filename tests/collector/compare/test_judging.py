@@ -236,7 +236,7 @@ def steady_row(missed, reference_missed, runs=3, frames=900):
         (180, 0, "more missed frames: 20% against 0%, +20.00 points (95%: +18"),
         (0, 180, "fewer missed frames: 0% against 20%, -20.00 points (95%: -21"),
         (0, 0, "alike: 0% against 0%, +0.00 points (95%: -0.14 to +0.14 points, 3 days against 3 days; within this board"),
-        (45, 41, "not settled: 5% against 4.6%, +0.44 points"),
+        (45, 41, "not settled: 5.0% against 4.6%, +0.44 points"),
     ],
 )
 def test_missed_frames_are_judged_by_points(missed, reference_missed, words):

@@ -173,7 +173,7 @@ def test_a_limit_of_missed_frames_is_kept_where_neither_side_misses_any():
             assert (gate.state_of(findings), review_document.worst(result.pairs[0])) == (state, verdict)
             comment = review_document.to_markdown(result, findings)
             assert f"<br>missed: {'more missed frames: 20%' if late else 'alike: 0%'} against 0%" in comment
-            sentence = json.loads(review_document.to_json(result, findings))["cases"][0]["sentence"]
+            sentence = json.loads(review_document.to_json(result, findings))["pairs"][0]["sentence"]
             assert ("misses 20% against 0% of the frames, 20.0 points more" if late else "misses as many frames") in sentence
 
 
