@@ -170,9 +170,12 @@ def missed_difference(pairs: Sequence[Pair]) -> list[Difference]:
     within = difference_bounds(*figures)
     changes = [b.missed_ratio - a.missed_ratio for a, b in both]
     over_pairs = pair_interval(changes)
-    bounds = within.bounds and over_pairs and (min(within.bounds[0], over_pairs.low), max(within.bounds[1], over_pairs.high))
+    change, bounds = other.ratio - first.ratio, None
+    if over_pairs and (within.bounds or over_pairs.low < over_pairs.high):
+        low, high = within.bounds or (change, change)
+        bounds = max(-1.0, min(low, over_pairs.low)), min(1.0, max(high, over_pairs.high))
     reason = within.reason if over_pairs else "1 pair shows no spread: use --repeats 10"
-    decision = decide(other.ratio - first.ratio, bounds or None, MATTERS_SHARE, "difference", reason)
+    decision = decide(change, bounds, MATTERS_SHARE, "difference", reason)
     return [difference(MISSED, "", decision, (first.ratio, other.ratio), "lower")]
 
 

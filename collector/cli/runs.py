@@ -13,7 +13,7 @@ import msgspec
 
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.figures import count, stamp
+from edgemeter.agent.base.figures import count, plain_digits, stamp
 from edgemeter.agent.base.options import added, config_option, format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
@@ -318,7 +318,7 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
         "measured (UTC)": [stamp(record.started_at_ns) for record in records],
         "device": [record.device for record in records],
         "model": [record.model.name for record in records],
-        "": [f"{record.precision} {record.runtime.setting_text}" for record in records],
+        "": [" ".join((record.precision, record.runtime.setting_text, *_frames(record))) for record in records],
     }
     ranks = {"device": REDUNDANT if len(set(names["device"])) == 1 else 3}
     # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
@@ -329,6 +329,11 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
         TableColumn("remark", safe([_remark(run) for run in listed]), "left", rank=2),
     ]
     console.print(fitted_table(columns, console.width, {"excluded": "dim"}))
+
+
+def _frames(record: RunRecord) -> tuple[str, ...]:
+    steady = record.steady
+    return (f"{plain_digits(steady.rate_per_s, 3)}/s", f"{plain_digits(steady.deadline_ms, 3)} ms") if steady else ()
 
 
 def show_newest(ledger: LedgerPlace, form: Format | None) -> None:

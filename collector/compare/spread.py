@@ -196,15 +196,17 @@ def of_points(points: Sequence[RunPoint]) -> Spread | None:
 def of_shares(points: Sequence[RunPoint], share: float, bounds: tuple[float, float] | None) -> Spread:
     """Return the spread of a share (0..1, often 0) with that of all runs together in place of their median.
 
-    `bounds` (95%) are those of what was counted; where runs, days or devices lie further apart, they are wider. None below three runs.
+    `bounds` (95%) are those of what was counted; where runs, days or devices lie further apart, they are wider. There is no interval below three runs.
     """
     values = [point.value for point in points]
     spread = Spread(share, min(values), max(values), len(values))
-    if bounds is None or len(points) < FEWEST:
+    if len(points) < FEWEST:
         return spread
     level, members = _members(points)
     reach = student_quantile(CONFIDENCE, len(members) - 1) * stdev(members) / math.sqrt(len(members))
-    middle = fmean(members)
+    middle, bounds = fmean(members), bounds or (share, share)
+    if bounds[0] == bounds[1] and not reach:
+        return spread
     low, high = max(0.0, min(bounds[0], middle - reach)), min(1.0, max(bounds[1], middle + reach))
     devices, days = {point.device for point in points}, {point.day for point in points}
     return replace(spread, interval=MedianInterval(low, high, level, len(members), len(devices), len(days), len(points)))
