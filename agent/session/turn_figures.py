@@ -1,7 +1,8 @@
 """The figures by which models measured in turn are compared, run by run, and why two runs cannot be compared by one of them.
 
-A model of one call has a latency and an energy, and at a steady rate missed frames. A language model has two answers on speed, prefill (time to first token) and decoding (time
-per output token), and an energy per token; they compare only where both did the same work. It has a perplexity on one text, too.
+A model of one call has a latency and an energy, and at a steady rate missed frames. A language model has two answers on speed, prefill
+(time to first token) and decoding (time per output token), and an energy per token; they compare only where both did the same work. It has
+a perplexity on one text, too.
 """
 
 import math
@@ -38,8 +39,9 @@ TEXT_FIGURES: tuple[Figure, ...] = tuple(entry for entry in in_view("compare") i
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of those compared: the p50 of its runs with their median and its 95% interval (null below three runs), and the other figures.
 
-    `gross_mj` is the median of the runs, `missed_ratio` the share of the frames of all; `accuracy_value` (0..1) and `peak_mb` are those of the run that was scored, else of the newest.
-    Of a language model `text_figures` are the medians of its figures, by their names in options, and `perplexity` that on the text.
+    `gross_mj` is the median of the runs, `missed_ratio` the share of the frames of all; `accuracy_value` (0..1) and `peak_mb` are
+    those of the run that was scored, else of the newest. Of a language model `text_figures` are the medians of its figures, by their names
+    in options, and `perplexity` that on the text.
     """
 
     name: str

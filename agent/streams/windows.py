@@ -106,7 +106,9 @@ def read_windows(path: Path, length_s: float) -> tuple[Window, ...]:
     windows = _of_json(text, path) if text.lstrip().startswith(("[", "{")) else _of_lines(text, path)
     for number, (start_s, stop_s) in enumerate(windows, 1):
         if stop_s < start_s:
-            raise ConfigError(f"the windows {str(path)!r}: number {number} is {start_s:g} to {stop_s:g} s, and ends before it begins: {_FORM}")
+            raise ConfigError(
+                f"the windows {str(path)!r}: number {number} is {start_s:g} to {stop_s:g} s, and ends before it begins: {_FORM}"
+            )
         if not 0 <= start_s <= length_s:
             raise ConfigError(
                 f"the windows {str(path)!r}: number {number} is {start_s:g} to {stop_s:g} s, and the stream has {length_s:g} s: "

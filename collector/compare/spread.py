@@ -194,9 +194,10 @@ def of_points(points: Sequence[RunPoint]) -> Spread | None:
 
 
 def of_shares(points: Sequence[RunPoint], share: float, bounds: tuple[float, float] | None) -> Spread:
-    """Return the spread of a share (0..1, often 0) with that of all runs together in place of their median.
+    """Return the spread of a share (0..1, often 0): that of all runs together stands in place of their median.
 
-    `bounds` (95%) are those of what was counted; where runs, days or devices lie further apart, they are wider. There is no interval below three runs.
+    `bounds` (95%) are those of what was counted; where runs, days or devices lie further apart, they are wider. Below three runs there
+    is no interval.
     """
     values = [point.value for point in points]
     spread = Spread(share, min(values), max(values), len(values))
