@@ -253,8 +253,8 @@ def _missed_claim(diff: Difference, change: float, bounds: Bounds, other: str) -
         return f"misses as many frames as {other} within {points_text(diff.matters)} ({values})"
     low, high = bounds if change > 0 else (-bounds[1], -bounds[0])
     doubt = _perhaps(diff, bounds, "difference", points_text(diff.matters))
-    more = f"{abs(change) * 100:.1f} points {'more' if change > 0 else 'fewer'}"
-    return f"misses {values} of the frames, {more} (95% {low * 100:.1f} to {high * 100:.1f}{doubt})"
+    difference_text = f"{abs(change) * 100:.1f} points {'more' if change > 0 else 'fewer'}"
+    return f"misses {values} of the frames, {difference_text} (95% {low * 100:.1f} to {high * 100:.1f}{doubt})"
 
 
 def _energy_claim(diff: Difference, change: float, bounds: Bounds, other: str, doubt: str) -> str:

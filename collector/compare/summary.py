@@ -280,8 +280,8 @@ def _spread(entry: Figure, valued: Sequence[tuple[RunRecord, float]]) -> Spread 
     if missed is None:
         # Of one recording, which every run repeats.
         return of_shares(points, fmean(point.value for point in points), entry.bounds(valued[-1][0]))
-    is_bounded = missed.low_ratio is not None and missed.high_ratio is not None
-    return of_shares(points, missed.ratio, (missed.low_ratio, missed.high_ratio) if is_bounded else None)
+    low, high = missed.low_ratio, missed.high_ratio
+    return of_shares(points, missed.ratio, None if low is None or high is None else (low, high))
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:
