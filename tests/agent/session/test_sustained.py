@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.session.sustained`."""
 
 import math
+
 import numpy as np
 import pytest
 

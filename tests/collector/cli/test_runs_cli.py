@@ -18,7 +18,7 @@ from edgemeter.agent.ledger.own_runs import OwnRuns
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_steady
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -276,3 +276,13 @@ def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_c
     for run_id in ledger[2:]:
         edgemeter("runs", "exclude", run_id, "--reason", "x")
     assert "nothing to compare yet" in edgemeter("compare").stderr
+
+
+def test_steady_runs_are_told_apart_by_rate_and_deadline(home, monkeypatch):
+    """One model misses all or no frames by what it was asked."""
+    runs = [make_run(scenario="steady", steady=make_steady(rate_per_s=rate, deadline_ms=1e3 / rate)) for rate in (15.0, 60.0)]
+    fill(home / "ledger.sqlite", [msgspec.structs.replace(run, id=run_id) for run, run_id in zip(runs, ids_of(2), strict=True)])
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = edgemeter("runs", "list").stdout
+    assert "15/s 66.7 ms" in printed
+    assert "60/s 16.7 ms" in printed
