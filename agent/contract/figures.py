@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
+from statistics import median
 from typing import Any, Literal, NamedTuple, get_args
 
 from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import accepted_ratio
 
@@ -61,7 +63,8 @@ class Figure:
 
     `path` is where it stands in the record, `of` what works it out from the fields `reads` where it is not in the record as such. `name` is
     its name in InfluxDB and exports, `column` in a comparison, `key` in the index and on the page, `choice` in options. `low` and `high`
-    are the fields of its 95% bounds, `u` that of its expanded uncertainty, `k` that of its coverage factor. `heading` stands above a
+    are the fields of its 95% bounds, `u` that of its expanded uncertainty, `k` that of its coverage factor. `over_runs` is the value of
+    several runs with its bounds, of a share or a count, which may be 0: of others that is their median. `heading` stands above a
     column, which a narrow terminal drops the sooner the higher its `rank`; 0 is never dropped. `why_absent` is said where the record gives
     no reason. A comparison calls it `lower` or `higher`, and a ratio so many `times`. What `is_of_some` runs only has no column in a page's
     table where none has it.
@@ -92,6 +95,7 @@ class Figure:
     always: bool = False
     is_of_some: bool = False
     rank: int = 4
+    over_runs: Callable[[Sequence[RunRecord]], tuple[float, tuple[float, float] | None] | None] | None = None
     why_absent: str = "not recorded"
     lower: str = "lower"
     higher: str = "higher"
@@ -143,14 +147,14 @@ class Figure:
         return f"{share(low)} to {share(high)}" if low != high else share(low)
 
     @property
+    def is_share(self) -> bool:
+        """Whether it is a share, which may be 0: two of them are compared by their difference."""
+        return self.shown is share
+
+    @property
     def stem(self) -> str:
         """Its name in a comparison without the unit: `latency_p50`."""
         return without_unit(self.column)
-
-    @property
-    def is_share(self) -> bool:
-        """Whether it is a share that is often 0, so that two of them differ by points, and are no ratio."""
-        return self.shown is share
 
     @property
     def change_column(self) -> str:
@@ -322,6 +326,26 @@ def _duty_cycle_ratio(run: RunRecord) -> float | None:
     return ratio if ratio <= 1.0 else None
 
 
+def _missed_over_runs(runs: Sequence[RunRecord]) -> tuple[float, tuple[float, float] | None] | None:
+    pooled = pooled_misses([run.steady for run in runs if run.steady is not None], 0.0)
+    if pooled is None:
+        return None
+    has_bounds = pooled.low_ratio is not None and pooled.high_ratio is not None
+    return pooled.ratio, (pooled.low_ratio or 0.0, pooled.high_ratio or 0.0) if has_bounds else None
+
+
+def _of_one_stream(name: str) -> Callable[[Sequence[RunRecord]], tuple[float, tuple[float, float] | None] | None]:
+    """Return what is known of runs over one stream: more of them say no more of other streams than one does."""
+    value, low, high = (reader(with_part(f"detections.{name}", part)) for part in ("", "_low", "_high"))
+
+    def over_runs(runs: Sequence[RunRecord]) -> tuple[float, tuple[float, float] | None] | None:
+        values = [number for run in runs if (number := value(run)) is not None]
+        lows, highs = ([number for run in runs if (number := end(run)) is not None] for end in (low, high))
+        return (median(values), (min(lows), max(highs)) if lows and highs else None) if values else None
+
+    return over_runs
+
+
 # Metrics whose value is the share of items that are answered right.
 RIGHT_ANSWERS = frozenset({"exact_match", "accuracy"})
 TOO_FEW_QUERIES = "too few queries for a median"
@@ -392,7 +416,7 @@ FIGURES: tuple[Figure, ...] = (
     _of_some(
         "missed frames", "Missed", path="steady.missed_ratio", column="missed_frames_ratio", choice="missed", shown=share,
         why_absent=NO_FRAMES, trends=(TrendRule("missed", "points", 0.5, 0.05, follows_temperature=False, is_default=True),),
-        lower="fewer missed frames", higher="more missed frames", times="times the share of missed frames",
+        over_runs=_missed_over_runs, lower="fewer missed frames", higher="more missed frames", times="times the share of missed frames",
         views=EVERY_VIEW - {"home", "references", "canary", "index"},
     ),
     Figure(
@@ -411,13 +435,13 @@ FIGURES: tuple[Figure, ...] = (
     ),
     _of_some(
         "false detections", "False per h", path="detections.false_per_h", unit="per h", column="false_detections_per_h",
-        choice="false-detections", why_absent=NO_STREAM, lower="fewer false detections", higher="more false detections",
-        times="times the false detections",
+        choice="false-detections", why_absent=NO_STREAM, over_runs=_of_one_stream("false_per_h"),
+        lower="fewer false detections", higher="more false detections", times="times the false detections",
     ),
     _of_some(
         "missed windows", "Missed windows", path="detections.missed_ratio", column="missed_windows_ratio", choice="missed-windows",
-        shown=share, why_absent=NO_STREAM, lower="fewer missed windows", higher="more missed windows",
-        times="times the share of missed windows",
+        shown=share, why_absent=NO_STREAM, over_runs=_of_one_stream("missed_ratio"),
+        lower="fewer missed windows", higher="more missed windows", times="times the share of missed windows",
     ),
     _of_some(
         "slow-down beside others", "Slow-down", path="together.slow_down_ratio", column="slow_down_ratio", choice="slow-down", shown=times,

@@ -139,14 +139,14 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     missed_high_ratio: Ratio | None = None  # Upper bound (95%) of `missed_ratio`; null as above.
     effective: Count | None = None  # How many independent frames those that arrived are worth.
     bursts: Count | None = None  # Bursts that missed frames came in: as many as these if they came one by one; null if not known.
-    longest_burst: Count | None = None  # Most missed frames in one burst; null as above.
+    longest_burst: Count | None = None  # Most frames in one burst, of which few were missed also those nearly late; null as above.
     longest_row: Count = 0  # Most frames in a row that were dropped or late.
     jitter: Stage | None = None  # How far the time between two answers is from the time between their frames, either way.
     queue_max: Count = 0  # Most frames that waited at once.
     longest_gap_ms: float | None = None  # Longest time without a new answer in ms.
     first_missed_s: float | None = None  # Arrival of the first frame that was dropped or late, in s; null if there is none.
     first_missed_after_throttling_s: float | None = None
-    """Time from the beginning of throttling (`sustained`) to the first such frame after it, in s; null without either."""
+    """Time from the beginning of throttling (`sustained`) to the first such frame, in s; null without either, or below an interval."""
 
 
 def cores_text(cpus: Iterable[int]) -> str:

@@ -99,17 +99,14 @@ def read_windows(path: Path, length_s: float) -> tuple[Window, ...]:
     """Return the windows in a file, in its order: JSON of pairs or of objects with start_s and stop_s, or lines of pairs.
 
     Raises:
-        ConfigError: it cannot be read, is in another form, has a window that ends before it begins, or names a moment that a stream of
-            `length_s` does not have.
+        ConfigError: it cannot be read, is in another form, or names a moment that a stream of `length_s` does not have.
     """
     text = read_text(path, "the windows")
     windows = _of_json(text, path) if text.lstrip().startswith(("[", "{")) else _of_lines(text, path)
     for number, (start_s, stop_s) in enumerate(windows, 1):
-        if stop_s < start_s:
-            raise ConfigError(
-                f"the windows {str(path)!r}: number {number} is {start_s:g} to {stop_s:g} s, and ends before it begins: {_FORM}"
-            )
-        if not 0 <= start_s <= length_s:
+        if start_s > stop_s:
+            raise ConfigError(f"the windows {str(path)!r}: number {number} is {start_s:g} to {stop_s:g} s: the stop comes after the start")
+        if not 0 <= start_s <= min(stop_s, length_s):
             raise ConfigError(
                 f"the windows {str(path)!r}: number {number} is {start_s:g} to {stop_s:g} s, and the stream has {length_s:g} s: "
                 "give those of this stream"

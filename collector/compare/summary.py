@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Literal
 
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure
@@ -10,7 +9,6 @@ from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, reader
-from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import rule_of
@@ -274,14 +272,8 @@ def spread_of_figure(case: CaseSummary, entry: Figure) -> Spread | None:
 
 def _spread(entry: Figure, valued: Sequence[tuple[RunRecord, float]]) -> Spread | None:
     points = [point_of(run, value) for run, value in valued]
-    if not (entry.is_share and points):
-        return of_points(points)
-    missed = pooled_misses([run.steady for run, _ in valued if run.steady is not None], 0.0) if entry.path.startswith("steady.") else None
-    if missed is None:
-        # Of one recording, which every run repeats.
-        return of_shares(points, fmean(point.value for point in points), entry.bounds(valued[-1][0]))
-    low, high = missed.low_ratio, missed.high_ratio
-    return of_shares(points, missed.ratio, None if low is None or high is None else (low, high))
+    over_runs = entry.over_runs([run for run, _ in valued]) if entry.over_runs and entry.is_share else None
+    return of_shares(points, *over_runs) if over_runs else of_points(points)
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:
