@@ -32,6 +32,7 @@ FEWEST = 3
 FEWEST_WITH_ZERO = 6
 MATTERS_RATIO = 0.03  # A difference smaller than this ratio is no reason to choose one or the other.
 MATTERS_ACCURACY = 0.005  # The smallest difference of accuracies (0..1) that matters.
+MATTERS_SHARE = 0.01  # The same of shares, such as that of missed frames.
 # By so much of the range of five runs (on logarithms) it is widened each way, to go from 93.75 to 95%.
 WIDENING = 0.05
 PAIRS_FOR_RANKS = 10

@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent.base import config, decision
 from edgemeter.agent.base.command_group import typed
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.figures import plain_digits, span
+from edgemeter.agent.base.figures import plain_digits, share, span
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.base.options import (
@@ -287,11 +287,18 @@ def _query_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[s
         TableColumn("p50 ms", [plain_digits(side.median_ms) for side in sides]),
         TableColumn("95%", intervals, rank=1),
         TableColumn("", changed("latency")),
+        *_missed_columns(sides, changed),
         *_accuracy_columns(sides, changed),
         TableColumn("mJ gross", [plain_digits(side.gross_mj) for side in sides]),
         TableColumn("", changed("energy")),
         TableColumn("peak MB", [plain_digits(side.peak_mb, 3) for side in sides], rank=2),
     ]
+
+
+def _missed_columns(sides: Sequence["Side"], changed: Callable[[str], list[str]]) -> list[TableColumn]:
+    if all(side.missed_ratio is None for side in sides):
+        return []
+    return [TableColumn("Missed", [share(side.missed_ratio) for side in sides]), TableColumn("", changed(decision.MISSED))]
 
 
 def _accuracy_columns(sides: Sequence["Side"], changed: Callable[[str], list[str]]) -> list[TableColumn]:

@@ -157,9 +157,9 @@ class Figure:
         return without_unit(self.column)
 
     @property
-    def ratio_column(self) -> str:
-        """Its name in a comparison as a ratio to the reference's: `latency_p50_ratio`; a figure that is a ratio has its own name first."""
-        name = f"{self.stem}_ratio"
+    def change_column(self) -> str:
+        """Its name in a comparison against the reference's: `latency_p50_ratio`; of a share `missed_frames_difference`."""
+        name = f"{self.stem}_{'difference' if self.is_share else 'ratio'}"
         return f"{name}_ratio" if name == self.column else name
 
     @property

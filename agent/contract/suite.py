@@ -186,8 +186,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             threads = ""
         users = f"{self.concurrency} user{'s' * (self.concurrency > 1)}" if self.concurrency else ""
         rate = f"{self.rate_per_s:g} a second" if self.rate_per_s else "at the highest rate" if self.scenario == "poisson" else ""
+        deadline = f"deadline {self.deadline_ms:g} ms" if self.deadline_ms is not None else ""
+        queue = f"{self.queue_frames} frames may wait" if self.queue_frames > 1 else ""
         point = self.operating_point.words if self.operating_point else ""
-        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, point, role)
+        frames = (rate, deadline, queue)
+        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, *frames, point, role)
         return " ".join(filter(None, parts))
 
     @property

@@ -57,7 +57,7 @@ def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Seq
     if measured.generation is not None and (moments := TokenMoments.of_series(series, measured.generation)):
         points = _with_tpot(points, places, moments)
     if measured.steady is not None:
-        points = _with_missed(points, measured.steady, series["arrival"], series["latency"])
+        points = _with_missed(points, interval_s, measured.steady, series["arrival"], series["latency"])
     return judged(points, interval_s)
 
 
@@ -86,11 +86,12 @@ def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments:
 
 
 def _with_missed(
-    points: Sequence[CurvePoint], of_run: Steady, arrivals_ns: NDArray[np.int64], latency_ns: NDArray[np.int64]
+    points: Sequence[CurvePoint], interval_s: float, of_run: Steady, arrivals_ns: NDArray[np.int64], latency_ns: NDArray[np.int64]
 ) -> tuple[CurvePoint, ...]:
     schedule = steady.schedule_of_record(of_run)
-    # What arrived in the rest that makes no interval of its own belongs to the last.
-    edges_ns = [*(round(point.t_s * 1e9) for point in points), schedule.length_ns]
+    # As of the queries, what arrived in the rest that makes no interval of its own is in none.
+    edges_ns = [round(point.t_s * 1e9) for point in points]
+    edges_ns.append(min(round((points[-1].t_s + interval_s) * 1e9), schedule.length_ns))
     missed = steady.missed_between(schedule, steady.in_time(schedule, arrivals_ns, latency_ns), edges_ns)
     return tuple(msgspec.structs.replace(point, missed=count) for point, count in zip(points, missed, strict=True))
 

@@ -270,6 +270,7 @@ def _side(tally: Tally, side: int, name: str) -> Side:
         accuracy_value=accuracy.value if accuracy else None,
         accuracy_reason=accuracy_reason,
         peak_mb=newest.memory.peak_mb if newest else None,
+        missed_ratio=turn_figures.missed_ratio(records),
         text_figures={name: median(of_runs) for name, of_runs in text_values.items() if of_runs},
         perplexity=score if (score := tally.texts[side] if tally.texts else None) and not isinstance(score, str) else None,
     )
@@ -290,6 +291,7 @@ def _contrast(tally: Tally, sides: Sequence[Side], side: int, matters: Matters) 
         doubts = [*turn_figures.text_doubts(pairs, names, scores), *doubts]
     else:
         differences.insert(1, _of_accuracy(tally, sides, side, matters.accuracy))
+        differences[1:1] = turn_figures.missed_difference(pairs)
     words = sentence(contender.name, first.name, differences, doubts)
     logs = [[math.log(value) for run in runs if (value := p50_ms(run))] for runs in zip(*pairs, strict=True)]
     return Contrast(

@@ -42,6 +42,8 @@ def further_runs(case: CaseSummary, finding: LimitFinding, confidence: float) ->
         return _further_images(case, finding)
     if case.suspect:
         return FurtherRuns(f"measure it on {FEWEST} days without what makes its runs suspect", FEWEST, command_of(run, entry))
+    if entry.is_share:
+        return FurtherRuns(f"measure its {finding.limit.title} longer", None, command_of(run, entry))
     count = further_members(case, entry, _gap(finding.value, finding.limit.value), confidence)
     if count is None:
         return FurtherRuns(f"so close to {finding.limit.amount}, no reasonable number of runs would settle it", None)
@@ -56,7 +58,7 @@ def _more(case: CaseSummary, entry: Figure, count: int) -> str:
 def members_apart(entry: Figure, case: CaseSummary, other: CaseSummary, confidence: float) -> str:
     """Return about how many more days or boards of each would tell two cases apart in a figure; empty where no reasonable number would."""
     changed = change(entry, case, other, confidence)
-    if entry.choice == ACCURACY or changed is None:
+    if entry.choice == ACCURACY or entry.is_share or changed is None:
         return ""
     # Both sides scatter: to each goes its share of the distance.
     gap = abs(math.log(changed[0])) / math.sqrt(2)

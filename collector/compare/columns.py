@@ -55,7 +55,7 @@ def _of_figure(entry: Figure) -> dict[str, Callable[[ComparisonRow], Plain]]:
 def _compared() -> dict[str, str]:
     """Return the columns of the ratios: value, range over runs of the median latency, 95% interval, outcome and words."""
     columns: dict[str, str] = {}
-    for choice, stem in {**{choice: entry.ratio_column for choice, entry in JUDGED.items()}, ACCURACY: "accuracy_difference"}.items():
+    for choice, stem in {**{choice: entry.change_column for choice, entry in JUDGED.items()}, ACCURACY: "accuracy_difference"}.items():
         columns[stem] = f"ratios.values.{choice}"
         if choice == "latency":
             columns |= {f"{stem}_min": "ratios.p50_low", f"{stem}_max": "ratios.p50_high"}

@@ -1,23 +1,23 @@
 """Ratios of a case to its reference, and the judgement of each: the decision for machines, its words for people."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bounds
-from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, decide, decide_accuracy, percent
+from edgemeter.agent.base.accuracy_bounds import BoundedFigure, DifferenceBounds, difference_bounds
+from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, Scale, decide, decide_accuracy, percent, points_text
 from edgemeter.agent.base.metrics import Better, metric_name
-from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, interval_of_ratio
+from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, interval_of_ratio
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 
-# What is judged by its ratio, by the name of the figure in options.
+# What is judged by its ratio, of shares by its difference, by the name of the figure in options.
 JUDGED: Mapping[str, Figure] = {
     entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
 }
@@ -34,7 +34,7 @@ FORESEEN = 1000
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Case / reference, by the names in `JUDGED`; of the accuracy case - reference, in the metric's own unit.
+    """Case / reference, by the names in `JUDGED`; of shares case - reference (0..1), as of the accuracy in the metric's own unit.
 
     Energies only have a ratio when they may be ranked together (`energy_class`). `p50_low` and `p50_high` are the extremes that the ranges
     over runs allow.
@@ -63,12 +63,11 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     for name, entry in JUDGED.items():
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
-        if other_work(entry, case, reference) or entry.is_share:
+        if other_work(entry, case, reference):
             continue
-        figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
-        if figure and other and (ratio := _ratio(figure.median, other.median)) is not None:
-            values[name] = ratio
-            if not is_itself and (bounds := _ratio_bounds(entry, case, reference)) is not None:
+        if (value := _change(entry, case, reference)) is not None:
+            values[name] = value
+            if not is_itself and (bounds := _bounds(entry, case, reference)) is not None:
                 intervals[name] = bounds
     accuracy = DifferenceBounds(None)
     if case.accuracy and reference.accuracy and case.accuracy.measure == reference.accuracy.measure:
@@ -115,10 +114,25 @@ def _ratio(value: float, other: float) -> float | None:
     return value / other if value > 0 and other > 0 else None
 
 
-def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> Bounds | None:
+def _change(entry: Figure, case: CaseSummary, reference: CaseSummary) -> float | None:
+    figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
+    if figure is None or other is None:
+        return None
+    return figure.median - other.median if entry.is_share else _ratio(figure.median, other.median)
+
+
+def _bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> Bounds | None:
+    if entry.is_share:
+        return share_bounds(case.spreads[entry.name], reference.spreads[entry.name])
     with_meter = bool(entry.u) and not is_one_meter(case, reference)
     bounded, other = (_side(entry, side, with_meter=with_meter) for side in (case, reference))
     return None if bounded is None or other is None else interval_of_ratio(*bounded, *other)
+
+
+def share_bounds(share: Spread, other: Spread) -> Bounds | None:
+    """Return the 95% bounds of the difference of two shares; None where one has none."""
+    sides = [BoundedFigure(side.median, side.interval.low, side.interval.high, ()) for side in (share, other) if side.interval]
+    return difference_bounds(*sides).bounds if len(sides) == 2 else None
 
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
@@ -160,14 +174,30 @@ CaseJudgements: TypeAlias = Mapping[str, Judgement | None]
 
 @dataclass(frozen=True, slots=True)
 class SmallestDifferences:
-    """The smallest differences that matter: of ratios, and of accuracy and shares in their own unit (0..1)."""
+    """The smallest differences that matter: of ratios, of accuracy in its own unit, and of shares (0..1)."""
 
     ratio: float = MATTERS_RATIO
     accuracy: float = MATTERS_ACCURACY
+    share: float = MATTERS_SHARE
 
     def of(self, figure: str) -> float:
         """Return the smallest difference of this figure that matters."""
-        return self.accuracy if figure == ACCURACY or JUDGED[figure].is_share else self.ratio
+        return self.accuracy if figure == ACCURACY else self.share if in_points(figure) else self.ratio
+
+
+def in_points(figure: str) -> bool:
+    """Return whether two values of a figure differ by points, and are no ratio."""
+    return figure == ACCURACY or JUDGED[figure].is_share
+
+
+def change_text(figure: str, value: float) -> str:
+    """Return a change in words: a ratio as `1.07x`, a difference in points."""
+    return f"{value * 100:+.2f} points" if in_points(figure) else figures.times(value)
+
+
+def interval_text(figure: str, bounds: Bounds) -> str:
+    """Return the bounds of a ratio, or of a difference in points."""
+    return f"{bounds[0] * 100:+.2f} to {bounds[1] * 100:+.2f} points" if in_points(figure) else figures.span(*bounds)
 
 
 def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
@@ -194,32 +224,17 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
     if figure == ACCURACY:
         over_images = DifferenceBounds(ratios.intervals.get(ACCURACY), ratios.accuracy_reason)
         return None if (difference := ratios.values.get(ACCURACY)) is None else decide_accuracy(difference, over_images, matters)
-    sides = _sides(figure, case, reference)
-    is_share, ratio, bounds = JUDGED[figure].is_share, ratios.values.get(figure), ratios.intervals.get(figure)
-    change = sides[0].median - sides[1].median if is_share and len(sides) == 2 else ratio
-    if change is None:
+    ratio = ratios.values.get(figure)
+    if ratio is None:
         return None
-    if is_share:
-        bounds = _share_bounds(*sides)
+    sides = _sides(figure, case, reference)
     reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else _few_runs(sides)
+    scale: Scale = "difference" if in_points(figure) else "ratio"
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
-    decision = replace(decide(change, bounds, matters, "difference" if is_share else "ratio", reason), caution=caution)
+    decision = replace(decide(ratio, ratios.intervals.get(figure), matters, scale, reason), caution=caution)
     is_of_one_day = any(is_within_a_day(figure, interval) for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
-
-
-def _share_bounds(side: Spread, other: Spread) -> Bounds | None:
-    """Return the 95% bounds of the difference of two shares.
-
-    Source: R. G. Newcombe, Statistics in Medicine 17 (1998), 873-890, method 10.
-    """
-    if side.interval is None or other.interval is None:
-        return None
-    difference = side.median - other.median
-    below = math.hypot(side.median - side.interval.low, other.interval.high - other.median)
-    above = math.hypot(side.interval.high - side.median, other.median - other.interval.low)
-    return difference - below, difference + above
 
 
 def is_within_a_day(figure: str, interval: MedianInterval) -> bool:
@@ -238,8 +253,7 @@ def is_in_turn(case: CaseSummary, reference: CaseSummary) -> bool:
 def _few_runs(sides: Sequence[Spread]) -> str:
     missing = max(FEWEST - min(side.n for side in sides), 0)
     runs = " against ".join(f"{side.n}" for side in sides)
-    few = f"{figures.count(missing, 'run')} too few ({runs}; an interval takes {FEWEST} each)"
-    return few if missing else "the runs lie too far apart, or depend on each other too much"
+    return f"{figures.count(missing, 'run')} too few ({runs}; an interval takes {FEWEST} each)" if missing else "the runs lie too far apart"
 
 
 def speed_of(case: CaseSummary) -> str:
@@ -271,24 +285,23 @@ def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> 
 
 def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
     entry, sides = JUDGED[figure], _sides(figure, case, reference)
-    is_share = decision.scale == "difference"
-    rounded: Callable[[float], str] = _rounded
     details = f"{_rounded(decision.value or 0.0)} {entry.times}"
-    if is_share:
-        rounded, details = points, f"{' against '.join(entry.shown(side.median) for side in sides)}, {points(decision.value or 0.0)} points"
+    if entry.is_share:
+        details = f"{' against '.join(figures.share(side.median) for side in sides)}, {change_text(figure, decision.value or 0.0)}"
     if decision.bounds:
         # What the interval rests on, and what therefore is not in it.
         over, within = " against ".join(interval.over for interval in _intervals(sides)), within_of(sides)
         basis = f"{over}; within {within}" if within else over
-        details += f" (95%: {rounded(decision.bounds[0])} to {rounded(decision.bounds[1])}, {basis})"
+        ends = interval_text(figure, decision.bounds) if entry.is_share else " to ".join(map(_rounded, decision.bounds))
+        details += f" (95%: {ends}, {basis})"
     if decision.reason == ONE_DAY:
         details += f"; {ON_MORE_DAYS}"
-    elif decision.outcome == "not settled" and not is_share:
-        details += _foresight(decision, sides)
+    elif decision.outcome == "not settled":
+        details += "; measure longer" if entry.is_share else _foresight(decision, sides)
     if entry.group == "energy" and decision.outcome != "not judged":
         details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
     better: Better = "higher" if entry.better == "higher" else "lower"
-    margin = f"{decision.matters * 100:g} points" if is_share else percent(decision.matters)
+    margin = points_text(decision.matters) if entry.is_share else percent(decision.matters)
     return _judgement(decision, better, (entry.lower, entry.higher), margin, details)
 
 
@@ -321,11 +334,6 @@ def _sides(figure: str, case: CaseSummary, reference: CaseSummary) -> list[Sprea
 def _rounded(ratio: float) -> str:
     # Near 1 the third decimal distinguishes 2% from 3%.
     return f"{ratio:.3f}" if 0.5 < ratio < 2 else f"{ratio:.3g}"
-
-
-def points(difference: float) -> str:
-    """Return a difference of shares in points of 100."""
-    return f"{difference * 100:+.2f}"
 
 
 def _intervals(sides: Sequence[Spread]) -> list[MedianInterval]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from edgemeter.agent.base.figures import stamp
@@ -175,7 +175,10 @@ def _apart(points: Sequence[RunPoint]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of one figure over the runs that have it, its range, how many they are, and the 95% interval where there are enough."""
+    """The median of one figure over the runs that have it, its range, how many they are, and the 95% interval where there are enough.
+
+    Of missed frames `median` is the share of the frames of all runs.
+    """
 
     median: float
     low: float
@@ -190,12 +193,24 @@ def of_points(points: Sequence[RunPoint]) -> Spread | None:
     return Spread(median(values), min(values), max(values), len(values), interval_of_points(points)) if values else None
 
 
-def over_runs(spread: Spread, value: float, bounds: tuple[float, float] | None, runs: Sequence[RunRecord]) -> Spread:
-    """Return a spread whose middle is the value of all its runs together; its bounds are those of the runs from three on."""
-    devices, days = {run.device for run in runs}, {run.started_at_ns // NS_PER_DAY for run in runs}
-    is_bounded = bounds is not None and spread.n >= FEWEST
-    interval = MedianInterval(*bounds, "run", spread.n, len(devices), len(days), spread.n) if bounds and is_bounded else None
-    return replace(spread, median=value, interval=interval)
+def of_shares(points: Sequence[RunPoint], share: float, bounds: tuple[float, float] | None) -> Spread:
+    """Return the spread of a share (0..1, often 0): that of all runs together stands in place of their median.
+
+    `bounds` (95%) are those of what was counted; where runs, days or devices lie further apart, they are wider. Below three runs there
+    is no interval.
+    """
+    values = [point.value for point in points]
+    spread = Spread(share, min(values), max(values), len(values))
+    if len(points) < FEWEST:
+        return spread
+    level, members = _members(points)
+    reach = student_quantile(CONFIDENCE, len(members) - 1) * stdev(members) / math.sqrt(len(members))
+    middle, bounds = fmean(members), bounds or (share, share)
+    if bounds[0] == bounds[1] and not reach:
+        return spread
+    low, high = max(0.0, min(bounds[0], middle - reach)), min(1.0, max(bounds[1], middle + reach))
+    devices, days = {point.device for point in points}, {point.day for point in points}
+    return replace(spread, interval=MedianInterval(low, high, level, len(members), len(devices), len(days), len(points)))
 
 
 def point_of(run: RunRecord, value: float) -> RunPoint:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Bounds, Decision
+from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import key_of, relation
@@ -14,8 +14,9 @@ from edgemeter.collector.compare.judgement import (
     JUDGED,
     Ratios,
     SmallestDifferences,
+    change_text,
     decide_figure,
-    points,
+    interval_text,
     ratios,
     why_not_compared,
 )
@@ -46,9 +47,9 @@ class PairedFigure:
 
     @property
     def change(self) -> str:
-        """B against A: a ratio as `1.07x`, of an accuracy or a share the difference in points; empty where there is none."""
+        """B against A: a ratio as `1.07x`, of an accuracy the difference in points; empty where there is none."""
         value = self.decision.value if self.decision else None
-        return "" if self.decision is None or value is None else change_text(self.decision, value)
+        return "" if value is None else change_text(self.name, value)
 
     @property
     def interval(self) -> str:
@@ -57,7 +58,7 @@ class PairedFigure:
             return self.reason if None not in self.values else ""
         if self.decision.bounds is None:
             return self.decision.reason
-        return interval_text(self.decision, self.decision.bounds)
+        return interval_text(self.name, self.decision.bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +110,6 @@ def decisions(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> d
     compared: Ratios = ratios(b, a)
     decided = {name: decide_figure(name, b, a, compared, matters.of(name)) for name in (*JUDGED, ACCURACY)}
     return {name: decision for name, decision in decided.items() if decision is not None}
-
-
-def change_text(decision: Decision, value: float) -> str:
-    """Return a ratio, or a difference of accuracies or shares."""
-    return f"{points(value)} points" if decision.scale == "difference" else figures.times(value)
-
-
-def interval_text(decision: Decision, bounds: Bounds) -> str:
-    """Return the bounds of a ratio, or of such a difference."""
-    return f"{points(bounds[0])} to {points(bounds[1])} points" if decision.scale == "difference" else figures.span(*bounds)
 
 
 def _why_no_ratio(a: RunRecord, b: RunRecord) -> str:

@@ -2,8 +2,9 @@
 
 The model takes the oldest frame that waits, when it is free. `queue_frames` wait at most: another one takes the place of the oldest, which
 is dropped, as a camera's driver does. A latency counts from the arrival to the answer; an answer after the deadline is late. Frames that
-were dropped or late are missed. Inputs of a frame that is awaited are copied in before it arrives, those of one that waits within its
-latency. Between frames the process sleeps, so that the energy of the schedule has its idle share; the last 0.2 ms are spun.
+were dropped or late are missed; one that a server does not answer counts as dropped. Inputs of a frame that is awaited are copied in before
+it arrives, those of one that waits within its latency. Between frames the process sleeps, so that the energy of the schedule has its idle
+share; the last 0.2 ms are spun.
 
 The timed part is the whole schedule, to the end of the last frame's period: each frame has its share of the idle time. A rate that is far
 beyond the model ends no later: frames that still wait `DRAIN_NS`, or the deadline, after the schedule are dropped.
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.contract.pooled_misses import FEWEST_BURSTS
 from edgemeter.agent.contract.record_figures import Steady, Sustained
@@ -55,6 +57,7 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
     kept_outputs = timing.KeptOutputs(subject.outputs, likely)
     numbers, starts, ends = timing.Moments(likely), timing.Moments(likely), timing.Moments(likely)
     bind, inputs, clock = subject.bind, subject.inputs, subject.clock
+    failures: dict[str, int] = {}
     frame = count = 0
     with timing.no_collection():
         begin = clock() + LEAD_NS
@@ -62,10 +65,22 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
         give_up = schedule_end + max(DRAIN_NS, schedule.deadline_ns)
         while frame < schedule.frames:
             item = order[frame % len(order)]
-            call = bind(inputs[item])
-            wait_until(begin + schedule.arrival_ns(frame), clock, subject.sleep)
-            start = clock()
-            call()
+            arrival = begin + schedule.arrival_ns(frame)
+            try:
+                call = bind(inputs[item])
+                wait_until(arrival, clock, subject.sleep)
+                start = clock()
+                call()
+            except AnswerError as error:
+                failures[error.kind] = failures.get(error.kind, 0) + 1
+                wait_until(arrival, clock, subject.sleep)
+                frame = max(frame + 1, schedule.arrived((failed_at := clock()) - begin) - schedule.queue_frames)
+                if frame < schedule.frames and failed_at <= give_up:
+                    continue
+                # Where none was answered, there is nothing to measure.
+                if count == 0:
+                    raise
+                break
             end = clock()
             if count == len(ends.values):
                 for moments in (numbers, starts, ends):
@@ -86,7 +101,7 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
     finished = ends.taken(count)
     return timing.TimedQueries(
         starts.taken(count), finished - arrivals, kept_outputs.by_input, begin, max(int(finished[-1]), schedule_end), arrivals,
-        schedule.frames - count, schedule=schedule,
+        schedule.frames - count, failures=failures, schedule=schedule,
     )  # fmt: skip
 
 

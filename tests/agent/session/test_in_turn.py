@@ -11,7 +11,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.cli import compare_models
 from edgemeter.agent.contract.record_conditions import Tensor, Verdict
 from edgemeter.agent.session import in_turn, session, turn_comparison
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_latency, make_record
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_latency, make_record, make_steady
 from tests.fixtures.replay_case import replay_case
 
 WHO = session.DeviceIdentity("bench", "lab")
@@ -271,3 +271,30 @@ def test_turns_without_their_records_compare_nothing(compare):
         turn_comparison.compare_turns(compare.cases, turns, {})
     with pytest.raises(MeasurementError, match="the turns are of more than 1 cases"):
         turn_comparison.compare_turns(compare.cases[:1], turns, {})
+
+
+def steady_run(late):
+    """Return a record of 900 frames of which so many were late, at 12 ms each."""
+    return run_of(12.0, scenario="steady", steady=make_steady(late=late, missed_ratio=late / 900, effective=900))
+
+
+def test_missed_frames_of_models_in_turn_are_compared(compare):
+    """p50 does not see a fifth of the frames; 0 against 0 is alike."""
+    screen = io.StringIO()
+    for late, state, claim in (
+        (180, "higher", "misses 20% against 0% of the frames, 20.0 points more"),
+        (0, "alike", "misses as many frames"),
+    ):
+        comparison = compare(lambda _: steady_run(0), lambda _, late=late: steady_run(late))
+        (contrast,) = comparison.contrasts
+        (missed,) = [difference for difference in contrast.differences if difference.figure == "missed"]
+        assert (missed.state, missed.a, missed.b) == (state, 0.0, late / 900)
+        assert claim in contrast.sentence
+        compare_models.show(comparison, Console(file=screen, width=140))
+    assert "Missed" in screen.getvalue()
+    assert "+20.0 points" in screen.getvalue()
+    assert not [
+        difference
+        for difference in compare(lambda _: run_of(1.0), lambda _: run_of(1.0)).contrasts[0].differences
+        if difference.figure == "missed"
+    ]

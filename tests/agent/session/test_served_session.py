@@ -1,9 +1,12 @@
 """Facts about sessions on a served model: what its server can hold, what it counted, its energy, and what is left when it dies."""
 
+import itertools
 import json
 import statistics
 import subprocess
 import sys
+import time
+from collections import deque
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -64,6 +67,28 @@ def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
     assert served.requests_of_others == 0
     assert 0 < served.remainder_ms < 1e3 * 5
     assert (served.connect is not None) == (load.get("scenario") == "poisson")
+
+
+@pytest.mark.slow
+def test_a_frame_that_a_server_does_not_answer_is_missed_and_ends_no_run(tmp_path):
+    """Every tenth answer is an error: an hour is not lost for one of them, and the failures are counted."""
+    paced, asked_s = itertools.count(1), deque([0.0] * 6, maxlen=6)
+
+    def instead(_method, path):
+        if not path.endswith("/infer"):
+            return None
+        asked_s.append(time.monotonic())
+        # Queries of the warm-up follow each other at once.
+        is_frame = asked_s[-1] - asked_s[0] > 0.09
+        return (503, {}, b"busy") if is_frame and next(paced) % 10 == 0 else None
+
+    script = ServedModelScript(instead=instead)
+    run = scripted(tmp_path, script, queries=64, seconds=2.0, scenario="steady", rate_per_s=50.0)
+    assert 3 <= run.served.failed_queries <= 11
+    assert run.steady.frames == 100
+    assert run.steady.dropped >= run.served.failed_queries
+    assert run.latency.count == 100 - run.steady.dropped
+    assert not [finding for finding in recompute(run) if isinstance(finding, FigureDifference)]
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Facts about `edgemeter.agent.session.sustained`."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -190,3 +192,13 @@ def test_less_than_a_minute_of_frames_has_no_curve():
     assert not frames_run(lambda _: 1_000_000, seconds=899 / 15)[1].is_long_schedule
     assert frames_run(lambda _: 1_000_000, seconds=60.0)[1].is_long_schedule
     assert not half_an_hour().is_long_schedule
+
+
+def test_frames_that_arrive_in_the_rest_are_missed_in_no_interval():
+    """Of 604.9 s the last is no interval of its own: an interval misses no more frames than arrive in it."""
+    _, run = frames_run(lambda _: 200_000_000, seconds=604.9)
+    curve = sustained.sustained_of(run, [], [])
+    assert max(point.missed for point in curve.points) <= math.ceil(15 * curve.interval_s)
+    _, run = frames_run(lambda _: 200_000_000, seconds=68.0)
+    curve = sustained.sustained_of(run, [], [])
+    assert max(point.missed for point in curve.points) <= math.ceil(15 * curve.interval_s)

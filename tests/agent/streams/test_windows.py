@@ -92,7 +92,7 @@ def test_a_recording_without_the_word_has_no_windows(tmp_path):
         ("[[1, 2, 3]]", r"windows\.json.*start, stop"),
         ("[[1, ", r"windows\.json.*truncated.*seconds"),
         ('{"windows": []}', r"windows\.json.*give JSON"),
-        ("[[2, 1]]", "number 1 is 2 to 1 s"),
+        ("[[2, 1]]", "number 1 is 2 to 1 s: the stop comes after the start"),
         ("[[-1, 1]]", "number 1 is -1 to 1 s"),
         ("[[1, 2], [61, 62]]", "number 2 is 61 to 62 s, and the stream has 60 s: give those of this stream"),
         ("1.5,2.0,marvin\n", "line 1 is '1.5,2.0,marvin'"),

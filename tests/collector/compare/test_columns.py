@@ -118,4 +118,4 @@ def test_a_figure_that_is_a_ratio_and_its_ratio_to_the_reference_are_two_columns
     row = both(compare_runs(make_run(load=loads[0]), make_reference(load=loads[1])))[0]["rows"][1]
     assert (row["duty_cycle_ratio"], row["duty_cycle_ratio_ratio"]) == (0.2, 0.5)
     names = [entry.column for entry in in_view("compare")]
-    assert not {entry.ratio_column for entry in JUDGED.values()} & {*names}
+    assert not {entry.change_column for entry in JUDGED.values()} & {*names}
