@@ -80,7 +80,7 @@ class _ModeFigures:
 
 
 class _Words(NamedTuple):
-    """What a ratio above 1 is, one below, one of two and more, and none."""
+    """The words of a ratio above 1, of one below, of one of two and more, and of none."""
 
     higher: str
     lower: str

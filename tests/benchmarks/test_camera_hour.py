@@ -12,12 +12,12 @@ MS = 1_000_000
 
 
 def test_frames_are_counted_again_one_after_the_other():
-    """Of ten at 10 a second, 2 and 3 are late, 6 and 7 were never begun; throttled from 0.5 s on."""
+    """Of ten at 10 a second, 2 and 3 are late, 6 and 7 were never begun; found throttled from 0.45 s on."""
     arrivals_ms, latencies_ms = np.array([0, 100, 200, 300, 400, 500, 800, 900]), np.array([30, 30, 130, 70, 30, 30, 30, 30])
     series = tuple(samples.pack(name, "ns", ms * MS) for name, ms in (("arrival", arrivals_ms), ("latency", latencies_ms)))
-    steady, curve = make_steady(rate_per_s=10.0, frames=10), Sustained(interval_s=0.5, points=(), throttled_after_s=0.5)
+    steady, curve = make_steady(rate_per_s=10.0, frames=10), Sustained(interval_s=0.05, points=(), throttled_after_s=0.45)
     counted = recount(make_record(steady=steady, samples=series, sustained=curve), (0.5, 0.75))
-    expected = Count(10, 2, 2, 2, 0.2, 0.6 - 0.5, while_throttled=2, at_other_times=2)
+    expected = Count(10, 2, 2, 2, 0.2, 0.6 - 0.45, while_throttled=2, at_other_times=2)
     assert counted == expected
 
 

@@ -287,8 +287,8 @@ def test_few_runs_make_no_mode_surely_the_best():
 
 def test_equal_figures_are_as_fast_and_not_zero_percent_slower():
     """Single runs of one value, and intervals about no change."""
-    one = [runs_in(mode, 40.0, scatter=(1.0,)) for mode in ("0 15W", "1 25W")]
-    assert summary_of(*one).startswith(
+    single = [runs_in(mode, 40.0, scatter=(1.0,)) for mode in ("0 15W", "1 25W")]
+    assert summary_of(*single).startswith(
         "fastest, not clearly apart: 15W (p50 40 ms), 25W (p50 40 ms); least energy per inference, not clearly apart: 15W (280 mJ), "
         "25W (280 mJ); 25W is possibly as fast and costs possibly as much per inference; 1 run"
     )

@@ -89,7 +89,7 @@ def test_a_session_of_another_home_that_waits_finds_the_board_as_it_was(board, t
         kill(killed)
         lines = waiting.communicate(timeout=DEADLINE_S)[0].splitlines()
         assert waiting.returncode == 0, lines
-    assert [line for line in lines if "is as it was" not in line] == ["set"]
+    assert [line for line in lines if "put back as it was" not in line] == ["set"]
     assert any(f"(pid {killed.pid}, " in line for line in lines) == (not guardian_lives)
     assert board.settings() == before
     assert not board.record.exists()
@@ -118,7 +118,7 @@ def test_a_home_that_is_removed_takes_no_record_with_it(board, tmp_path, guardia
     kill(killed)
     shutil.rmtree(board.home)
     if not guardian_lives:
-        assert "is as it was" in changes.restore_leftover(tmp_path / "other", board.machine)
+        assert "put back as it was" in changes.restore_leftover(tmp_path / "other", board.machine)
     assert wait_until(lambda: not board.record.exists())
     assert board.settings() == before
 
@@ -166,11 +166,13 @@ def test_where_the_boards_folder_cannot_be_written_the_home_holds_the_record(boa
     path.write_bytes(content)
     write(board.root, {GOVERNOR: "performance\n"})
     with (
-        pytest.raises(UnavailableError, match=f"`sudo env EDGEMETER_HOME={board.home} edgemeter doctor` puts them back"),
+        pytest.raises(
+            UnavailableError, match=rf'`sudo env EDGEMETER_HOME={board.home} "\$\(command -v edgemeter\)" doctor` puts them back'
+        ),
         changes.changed_board(board.home, board.machine),
     ):
         pass
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine)
+    assert "put back as it was" in changes.restore_leftover(board.home, board.machine)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root becomes another user")
@@ -192,7 +194,7 @@ def test_the_record_of_another_user_is_named_with_the_command(board, tmp_path):
     assert ended.stdout.startswith("the board's settings are changed since 20"), ended.stderr
     assert ended.stdout.endswith('`sudo "$(command -v edgemeter)" doctor` puts them back\n')
     assert board.settings() == now
-    assert "is as it was" in changes.restore_leftover(tmp_path / "root", board.machine)
+    assert "put back as it was" in changes.restore_leftover(tmp_path / "root", board.machine)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])

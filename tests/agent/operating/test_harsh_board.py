@@ -68,7 +68,7 @@ def test_the_way_back_that_ends_half_way_keeps_the_record(board):
     assert board.record.exists()
     board.fault(None)
     write(board.root, {"sys/devices/system/cpu/cpu4/online": "0"})
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine)
+    assert "put back as it was" in changes.restore_leftover(board.home, board.machine)
     assert board.settings() | {"sys/devices/system/cpu/cpu4/online": "1"} == before
     assert board.settings() == before
 
@@ -148,7 +148,7 @@ def test_a_cpu_that_was_switched_off_meanwhile_keeps_the_record(board):
         measure(changed)
     assert board.record.exists()
     shutil.move(board.root / "off", policy)
-    assert "is as it was" in changes.restore_leftover(board.home, board.machine)
+    assert "put back as it was" in changes.restore_leftover(board.home, board.machine)
     assert board.settings() == before
 
 

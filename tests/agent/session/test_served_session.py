@@ -70,7 +70,7 @@ def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
 
 
 @pytest.mark.slow
-def test_a_frame_that_a_server_does_not_answer_is_missed_and_ends_no_run(tmp_path):
+def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
     """Every tenth answer is an error: an hour is not lost for one of them, and the failures are counted."""
     paced, asked_s = itertools.count(1), deque([0.0] * 6, maxlen=6)
 

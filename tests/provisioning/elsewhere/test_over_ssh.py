@@ -177,7 +177,7 @@ def main():
         measured(board, workstation, packed, release=release)
 
 
-def test_what_a_command_that_succeeds_says_is_no_error(board, workstation, tmp_path, monkeypatch):
+def test_output_of_a_command_that_succeeds_is_no_error(board, workstation, tmp_path, monkeypatch):
     """It is shown. So is why the board's own settings are not used."""
     speaks = """import sys
 from pathlib import Path
