@@ -52,6 +52,7 @@ PACKAGES = {
 EXTRAS = {
     "ai_edge_litert": "litert",
     "ai_edge_quantizer": "convert",
+    "cv2": "video",
     "executorch": "executorch",
     "onnxruntime_ep_openvino": "openvino-ep",
     "onnxruntime_ep_webgpu": "webgpu-ep",

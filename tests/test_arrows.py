@@ -19,19 +19,23 @@ OF_THE_AGENT = {
     },
     # `edgemeter benchmark` measures what it converted, as `run` and `compare` do.
     "models": {
-        "cli.case_options", "cli.compare_models", "cli.run_session", "session.hopeless", "session.in_turn",
+        "cli.case_options", "cli.compare_models", "cli.run_session", "session.hopeless", "session.turn_comparison",
         "ledger.own_runs",
         "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
         "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.pte_file", "runtimes.torch_archive", "sandbox.confine", "sandbox.policy", "tasks", "vision.preprocess",
     },
     "provisioning": {
+        # What is to be measured elsewhere, and the form in which it comes back.
+        "cli.elsewhere",
         "datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
+        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
 BY_NAME = {
     "agent/base/model_names.py": "a model may be named where the package `models` is not needed otherwise",
+    "agent/cli/elsewhere.py": "`--on` measures by the fleet's orders, whose results arrive in the collector's ledger",
     "agent/cli/config.py": "`edgemeter config rules` shows the agent's rules and the collector's",
     "agent/cli/main.py": "`edgemeter` is one command of four packages",
     "agent/settings/files.py": "`edgemeter config check` knows the files of all packages",
@@ -43,7 +47,7 @@ ONE_HOME = (
     "PIL", "hotcoco", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry",
 )  # fmt: skip
 HEAVY = (
-    "soundfile",
+    "soundfile", "cv2",
     "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "hotcoco", "influxdb_client", "jax", "jtop", "litert_lm",
     "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
     "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "tokenizers", "torch", "transformers", "ultralytics", "xllamacpp",

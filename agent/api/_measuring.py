@@ -18,7 +18,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
 from edgemeter.agent.session import in_process
-from edgemeter.agent.session.in_turn import MeasuredInTurn
+from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """From an item of sound to a model's inputs, call by call: a recording, or features that lie ready in a file (MLPerf Tiny's .bin, .npy).
 
 Features are mel spectrograms and cepstral coefficients, as the card declares them, computed in double precision with numpy alone. Held
-against TensorFlow 2.21 (`tf.signal`, as MLPerf Tiny computes keyword spotting's) and librosa 0.11 (as MLPerf Tiny computes anomaly
-detection's, and OpenAI Whisper's): `tests/agent/audio/test_features.py`.
+against TensorFlow 2.21 (`tf.signal`, as MLPerf Tiny computes those of keyword spotting and of the streaming wake word) and librosa 0.11 (as
+MLPerf Tiny computes anomaly detection's, and OpenAI Whisper's): `tests/agent/audio/test_features.py`.
 """
 
 import math
@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.audio.recordings import read_recording
+from edgemeter.agent.audio.recordings import AudioRecording, read_recording
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import AudioInput, Card, Features
+from edgemeter.agent.contract.record_conditions import StreamInfo
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded, TensorInfo
 
@@ -28,24 +30,32 @@ _SLANEY_STEP_HZ, _SLANEY_BREAK_HZ = 200.0 / 3, 1000.0
 _SLANEY_LOG_STEP = math.log(6.4) / 27
 # Source: openai/whisper `whisper/audio.py`, log_mel_spectrogram.
 _WHISPER_FLOOR, _WHISPER_RANGE = 1e-10, 8.0
+# Source: mlcommons/tiny `benchmark/training/streaming_wakeword/get_dataset.py`; below 0 dB the floor plays no part.
+_DECIBEL_FLOOR, _DECIBEL_OFFSET, _DECIBEL_RANGE = 1e-30, 52.0, 64.0
+# Frames that are transformed at once: of a long recording the spectra of all would fill the memory of a board.
+_FRAMES = 4096
 
 
 def features(samples: NDArray[np.floating], sample_rate_hz: int, settings: Features) -> Floats:
     """Return the features of a recording: float64 [frames, bands or coefficients]; raises ConfigError if it is too short for one frame."""
     waves = samples.astype(np.float64)
-    if settings.samples_scale == "maximum":
-        # MLPerf Tiny divides by the largest value, not the largest magnitude; silence stays silence.
-        largest = float(waves.max())
+    if settings.samples_scale != "none":
+        # Keyword spotting of MLPerf Tiny divides by the largest value, its streaming wake word by the magnitude; silence stays silence.
+        largest = float(waves.max() if settings.samples_scale == "maximum" else max(waves.max(), -waves.min()))
         waves = waves / largest if largest > 0 else waves
-    bands = spectrogram(waves, settings) @ mel_filters(sample_rate_hz, settings)
-    values = _logarithm(bands, settings)
+    if settings.pre_emphasis:
+        waves[1:] -= settings.pre_emphasis * waves[:-1]
+    filters = mel_filters(sample_rate_hz, settings)
+    frames = _frames(waves, settings)
+    bands = [_magnitudes(frames[first : first + _FRAMES], settings) @ filters for first in range(0, len(frames), _FRAMES)]
+    values = _logarithm(np.concatenate(bands), settings)
     if settings.coefficients is not None:
         values = values @ cosines(settings.bands)[:, : settings.coefficients]
     return values[settings.first_frame : settings.end_frame]
 
 
-def spectrogram(waves: Floats, settings: Features) -> Floats:
-    """Return the magnitudes (to the card's power) of each frame: float64 [frames, fft / 2 + 1]; the Hann window is periodic."""
+def _frames(waves: Floats, settings: Features) -> Floats:
+    """Return the frames of a recording, float64 [frames, length]."""
     if settings.centred:
         half = settings.fft // 2
         # Whisper's frames mirror the ends, librosa's since 0.10 continue with silence.
@@ -54,13 +64,23 @@ def spectrogram(waves: Floats, settings: Features) -> Floats:
     count = 1 + (len(waves) - length) // settings.hop
     if count < 1 or (settings.log == "whisper" and count < 2):
         raise ConfigError(f"a recording of {len(waves)} samples is shorter than a frame of {length}: leave it out, or set input.samples")
-    frames = np.lib.stride_tricks.sliding_window_view(waves, length)[:: settings.hop][:count]
-    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(settings.window) / settings.window)
-    if length > settings.window:
+    # Whisper leaves out the last frame.
+    return np.lib.stride_tricks.sliding_window_view(waves, length)[:: settings.hop][: count - (settings.log == "whisper")]
+
+
+def _magnitudes(frames: Floats, settings: Features) -> Floats:
+    """Return the magnitudes (to the card's power) of each frame: float64 [frames, fft / 2 + 1]."""
+    turn = 2 * np.pi * np.arange(settings.window)
+    # Hamming's window reaches from end to end, Hann's is one of a periodic series.
+    window = (
+        0.54 - 0.46 * np.cos(turn / max(settings.window - 1, 1))
+        if settings.taper == "hamming"
+        else 0.5 - 0.5 * np.cos(turn / settings.window)
+    )
+    if (length := frames.shape[1]) > settings.window:
         before = (length - settings.window) // 2
         window = np.pad(window, (before, length - settings.window - before))
-    # Whisper leaves out the last frame.
-    magnitudes = np.abs(np.fft.rfft(frames * window, settings.fft))[: -1 if settings.log == "whisper" else None]
+    magnitudes = np.abs(np.fft.rfft(frames * window, settings.fft))
     return magnitudes if settings.power == 1 else magnitudes * magnitudes
 
 
@@ -96,6 +116,9 @@ def _logarithm(bands: Floats, settings: Features) -> Floats:
         return np.asarray(np.log(bands + settings.offset))
     if settings.log == "decibel":
         return np.asarray(20 / settings.power * np.log10(bands + _EPSILON))
+    if settings.log == "scaled-decibel":
+        decibels = 20 / settings.power * np.log10(np.maximum(bands / settings.window, _DECIBEL_FLOOR))
+        return np.clip((decibels + _DECIBEL_OFFSET) / _DECIBEL_RANGE, 0, 1)
     values = np.log10(np.maximum(bands, _WHISPER_FLOOR))
     return np.asarray((np.maximum(values, values.max() - _WHISPER_RANGE) + 4) / 4)
 
@@ -159,26 +182,62 @@ class FrontEnd:
             raise ConfigError(f"item {item.name!r} makes {len(calls)} calls, a {noun} one: remove input.features.frames from the card")
         return calls
 
-    def _of_recording(self, path: Path) -> list[Array]:
+    def of_stream(self, item: Item) -> tuple[list[Array], StreamInfo]:
+        """Return the stored values of each call for a recording that goes on and on, and how fast they come.
+
+        A call takes the card's frames, the next begins a hop later; without frames its samples, and the next begins where they end.
+
+        Raises:
+            ConfigError: as `real`, or the card does not say how long a call is.
+        """
+        audio, settings, recording = self._wanted, self._wanted.features, self._recording(item.file)
+        if settings is not None and settings.frames is not None:
+            endless = msgspec.structs.replace(settings, first_frame=0, end_frame=None)
+            values = _windows(self._stored(self._features(recording.samples, endless, item.file)), endless, item.file)
+            hop, last = settings.hop, settings.fft // 2 if settings.centred else settings.window
+            first = (settings.frames - 1) * hop + last
+        elif audio.samples is not None:
+            hop = first = audio.samples
+            pieces = recording.samples[: len(recording.samples) // hop * hop].reshape(-1, hop)
+            values = [self._stored(samples if settings is None else self._features(samples, settings, item.file)) for samples in pieces]
+        else:
+            raise ConfigError(
+                f"how much of a stream a call of model {self._name!r} takes is unknown: set input.features.frames in its card"
+            )
+        if not values:
+            raise ConfigError(f"the recording {str(item.path)!r} is shorter than one call of model {self._name!r}: give a longer one")
+        rate = audio.sample_rate_hz
+        return values, StreamInfo(length_s=recording.duration_s, rate_per_s=rate / hop, inputs=len(values), first_s=first / rate)
+
+    def _recording(self, path: Path) -> AudioRecording:
         audio, recording = self._wanted, read_recording(path)
         if recording.sample_rate_hz != audio.sample_rate_hz:
             raise ConfigError(
                 f"the recording {str(path)!r} has {recording.sample_rate_hz} samples a second, model {self._name!r} takes "
                 f"{audio.sample_rate_hz}: convert it, for example `sox IN -r {audio.sample_rate_hz} OUT`"
             )
-        samples = recording.samples
+        return recording
+
+    def _of_recording(self, path: Path) -> list[Array]:
+        audio, samples = self._wanted, self._recording(path).samples
         if audio.samples is not None:
             samples = np.pad(samples[: audio.samples], (0, max(0, audio.samples - len(samples))))
         if audio.features is None:
             return [samples]
+        return _windows(self._features(samples, audio.features, path), audio.features, path)
+
+    def _features(self, samples: NDArray[np.float32], settings: Features, path: Path) -> Floats:
         try:
-            frames = features(samples, audio.sample_rate_hz, audio.features)
+            return features(samples, self._wanted.sample_rate_hz, settings)
         except ConfigError as error:
             raise ConfigError(f"recording {str(path)!r}: {error}") from error
-        return _windows(frames, audio.features, path)
 
     def call(self, values: Array, item: Item) -> Mapping[str, Array]:
         """Return the model's input for one call's values: quantised and shaped as it declares."""
+        return {self._info.name: self._shaped(self._stored(values), item)}
+
+    def _stored(self, values: Array) -> Array:
+        """Return values in the input's own type, real ones quantised."""
         info = self._info
         dtype = np.dtype(info.dtype)
         if dtype.kind in "iu" and values.dtype != dtype:
@@ -189,7 +248,7 @@ class FrontEnd:
             # The zero point is added before what follows the point is cut off: -0.5 and 0.5 become 0 at different places otherwise.
             quantised = np.trunc(quantised + zero) if is_cut else np.rint(quantised) + zero
             values = np.clip(quantised, bounds.min, bounds.max)
-        return {info.name: self._shaped(values.astype(dtype, copy=False), item)}
+        return values.astype(dtype, copy=False)
 
     def dequantised(self, values: Array) -> NDArray[np.float64]:
         """Return real values, flat, of what `real` gave; of a model of floats in its own precision."""

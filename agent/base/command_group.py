@@ -71,14 +71,14 @@ class CommandGroup(DefaultGroup):
 
 
 def typed() -> str:
-    """Return the command that runs as one can type it again, without the options that only say how the result is printed."""
+    """Return the command that runs as one can type it again, without the options that say where it runs and how the result is printed."""
     context = click.get_current_context(silent=True)
     words = [] if context is None else [word for word in context.command_path.split() if not word.startswith("-")]
     for param in context.command.params if context else ():
         name = param.name or ""
         if (
             context is None
-            or name == "form"
+            or name in ("form", "on")
             or name not in context.params
             or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE
         ):

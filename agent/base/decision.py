@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.accuracy_bounds import SAME, DifferenceBounds
-from edgemeter.agent.base.figures import significant, span
+from edgemeter.agent.base.figures import share, significant, span
 from edgemeter.agent.base.metrics import Better, gain, is_reached, needed_value
 
 Outcome = Literal["lower", "higher", "alike", "not settled", "not judged"]
@@ -20,6 +20,7 @@ ONE_DAY = "one day"  # Why nothing is settled by runs of one day: the next day's
 _RATES = {"ttft": "prefills", "tpot": "decodes"}
 _TEXT_QUALITY = ("perplexity", "bits per byte")
 CORRECT_ANSWER = "energy per correct answer"
+MISSED = "missed"  # The share of frames that were dropped or late.
 _ROUNDING = 1e-9  # 0.625 - 0.620 is a little more than 0.005 to a computer.
 
 
@@ -67,7 +68,7 @@ def decide_accuracy(difference: float, over_items: DifferenceBounds, matters: fl
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of B against A, in `unit`: `change` is B / A, of an accuracy (0..1) B - A, with its 95% bounds.
+    """One figure of B against A, in `unit`: `change` is B / A, of an accuracy or of missed frames (0..1) B - A, with its 95% bounds.
 
     Of bits per byte it is the ratio of the perplexities of as much text as a token of A is.
     `matters` is the smallest change that is a reason to choose one of them: a ratio, of an accuracy a difference. `note` is why the figure
@@ -117,7 +118,7 @@ def sentence(name: str, other: str, differences: Sequence[Difference], doubts: S
 
 def figure_name(figure: str) -> str:
     """Return what people call a figure: TTFT, TPOT, latency."""
-    return figure.upper() if figure in _RATES else figure
+    return figure.upper() if figure in _RATES else "missed frames" if figure == MISSED else figure
 
 
 class Pick(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +208,7 @@ def change_text(diff: Difference) -> str:
     """Return the change alone, for a table: a ratio as `0.714x`, an accuracy in points."""
     if diff.change is None:
         return "-"
-    return f"{diff.change * 100:+.1f} points" if diff.figure == "accuracy" else f"{significant(diff.change)}x"
+    return f"{diff.change * 100:+.1f} points" if diff.figure in ("accuracy", MISSED) else f"{significant(diff.change)}x"
 
 
 def _claim(diff: Difference, change: float, other: str) -> str:
@@ -215,6 +216,8 @@ def _claim(diff: Difference, change: float, other: str) -> str:
     low, high = (change, change) if diff.low is None or diff.high is None else (diff.low, diff.high)
     if diff.figure == "accuracy":
         return _accuracy_claim(diff, change, (low, high), other)
+    if diff.figure == MISSED:
+        return _missed_claim(diff, change, (low, high), other)
     doubt = _perhaps(diff, (low, high), "ratio", percent(diff.matters))
     if diff.figure in ("energy", CORRECT_ANSWER):
         return _energy_claim(diff, change, (low, high), other, doubt)
@@ -244,6 +247,16 @@ def _accuracy_claim(diff: Difference, change: float, bounds: Bounds, other: str)
     return f"{how} (95% {low * 100:.1f} to {high * 100:.1f}{doubt})"
 
 
+def _missed_claim(diff: Difference, change: float, bounds: Bounds, other: str) -> str:
+    values = f"{share(diff.b)} against {share(diff.a)}"
+    if diff.state == "alike":
+        return f"misses as many frames as {other} within {points_text(diff.matters)} ({values})"
+    low, high = bounds if change > 0 else (-bounds[1], -bounds[0])
+    doubt = _perhaps(diff, bounds, "difference", points_text(diff.matters))
+    difference_text = f"{abs(change) * 100:.1f} points {'more' if change > 0 else 'fewer'}"
+    return f"misses {values} of the frames, {difference_text} (95% {low * 100:.1f} to {high * 100:.1f}{doubt})"
+
+
 def _energy_claim(diff: Difference, change: float, bounds: Bounds, other: str, doubt: str) -> str:
     low, high = bounds
     energy = "energy a correct answer" if diff.figure == CORRECT_ANSWER else "energy a token" if diff.unit == "mJ/token" else "energy"
@@ -267,9 +280,9 @@ def _text_quality(diff: Difference) -> str:
 
 def _open(diff: Difference, change: float, other: str) -> str:
     note = f"; {diff.note}" if diff.note else ""
-    if diff.figure == "accuracy":
+    if diff.figure in ("accuracy", MISSED):
         bounds = "" if diff.low is None or diff.high is None else f", 95% {diff.low * 100:+.1f} to {diff.high * 100:+.1f}"
-        return f"{diff.unit} ({change * 100:+.1f} points{bounds}{note})"
+        return f"{diff.unit or figure_name(diff.figure)} ({change * 100:+.1f} points{bounds}{note})"
     bounds = "" if diff.low is None or diff.high is None else f", 95% {span(diff.low, diff.high)}"
     return f"{figure_name(diff.figure)} ({significant(change)} times {other}'s{bounds}{note})"
 
@@ -277,6 +290,11 @@ def _open(diff: Difference, change: float, other: str) -> str:
 def _perhaps(diff: Difference, bounds: Bounds, scale: Scale, least: str) -> str:
     is_certain = decide(diff.change, bounds, diff.matters, scale).is_beyond_margin
     return ("" if is_certain else f", perhaps less than the {least} that matter") + (f"; {diff.note}" if diff.note else "")
+
+
+def points_text(difference: float) -> str:
+    """Return a difference of shares in points of 100: `1 point`, `0.5 points`."""
+    return f"{difference * 100:g} point{'s' * (difference != 0.01)}"
 
 
 def percent(ratio: float) -> str:

@@ -35,6 +35,11 @@ def times(ratio: float | None) -> str:
     return ABSENT if ratio is None else f"{significant(ratio)}x"
 
 
+def share(value: float | None) -> str:
+    """Return a share (0..1) in per cent: `0.33%`, `20%`. Absent is `-`."""
+    return ABSENT if value is None else f"{significant(100 * value, 2)}%"
+
+
 def difference(value: float | None) -> str:
     """Return a difference of accuracies with its sign and three decimals. Absent is `-`."""
     if value is None:
@@ -59,7 +64,14 @@ def with_uncertainty(value: float, uncertainty: float | None) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return a range, both ends rounded alike, with as many digits as tell them apart; one figure where no digit that counts does."""
+    """Return a range, both ends rounded alike, with as many digits as tell them apart; one figure where no digit that counts does.
+
+    About 0 both ends have the decimals of the end that is further from it.
+    """
+    if low < 0 < high and (furthest := max(-low, high)) >= SMALLEST_PLAIN:
+        decimals = _decimals(furthest, 3)
+        # Adding 0 takes the sign from -0.0.
+        return " to ".join(f"{round(end, decimals) + 0.0:,.{decimals}f}" for end in (low, high))
     for digits in range(3, MOST_DIGITS + 1):
         first, last = significant(low, digits), significant(high, digits)
         if first != last:

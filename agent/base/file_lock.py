@@ -94,6 +94,13 @@ class DeviceLock(FileLock):
         super().__init__(outbox.with_name(f"{outbox.name}.{device}.lock"))
 
 
+class SharedLock(FileLock):
+    """A lock that every user may take, whoever made its file."""
+
+    def _open(self) -> int:
+        return _open_shared(self.path)
+
+
 class _Queue:
     """The order in which processes wait for the lock at `path`: each locks one byte of a file, at the time (monotonic, ns) when it came.
 
@@ -137,7 +144,7 @@ def _ask(descriptor: int, command: int, kind: int, start: int, length: int) -> t
     return struct.unpack("@hhqqi4x", fcntl.fcntl(descriptor, command, content))
 
 
-class RunLock(FileLock):
+class RunLock(SharedLock):
     """The run lock of this board; where it cannot be made, the one in `home`, which other users of the board do not see.
 
     Who did not get it waits for it, in turn, until `take` returns True or `release` is called.
@@ -185,9 +192,6 @@ class RunLock(FileLock):
         note, self._note = self._note, None
         return note
 
-    def _open(self) -> int:
-        return _open_shared(self.path)
-
     def wait(self, holder: str, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> None:
         """Return when it is ours; who holds it, and how many wait before, is reported once.
 
@@ -227,6 +231,21 @@ def run_lock(home: Path, holder: str, report: Callable[[str], None]) -> Iterator
 def run_lock_file() -> Path:
     """Return the file of the board's run lock; a relative one lies in the home."""
     return Path(os.environ.get("EDGEMETER_RUN_LOCK") or BOARD_RUN_LOCK)
+
+
+def run_lock_descriptors(home: Path) -> tuple[int, ...]:
+    """Return this process's open files of the run lock, its own or inherited: a child that inherits them holds the lock until it ends."""
+    files = set()
+    for path in (home / run_lock_file(), home / HOME_RUN_LOCK):
+        with suppress(OSError):
+            files.add((path.stat().st_dev, path.stat().st_ino))
+    descriptors = []
+    for path in Path("/proc/self/fd").iterdir():
+        # That of the listing itself is closed by now.
+        with suppress(OSError):
+            status = os.fstat(int(path.name))
+            descriptors += [int(path.name)] if (status.st_dev, status.st_ino) in files else []
+    return tuple(descriptors)
 
 
 def is_run_locked(home: Path) -> bool:

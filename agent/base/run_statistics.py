@@ -29,8 +29,10 @@ from edgemeter.agent.base.statistics import student_quantile, student_two_sided_
 
 CONFIDENCE = 0.95
 FEWEST = 3
+FEWEST_WITH_ZERO = 6
 MATTERS_RATIO = 0.03  # A difference smaller than this ratio is no reason to choose one or the other.
 MATTERS_ACCURACY = 0.005  # The smallest difference of accuracies (0..1) that matters.
+MATTERS_SHARE = 0.01  # The same of shares, such as that of missed frames.
 # By so much of the range of five runs (on logarithms) it is widened each way, to go from 93.75 to 95%.
 WIDENING = 0.05
 PAIRS_FOR_RANKS = 10
@@ -54,12 +56,13 @@ class Interval:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """Return the 95% interval of the median over runs; `values` are positive, one a run.
+    """Return the 95% interval of the median over runs; `values` are one a run.
 
-    None below three runs, and where they lie so far apart that no float holds the upper bound.
+    None below three runs, below six if one of them is 0, which has no logarithm, and where they lie so far apart that no float holds the
+    upper bound.
     """
     ordered, count = sorted(map(float, values)), len(values)
-    if count < FEWEST:
+    if count < fewest_runs(ordered):
         return None
     if count < 5:
         # A case of a comparison has twenty of these: the exact arithmetic of `statistics` would take most of the time.
@@ -76,6 +79,11 @@ def median_interval(values: Sequence[float]) -> Interval | None:
     return Interval(low, (1 - weight) * ordered[-1 - outer] + weight * ordered[-2 - outer])
 
 
+def fewest_runs(values: Sequence[float]) -> int:
+    """Return how many runs with such values an interval of their median takes."""
+    return FEWEST if min(values, default=1.0) > 0 else FEWEST_WITH_ZERO
+
+
 @lru_cache(maxsize=4096)
 def _order_places(count: int) -> tuple[int, float]:
     """Return the outer of the two pairs of order statistics that have just more and just less than 95%, and the weight of the inner."""
@@ -88,6 +96,20 @@ def _order_places(count: int) -> tuple[int, float]:
     outer = inner - 1
     share = (coverage[outer] - CONFIDENCE) / (coverage[outer] - coverage[inner])
     return outer, (count - inner) * share / (inner + (count - 2 * inner) * share)
+
+
+def interval_of_ratio(
+    value: float, own_bounds: tuple[float, float], other: float, other_bounds: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the bounds of `value` / `other`, which always hold the ratio itself; all are > 0."""
+    below = math.hypot(log_reach(own_bounds[0], value), log_reach(other, other_bounds[1]))
+    above = math.hypot(log_reach(value, own_bounds[1]), log_reach(other_bounds[0], other))
+    return value / other * math.exp(-below), value / other * math.exp(above)
+
+
+def log_reach(low: float, high: float) -> float:
+    """Return how far `high` is above `low` on logarithms, 0 where it is not."""
+    return max(0.0, math.log(high / low))
 
 
 def centre(differences: ArrayLike) -> float:

@@ -2,41 +2,35 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.bundle.record_facts import RecordFacts
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.load_sweep import requests_per_s
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Windows
 from edgemeter.agent.contract.record_generation import Generation
-from edgemeter.agent.energy import per_inference, queries
-from edgemeter.agent.energy.accelerators import accelerator_link
-from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
+from edgemeter.agent.energy import per_inference
+from edgemeter.agent.energy.generation_energy import SHARED, generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.refusals import is_frozen
-from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
-from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
-from edgemeter.agent.engine.scenarios import generation_statistics, scenario
+from edgemeter.agent.engine.scenarios import generation_statistics, scenario, steady
 from edgemeter.agent.engine.scenarios.generation_statistics import figures_by_turn
 from edgemeter.agent.engine.scenarios.goodput import goodput_of
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
-from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.engine.served_queries import with_outcome
-from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.session import sustained
 from edgemeter.agent.session.run_record import lost_sensors, sensor_warnings
+from edgemeter.agent.streams.windows import counted_again
+from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.agent.verdict.rule import SensorFaults
 
@@ -65,6 +59,7 @@ NOT_KEPT = (
     ("scheduling", "the kernel's own figures, read once"),
     ("observer", "it comes from another calibration of this machine"),
     ("cool_down", "it was before the run"),
+    ("together", "it needs the runs of the other models"),
 )
 
 
@@ -139,74 +134,13 @@ def _content(text: str) -> tuple[str, list[str]]:
     return text.partition(": ")[0] if ": " in text else "", re.findall(r"\d+(?:\.\d+)?", text)
 
 
-@dataclass(frozen=True)
-class RecordFacts:
-    """A record and its raw samples by name, whole numbers and reals as they were measured."""
-
-    record: RunRecord
-    raw: Mapping[str, NDArray[Any]]
-
-    @cached_property
-    def timed(self) -> TimedQueries | None:
-        """Return the timed queries on the monotonic clock, as the scenario gave them; None where the record does not hold them."""
-        starts_ns, latency_ns, windows = self.raw.get("query_start"), self.raw.get("latency"), self.record.windows
-        if starts_ns is None or latency_ns is None or windows is None or not latency_ns.size == starts_ns.size > 0:
-            return None
-        arrivals_ns = self.raw.get("arrival")
-        none = np.empty(0, np.int64)
-        pauses = [self.raw.get(name, none) for name in ("pause_start", "pause_end")]
-        pauses_ns = np.stack(pauses, axis=1) if pauses[0].size == pauses[1].size else queries.no_pauses()
-        return TimedQueries(
-            starts_ns=starts_ns + windows.timed_start_ns,
-            latency_ns=latency_ns,
-            kept={},
-            # A scenario that is timed over its queries only does not need its own beginning.
-            begin_ns=windows.timed_start_ns,
-            end_ns=windows.timed_start_ns + windows.timed_end_ns,
-            arrivals_ns=None if arrivals_ns is None else arrivals_ns + windows.timed_start_ns,
-            unserved=self.record.load.unserved if self.record.load else 0,
-            overlap=self.users is not None or (arrivals_ns is not None and bool(self.record.generation or self.record.served)),
-            users=self.users,
-            pauses_ns=pauses_ns + windows.timed_start_ns,
-            ramp_up_ns=self.raw.get("ramp_up_end", none) + windows.timed_start_ns,
-            failures=self.record.served.failures if self.record.served else {},
-        )
-
-    @property
-    def users(self) -> int | None:
-        """Return how many users a closed loop had, None of other loads."""
-        return self.record.load.concurrency if self.record.load else None
-
-    @property
-    def inferences(self) -> int:
-        """Return how many samples the model took while it was timed."""
-        return self.record.load.samples if self.record.load else self.record.latency.count
-
-    def energy_run(self, windows: Windows) -> EnergyRun:
-        """Return when and what was measured, as far as the energy asks."""
-        timed, before, after = absolute_windows(windows)
-        rhythm = queries.queries_of(self.record.samples, timed.start_ns, timed.end_ns)
-        attached = self.record.environment.attached
-        link = accelerator_link(self.record.runtime, attached)
-        return EnergyRun(
-            timed, before, after, self.inferences, rhythm, link, attached,
-            counts_inferences=self.record.generation is None, draws=power_range(self.record.environment),
-        )  # fmt: skip
-
-    def traces(self) -> list[SensorTrace]:
-        """Return what the power sensors read."""
-        if self.record.windows is None:
-            return []
-        series = {item.name: item for item in self.record.samples}
-        start_ns = self.record.windows.timed_start_ns
-        return [unpack_trace(trace, series, start_ns) for trace in self.record.power_traces]
-
-
 def recompute(record: RunRecord) -> Iterator[FigureFinding]:
     """Yield the result for every field that can be recomputed, and which fields cannot; raises ConfigError if raw samples are damaged."""
     facts = RecordFacts(record, {series.name: samples.unpack(series) for series in record.samples})
     for part in PARTS:
         yield from part(facts)
+    if record.detections is not None:
+        yield from compare_figures("detections", record.detections, counted_again(record.detections))
     for field, why in (*ONCE, *(pair for pair in NOT_KEPT if getattr(record, pair[0]) is not None)):
         yield NotRecomputed(field, why)
     if record.output_check.compared:
@@ -238,6 +172,24 @@ def _load(facts: RecordFacts) -> Iterator[FigureFinding]:
     )
 
 
+def _steady(facts: RecordFacts) -> Iterator[FigureFinding]:
+    """Recompute what became of frames at a fixed rate; that throttling began when the curve says is recomputed with the curve."""
+    stated_figures, timed = facts.record.steady, facts.timed
+    if stated_figures is None:
+        return
+    recomputed = None if timed is None else steady.steady_of(timed)
+    if timed is None or recomputed is None or timed.arrivals_ns is None or timed.schedule is None:
+        yield NotRecomputed("steady", NO_SAMPLES)
+        return
+    arrivals_ns = timed.arrivals_ns - timed.begin_ns
+    curve = facts.record.sustained
+    if curve is not None:
+        after_s = steady.missed_after_throttling_s(recomputed, arrivals_ns, timed.latency_ns, curve)
+        recomputed = msgspec.structs.replace(recomputed, first_missed_after_throttling_s=after_s)
+    yield from compare_figures("steady", stated_figures, recomputed)
+    yield from compare_figures("samples.arrival: frames off the schedule", 0, steady.off_schedule(timed.schedule, arrivals_ns))
+
+
 def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
     """Check that each query began after the one before it had ended, and that the last ended with the timed part."""
     if {"query_start", "latency"} <= set(facts.raw) and facts.raw["query_start"].size != facts.raw["latency"].size:
@@ -250,7 +202,8 @@ def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
     yield from compare_figures("samples.query_start: queries that began before the one before had ended", 0, early)
     # The latency of a query of several calls leaves out the time between them.
     if facts.record.load is None or facts.record.load.calls_per_query == 1:
-        yield from compare_figures("windows.timed_end_ns", timed.end_ns - timed.begin_ns, int(ends_ns.max()) - timed.begin_ns)
+        end_ns = max(int(ends_ns.max()) - timed.begin_ns, timed.schedule.length_ns if timed.schedule else 0)
+        yield from compare_figures("windows.timed_end_ns", timed.end_ns - timed.begin_ns, end_ns)
 
 
 def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
@@ -272,7 +225,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
         run = facts.energy_run(facts.record.windows)
-        energy, why = generation_energy(facts.record.energy, facts.traces(), windows, run)
+        energy, why = (None, SHARED) if facts.record.together else generation_energy(facts.record.energy, facts.traces(), windows, run)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
     if generation.output_lengths is None:
         if generation.ended_early or recomputed.streaming_reason:
@@ -368,7 +321,7 @@ def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
     warnings = sensor_warnings(record.power_traces)
     faults = SensorFaults(_frozen(facts, {energy.sensor for energy in energies}), lost_sensors(record.power_traces, energies))
     conditions = (record.conditions, record.environment, record.observer, record.cool_down)
-    judged = verdict.judge(measured, *conditions, energies, warnings, faults)
+    judged = verdict.as_asked_for(verdict.judge(measured, *conditions, energies, warnings, faults), record.operating_point)
     yield from compare_figures("verdict", facts.record.verdict, judged)
 
 
@@ -387,11 +340,12 @@ def _measured(facts: RecordFacts) -> job.MeasuredRun:
     if timed is None or windows is None:
         raise ConfigError(NO_SAMPLES)
     window, before, after = absolute_windows(windows)
-    follows: dict[str, Any] = {"timed": window, "idle_before": before, "idle_after": after, "guesses": ()}
+    guesses = accuracy_rules.guesses_behind(facts.record.verdict.notes)
+    follows: dict[str, Any] = {"timed": window, "idle_before": before, "idle_after": after, "guesses": guesses}
     fields = {name: getattr(facts.record, name) for name in RunRecord.__struct_fields__} | follows
     return job.MeasuredRun(**{name: fields[name] for name in job.MeasuredRun.__struct_fields__ if name in fields})
 
 
 PARTS: tuple[Callable[[RecordFacts], Iterator[FigureFinding]], ...] = (
-    _latency, _load, _generation, _served, _order, _stages, _energy, _sustained, _verdict,
+    _latency, _load, _steady, _generation, _served, _order, _stages, _energy, _sustained, _verdict,
 )  # fmt: skip

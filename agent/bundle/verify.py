@@ -16,6 +16,7 @@ from edgemeter.agent.base.figures import accuracy, plain_digits
 from edgemeter.agent.bundle import recompute, signature
 from edgemeter.agent.bundle.archive import RunBundle, RunFile, SeriesFile, read_bundle
 from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, OtherMethod, SameFigure
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy.per_inference import METHOD
 
@@ -192,7 +193,9 @@ def record_lines(contents: BundleContents) -> list[str]:
     if record.latency.p50_ms is not None:
         lines.append(f"latency p50 {plain_digits(record.latency.p50_ms)} ms of {record.latency.count:,} queries")
     if record.energy is not None:
-        lines.append(f"energy {plain_digits(record.energy.gross_mj)} mJ gross ({record.energy.sensor}, {record.energy.scope})")
+        provenance = energy_provenance(record)
+        label = "" if provenance == "measured" else f", {provenance or 'of unknown origin'}"
+        lines.append(f"energy {plain_digits(record.energy.gross_mj)} mJ gross ({record.energy.sensor}, {record.energy.scope}{label})")
     if record.accuracy is not None:
         lines.append(f"accuracy {record.accuracy.metric} {accuracy(record.accuracy.value)} on {record.accuracy.images:,} images")
     lines += [f"{record.verdict.state}: {reason}" for reason in record.verdict.reasons] or [record.verdict.state]

@@ -1,22 +1,28 @@
 """The options that are settings of a case, each made from its key in a suite; and `--power`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.options import PATH, FiniteRange, added, renamed_option
 from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.operating_point import SETTINGS
 from edgemeter.agent.contract.suite import MODES, PATHS, setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
-CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds"})
+# `--together` is a flag of the command, and no name of a group.
+CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds", "together"})
 # Settings that mean nothing where models are measured in turn: `--repeats` stands for the repeats, and one round scores the accuracy.
-_NOT_IN_TURN = {"repeats", "minutes", "name", "sha256", "role", "corrupt", "accuracy", "reference_accuracy", "gate"}
+_NOT_IN_TURN = {
+    "repeats", "minutes", "name", "sha256", "role", "corrupt", "accuracy", "reference_accuracy", "gate",
+    "stream", "most_missed", "most_false", *SETTINGS,
+}  # fmt: skip
 IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)
 MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
 # For commands that measure many runs in turn.
@@ -30,7 +36,29 @@ _NAMES = {
 }
 _FORMER = {"data": ("--images", "-i")}
 # Options that take several values where their key takes a list of them.
-_SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "prefix_cache", "concurrency", "rate_per_s")
+_SWEPT = ("prompt_tokens", "depth_tokens", "output_tokens", "prefix_cache", "concurrency", "rate_per_s", *SETTINGS)
+
+
+on_option = added(
+    click.option(
+        "--on", multiple=True, metavar="WHERE",
+        help="Measure there instead: on devices of the fleet (a name, a tag, 'board=pi5'), or on ssh://USER@HOST; may be repeated.",
+    ),
+    click.option(
+        "--ledger", envvar="EDGEMETER_LEDGER", metavar="PLACE",
+        help="With --on a fleet: the ledger of its collector. Default: ledger.sqlite in $EDGEMETER_HOME.",
+    ),
+    click.option("--release", type=PATH, help="With --on ssh://: the release to install there. Default: one that is built for the board."),
+    click.option("--keep-there", is_flag=True, help="With --on ssh://: leave the release there for the next run."),
+)  # fmt: skip
+
+
+def check_on(on: Sequence[str]) -> None:
+    """Raise a usage error if an option of `--on` is given without it."""
+    context = click.get_current_context()
+    for name in ("ledger", "release", "keep_there"):
+        if not on and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --on: it is for measurements elsewhere")
 
 
 def power_option(command: _Command) -> _Command:

@@ -10,8 +10,7 @@ import msgspec
 from edgemeter.agent.base import config, decision
 from edgemeter.agent.base.command_group import typed
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.figures import plain_digits, span
-from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.base.figures import plain_digits, share, span
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.base.options import (
@@ -28,7 +27,7 @@ from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, power_option
+from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, check_on, on_option, power_option
 from edgemeter.agent.cli.run_plan import expectation
 from edgemeter.agent.contract.model_formats import is_model_file
 from edgemeter.agent.contract.suite import Case, Suite
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from edgemeter.agent.contract.record import RunRecord
-    from edgemeter.agent.session.in_turn import MeasuredInTurn
     from edgemeter.agent.session.pairs import PairJudgement
+    from edgemeter.agent.session.turn_comparison import MeasuredInTurn
     from edgemeter.agent.session.turn_figures import Side
 
 # One value for a side: a sweep would be several cases.
@@ -68,6 +67,7 @@ MOST_MODELS = 26  # They are called A to Z.
     help="Measure each .gguf model with each of these drafts: none,DRAFT.gguf.",
 )  # fmt: skip
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
+@on_option
 @power_option
 @save_option
 @names_and_config
@@ -84,11 +84,29 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
     """
     from edgemeter.agent.ledger.own_runs import saving
 
+    check_on(options["on"])
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
+        if options["on"]:
+            from edgemeter.agent.cli import elsewhere as remote
+
+            show_devices(remote.compare(models, cases_of(models, options), runs, matters, keep, options, note), form)
+            return
         comparison = measure_cases(cases_of(models, options), runs, matters, keep, options, note)
         if not print_data(form, msgspec.to_builtins(comparison) | {"pick": comparison.pick}, rows="sides"):
             show(comparison, console_for(form))
         stop_if_interrupted(comparison)
+
+
+def show_devices(comparisons: "Sequence[tuple[str, MeasuredInTurn]]", form: Format | None) -> None:
+    """Print what each device measured: the table of each, or all in one document."""
+    documents = [{"device": device, **msgspec.to_builtins(comparison), "pick": comparison.pick} for device, comparison in comparisons]
+    rows = [{"device": device, **msgspec.to_builtins(side)} for device, comparison in comparisons for side in comparison.sides]
+    if print_data(form, {"sides": rows} if form == "csv" else {"devices": documents}, rows="sides"):
+        return
+    for device, comparison in comparisons:
+        if len(comparisons) > 1:
+            print_text(console_for(form), f"{device}:", "bold")
+        show(comparison, console_for(form))
 
 
 def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> list[Case]:
@@ -148,8 +166,9 @@ def measure_cases(
     settings = config.read(options["config"])
     text = _text_of(options.get("text")) if any(case.output_tokens is not None for case in cases) else None
     from edgemeter.agent.energy.outlook import outlook
+    from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import in_turn, session, turn_figures
+    from edgemeter.agent.session import in_turn, session, turn_comparison, turn_figures
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
     suite = Suite("compare", tuple(cases))
@@ -161,14 +180,14 @@ def measure_cases(
     report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     with (
-        run_lock(config.home(), "edgemeter compare", wait_note),
+        quiet_board(config.home(), "edgemeter compare", wait_note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
         run_session.session_progress() as on_event,
     ):
         for remark in (*(f"power: {text}" for text in outlook(suite, sensors)), *preflight_notes()):
             report(f"note: {remark}")
         bench = in_turn.Bench(identity, sensors, why_no_power, on_event, keep)
-        return in_turn.measure_in_turn(cases, runs, bench, in_turn.Matters(ratio=matters_ratio), text, refused)
+        return in_turn.measure_in_turn(cases, runs, bench, turn_comparison.Matters(ratio=matters_ratio), text, refused)
 
 
 def _text_of(named: str | None) -> str | None:
@@ -268,11 +287,18 @@ def _query_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[s
         TableColumn("p50 ms", [plain_digits(side.median_ms) for side in sides]),
         TableColumn("95%", intervals, rank=1),
         TableColumn("", changed("latency")),
+        *_missed_columns(sides, changed),
         *_accuracy_columns(sides, changed),
         TableColumn("mJ gross", [plain_digits(side.gross_mj) for side in sides]),
         TableColumn("", changed("energy")),
         TableColumn("peak MB", [plain_digits(side.peak_mb, 3) for side in sides], rank=2),
     ]
+
+
+def _missed_columns(sides: Sequence["Side"], changed: Callable[[str], list[str]]) -> list[TableColumn]:
+    if all(side.missed_ratio is None for side in sides):
+        return []
+    return [TableColumn("Missed", [share(side.missed_ratio) for side in sides]), TableColumn("", changed(decision.MISSED))]
 
 
 def _accuracy_columns(sides: Sequence["Side"], changed: Callable[[str], list[str]]) -> list[TableColumn]:

@@ -89,9 +89,10 @@ def path(config: Path | None, *, form: Format | None) -> None:
 @click.command()
 @click.argument("kind", default="agent")
 def sample(kind: str) -> None:
-    """Print a complete sample of the file KIND: agent (the default), suite, mlperf-tiny, detector-study, alerts, fleet or campaign.
+    """Print a complete sample of the file KIND.
 
-    `##` explains, `#` is a commented default.
+    Kinds: agent (the default), suite, camera, mlperf-tiny, detector-study, alerts, fleet and campaign. `##` explains, `#` is a commented
+    default.
 
     Example: edgemeter config sample suite > suite.toml
     """

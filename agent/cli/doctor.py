@@ -10,7 +10,6 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.options import PATH, broker_files, config_option, format_option, json_option, names_and_config, quiet_option
 from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -41,7 +40,9 @@ def doctor(context: click.Context, /, broker: str | None, share_folder: Path | N
     if context.invoked_subcommand is not None:
         return
     from edgemeter.agent.doctor import examination
+    from edgemeter.agent.operating.changes import restore_leftover
 
+    note(restore_leftover(config.home()))
     if share_folder is not None:
         _share(share_folder)
         return
@@ -85,6 +86,7 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
     if source is None or (suite and model):
         raise click.UsageError("give either a SUITE file of one case or --model FILE")
     from edgemeter.agent.machine import fingerprint
+    from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import observer as calibration
     from edgemeter.agent.session.observation import keep_observer_effect
@@ -94,7 +96,7 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
     identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     case = single_case(source, options)
     with (
-        run_lock(config.home(), "edgemeter doctor overhead", wait_note),
+        quiet_board(config.home(), "edgemeter doctor overhead", wait_note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, _),
         session_progress() as on_event,
     ):

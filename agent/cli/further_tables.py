@@ -1,15 +1,19 @@
-"""Tables beside that of the runs: the turns of conversations of each case, and the sweeps of a session over users or rates."""
+"""Output beside the table of the runs: turns of conversations, sweeps over users or rates, and the answer of power modes."""
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 
-from edgemeter.agent.base.figures import ABSENT, plain_digits
+from edgemeter.agent.base.figures import ABSENT, plain_digits, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli.measured_case import MeasuredCase, model_text, setting_text
 from edgemeter.agent.contract.load_sweep import Sweep, SweepPoint
+from edgemeter.agent.contract.mode_answer import mode_answers
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import cores_text
 from edgemeter.agent.contract.record_generation import TurnFigures
+from edgemeter.agent.contract.together_matrix import TogetherCell, TogetherMatrix, TogetherRow
 
 _OF_LEVEL: Mapping[str, Callable[[SweepPoint], str]] = {
     "users": lambda point: ABSENT if point.concurrency is None else str(point.concurrency),
@@ -62,8 +66,55 @@ def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
         console.print(fitted_table(_level_columns(sweep), console.width))
 
 
+def print_answers(runs: Iterable[RunRecord], console: Console) -> None:
+    """Print the answer of each case that was measured in several power modes or clocks."""
+    answers = mode_answers(runs)
+    for answer in answers:
+        begin = f"{answer.model}, {answer.settings} on {answer.device}: " if len(answers) > 1 else ""
+        print_text(console, f"{begin}{answer.summary}")
+
+
 def _level_columns(sweep: Sweep) -> Iterator[TableColumn]:
     for rank, (heading, text) in enumerate(_OF_LEVEL.items()):
         cells = [text(point) for point in sweep.points]
         if set(cells) != {ABSENT}:
             yield TableColumn(heading, cells, rank=rank // 2)
+
+
+def print_together(matrix: TogetherMatrix, console: Console) -> None:
+    """Print how much slower each model is beside each other one, and beside all; nothing of runs beside others alone."""
+    if not any(row.alone for row in matrix.rows):
+        return
+    names = _names(matrix.rows)
+    columns = [TableColumn("model", names, "left"), TableColumn("alone", [_cell_text(row.alone) for row in matrix.rows])]
+    for heading, is_company in _companies(matrix.rows, names):
+        cells = [next((cell for cell in row.beside if is_company(row, cell)), None) for row in matrix.rows]
+        columns.append(TableColumn(heading, [_cell_text(cell) for cell in cells]))
+    shared = f"; shared: core {cores_text(matrix.shared_cpus)}" if matrix.shared_cpus else ""
+    print_text(console, f"together: mean ms, times that alone with its 95% interval over pairs of runs{shared}")
+    console.print(fitted_table(columns, console.width))
+
+
+def _names(rows: Sequence[TogetherRow]) -> list[str]:
+    """Return the models with the cores that they were pinned to, and their setting and file where that names two alike."""
+    names = [f"{row.model.model}{f', core {cores_text(row.model.cpus)}' if row.model.cpus else ''}" for row in rows]
+    settings = [f"{row.model.model} {row.model.setting_text}" for row in rows]
+    files = [f" {row.model.sha256[:6]}" if settings.count(text) > 1 else "" for row, text in zip(rows, settings, strict=True)]
+    return [text + file if names.count(name) > 1 else name for name, text, file in zip(names, settings, files, strict=True)]
+
+
+def _companies(rows: Sequence[TogetherRow], names: Sequence[str]) -> Iterator[tuple[str, Callable[[TogetherRow, TogetherCell], bool]]]:
+    for name, model in zip(names, [row.model for row in rows], strict=True):
+        yield f"beside {name}", lambda _, cell, model=model: cell.neighbours == (model,)  # type: ignore[misc]
+    if len(rows) > 2:
+        yield "beside all", lambda _, cell: len(cell.neighbours) == len(rows) - 1
+
+
+def _cell_text(cell: TogetherCell | None) -> str:
+    if cell is None:
+        return ABSENT
+    if cell.slow_down_ratio is None:
+        return plain_digits(cell.mean_ms)
+    bounds = (cell.slow_down_low_ratio, cell.slow_down_high_ratio)
+    interval = f" ({span(bounds[0], bounds[1])})" if bounds[0] is not None and bounds[1] is not None else ""
+    return f"{plain_digits(cell.mean_ms)} x{plain_digits(cell.slow_down_ratio, 3)}{interval}"

@@ -5,18 +5,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from edgemeter.agent.base.figures import ABSENT, count, plain_digits, span
+from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.base.run_statistics import FEWEST, median_interval
+from edgemeter.agent.base.run_statistics import fewest_runs, median_interval
 from edgemeter.agent.contract.case_identity import key_of, of_depth_curve
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import VerdictState, worst
+from edgemeter.agent.contract.steady_facts import of_frame
 
-# The figures that answer for a case, by name: of a language model its tokens.
+# The figures that answer for a case, by name: of a language model its tokens, of a camera its frames.
 ANSWERS = ("latency_p50_ms",)
+STEADY_ANSWERS = ("steady_missed_ratio", "latency_p50_ms", "steady_power_w")
 TEXT_ANSWERS = ("generation_ttft_p50_ms", "generation_decode_tokens_per_s")
 
 
@@ -43,48 +45,57 @@ class MeasuredCase:
 
     @property
     def typical(self) -> RunRecord:
-        """The run with the median latency, the first where none has a p50."""
-        return self.middle(lambda run: run.latency.p50_ms) or self.counted[0]
+        """The run with the median latency, of frames with the median share of missed ones; the first where none has a p50."""
+        missed = self.middle(lambda run: run.steady.missed_ratio if run.steady else None)
+        return missed or self.middle(lambda run: run.latency.p50_ms) or self.counted[0]
 
     def median_text(self, entry: Figure) -> str:
-        """Return the median of a figure over the runs, "-" where none has it."""
+        """Return the median of a figure over the runs, or what they come to together; "-" where none has it."""
+        if entry.over_runs:
+            return entry.table_text(over[0] if (over := entry.over_runs(self.counted)) else None)
         values = self._values(entry)
-        return plain_digits(median(values) if values else None)
+        return entry.table_text(median(values) if values else None)
 
     def interval_text(self, entry: Figure) -> str:
-        """Return the 95% interval of the median over the runs; empty where they are too few."""
+        """Return the 95% interval of the figure over the runs; empty where they are too few, or depend too much."""
+        if entry.over_runs:
+            over = entry.over_runs(self.counted)
+            return entry.range_text(*over[1]) if over and over[1] else ""
         interval = median_interval(self._values(entry))
-        return span(interval.low, interval.high) if interval else ""
+        return entry.range_text(interval.low, interval.high) if interval else ""
 
     def sentence(self) -> str:
         """Return the answer: figure with interval, accuracy, energy, and the verdict."""
         run = self.counted[0]
-        names = TEXT_ANSWERS if run.generation else ANSWERS
-        figures = [self._figure_text(entry) for entry in in_view("run") if entry.name in names and self._values(entry)]
+        names = TEXT_ANSWERS if run.generation else STEADY_ANSWERS if run.steady else ANSWERS
+        entries = [entry for entry in in_view("run") if entry.name in names and self._values(entry)]
+        figures = [self._figure_text(entry) for entry in sorted(entries, key=lambda entry: names.index(entry.name))]
         scored = self.middle(lambda run: run.accuracy.value if run.accuracy else None)
         energetic = self.middle(lambda run: run.energy.gross_mj if run.energy else None)
         parts = [
             *(figures or [f"{TOO_FEW_QUERIES} ({run.latency.count:,})"]),
             accuracy_text(scored.accuracy) if scored and scored.accuracy else "",
-            gross_text(energetic, " mJ gross") if energetic else "",
+            gross_text(energetic, f" mJ gross{f' {of_frame(energetic.steady)}' if energetic.steady else ''}") if energetic else "",
         ]
         return f"{model_text(run)} {setting_text(run)} on {run.device}: {', '.join(filter(None, parts))}: {self.state}"
 
     def _values(self, entry: Figure) -> list[float]:
-        return [value for run in self.counted if (value := entry.value(run)) is not None]
+        runs = [run for run in self.counted if entry.group != "energy" or energy_provenance(run) != "shared"]
+        return [value for run in runs if (value := entry.value(run)) is not None]
 
     def _figure_text(self, entry: Figure) -> str:
-        name = entry.heading.removesuffix(entry.unit).strip()
-        return f"{name} {self.median_text(entry)} {entry.unit} ({self._certainty(entry)})".lstrip()
+        name = entry.heading.removesuffix(entry.unit).strip() if entry.unit else entry.title
+        return " ".join(filter(None, (name, self.median_text(entry), entry.unit, f"({self._certainty(entry)})")))
 
     def _certainty(self, entry: Figure) -> str:
         values = self._values(entry)
-        if interval_text := self.interval_text(entry):
-            return f"95% {interval_text} over {len(values)} runs"
         if len(values) > 1:
-            return f"{span(min(values), max(values))} in {len(values)} runs, {FEWEST} give an interval"
+            if interval_text := self.interval_text(entry):
+                return f"95% {interval_text} over {len(values)} runs"
+            remedy = "" if entry.over_runs else f", {fewest_runs(values)} give an interval"
+            return f"{entry.range_text(min(values), max(values))} in {len(values)} runs{remedy}"
         bounds = entry.bounds(self.counted[0])
-        return f"one run; 95% {span(*bounds)} within it" if bounds else "one run"
+        return f"one run; 95% {entry.range_text(*bounds)} within it" if bounds else "one run"
 
 
 def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:
@@ -112,12 +123,14 @@ def model_text(run: RunRecord, *, lengths: bool = True) -> str:
 
 
 def setting_text(run: RunRecord) -> str:
-    """Return precision (where it is known), runtime and threads, and of a served load its users or its rate, of turns their cache."""
+    """Return precision (where it is known), runtime and threads, of a served load its users or rate, of turns their cache, the company."""
     precision = "" if run.precision == "unknown" else run.precision
     users = count(run.load.concurrency, "user") if run.load and run.load.concurrency else ""
     rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
+    rate = f"{plain_digits(run.steady.rate_per_s)} frames a second" if run.steady else rate
     cache = f"prefix cache {run.generation.prefix_cache}" if run.generation and run.generation.prefix_cache else ""
-    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache)))
+    company = f"beside {run.together.names}" if run.together else ""
+    return " ".join(filter(None, (precision, run.runtime.setting_text, users or rate, cache, company)))
 
 
 def accuracy_text(accuracy: Accuracy) -> str:
@@ -133,6 +146,9 @@ def gross_text(run: RunRecord, unit: str = "") -> str:
     if run.energy is None:
         return ABSENT
     provenance = energy_provenance(run)
+    if provenance == "shared" and run.together:
+        provenance_text = f"shared by {len(run.together.neighbours) + 1} models"
+        return f"{energy_text(run.energy.gross_mj, run.energy.gross_u_mj)}{unit} ({provenance_text})"
     if provenance in ("estimated", "modelled"):
         return f"{plain_digits(run.energy.gross_mj)}{unit} ({provenance})"
     text = energy_text(run.energy.gross_mj, run.energy.gross_u_mj) + unit

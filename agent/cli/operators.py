@@ -12,7 +12,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.toml import toml_document
-from edgemeter.agent.contract import case_settings
 from edgemeter.agent.contract import suite as suites
 from edgemeter.agent.profile.operator_cutting import FORMATS, write_shapes
 from edgemeter.agent.profile.operator_models import LISTS, PEAKS, OperatorModel
@@ -63,7 +62,7 @@ def measure_operators(
         threads = settings.get("threads")
         count = threads if isinstance(threads, int) else 1
         before = copy_gbyte_per_s(count)
-        outcome = run_session.run_session(suites.read(suite_file, case_settings.Settings()), {**_NOT_DELIVERED, **session_options}, note)
+        outcome = run_session.run_session(suites.read(suite_file), {**_NOT_DELIVERED, **session_options}, note)
     if outcome.records:
         copies = (before, copy_gbyte_per_s(count))
         profile = operator_report.measured_operators(operators, outcome.records, copies, left_out)

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +22,10 @@ from edgemeter.agent.base.options import (
 )
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import console_for, print_data
-from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_option
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, check_on, on_option, power_option
+
+if TYPE_CHECKING:
+    from edgemeter.agent.cli.run_session import SessionOutcome
 
 
 @click.command()
@@ -32,6 +35,8 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
     help="Model file (.tflite, .onnx, .hef, .gguf, genai_config.json, .server, ...), FILE.py:make, package.module:make, or catalogue name.",
 )  # fmt: skip
 @case_options(*CASE_OPTIONS)
+@on_option
+@click.option("--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time: how much each slows down.")
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @broker_files
@@ -50,7 +55,7 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
 )  # fmt: skip
 @click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
 @quiet_option
-@format_option('Print {"runs": [record, ...]}, and "sweeps" over users or rates.')
+@format_option('Print {"runs": [record, ...]}, "sweeps" over users or rates, the "answer" of power modes, the matrix of models "together".')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 
@@ -58,16 +63,14 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
     """
     from edgemeter.agent.cli import run_session
 
+    check_on(options["on"])
     if options["output"]:
         check_writable(options["output"])
     models = (*sources, *named)
     suite = next((source for source in sources if run_session.is_suite_file(source)), None)
     if not models or (suite is not None and len(models) > 1):
         raise click.UsageError("give either one SUITE file (.toml) or models")
-    cases = run_session.suite_of(suite, models, options)
-    for reason in cases.left_out:
-        note(f"left out: {reason}")
-    outcome = run_session.run_session(cases, options | {"suite_file": suite}, note)
+    outcome = _measured(suite, models, options)
     document = run_session.session_document(outcome)
     try:
         if not print_data(options["form"], document):
@@ -87,3 +90,17 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         raise TransientError(outcome.undelivered)
     if outcome.errors:
         sys.exit(FAILED)
+
+
+def _measured(suite: Path | None, models: tuple[Path, ...], options: dict[str, Any]) -> "SessionOutcome":
+    """Return what was measured: here, or where `--on` says."""
+    from edgemeter.agent.cli import run_session
+
+    cases = run_session.suite_of(suite, models, options)
+    for reason in cases.left_out:
+        note(f"left out: {reason}")
+    if not options["on"]:
+        return run_session.run_session(cases, options | {"suite_file": suite}, note)
+    from edgemeter.agent.cli import elsewhere
+
+    return elsewhere.measure(suite, models, options, note)

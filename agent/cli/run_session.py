@@ -1,7 +1,7 @@
 """A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,13 @@ import msgspec
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet, wait_note
 from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.cli.run_plan import announcement
 from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.model_file import of_folder
-from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read
+from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 
 if TYPE_CHECKING:
     from edgemeter.agent.bundle.write import BundleRecorder
@@ -65,7 +64,14 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
     Raises:
         ConfigError: the file or a model is wrong.
     """
+    return expand(*written_suite(suite, models, options))
+
+
+def written_suite(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> tuple[SuiteFile, Path]:
+    """Return what `suite_of` expands: the suite as one would write it, and the folder to which its paths are relative. Raises as that."""
     case_settings = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
+    if options.get("together"):
+        case_settings["together"] = "together"
     # Paths of a suite are relative to its file, those of options to the working directory.
     case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
     named = [models] if isinstance(models, Path) else models or ()
@@ -74,8 +80,11 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
     if len(files) > 1 and one_only:
         raise ConfigError(f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite")
     settings = checked_settings(case_settings if suite else {"model": files, **case_settings})
-    name = "one model" if len(files) == 1 else f"{len(files)} models"
-    return read(suite, settings) if suite else expand(SuiteFile(name=name, case=[settings]), Path.cwd())
+    if suite is None:
+        return SuiteFile(name="one model" if len(files) == 1 else f"{len(files)} models", case=[settings]), Path.cwd()
+    written = read_file(suite)
+    cases = [msgspec.structs.replace(case, **set_keys(settings)) for case in written.case]
+    return msgspec.structs.replace(written, case=cases), suite.resolve().parent
 
 
 def single_case(source: Path, options: Mapping[str, Any]) -> Case:
@@ -151,25 +160,28 @@ def _measure(
 ) -> BaseException | None:
     """Measure the suite while no other run does on this board; return what interrupted it. `keeping` takes the records."""
     from edgemeter.agent.energy.outlook import outlook
+    from edgemeter.agent.operating.changes import quiet_board
     from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import session
+    from edgemeter.agent.session import together
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
     with ExitStack() as board:
-        board.enter_context(run_lock(config.home(), "edgemeter run", wait_note))
+        board.enter_context(quiet_board(config.home(), "edgemeter run", wait_note))
         sensors, why_no_power = board.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
         if why_no_power and (sensors or settings.sensors) and options["power"] is None:
             report(f"power: {why_no_power}")
         for note in outlook(suite, sensors):
             report(f"power: {note}")
         for note in preflight_notes():
-            report(f"note: {note}")
+            # A governor that is set for every run is not the one that is there now.
+            if not (note.startswith("governor:") and all(case.governor for case in suite.cases)):
+                report(f"note: {note}")
         on_event = board.enter_context(session_progress())
         if keeping.delivery is not None:
             on_event = _reported(suite.name, keeping.delivery, on_event)
             board.callback(keeping.delivery.publisher.report_activity, None)
         recorder = new_recorder(on_event) if new_recorder else None
-        measured = session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
+        measured = together.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
         interruption = keeping.follow(measured)
     keeping.errors.extend(recorder.errors if recorder else [])
     return interruption
@@ -218,12 +230,13 @@ class RecordKeeping:
             self.errors.append(self.own_runs.error)
         return saved
 
-    def follow(self, outcomes: "Iterator[RunRecord | EdgemeterError]") -> BaseException | None:
-        """Let the session run to its end; return what interrupted it."""
+    def follow(self, outcomes: "Generator[RunRecord | EdgemeterError, None, None]") -> BaseException | None:
+        """Let the session run to its end; return what interrupted it. A session that is closed has put the board back."""
         try:
-            for outcome in outcomes:
-                if isinstance(outcome, EdgemeterError):
-                    self.errors.append(outcome)
+            with closing(outcomes):
+                for outcome in outcomes:
+                    if isinstance(outcome, EdgemeterError):
+                        self.errors.append(outcome)
         except KeyboardInterrupt as interruption:
             if not self.records:
                 raise KeyboardInterrupt("interrupted before the first run ended: there is no result") from interruption
@@ -266,12 +279,18 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
 
 def session_document(outcome: SessionOutcome) -> bytes:
-    """Return `{"runs": [record, ...]}` as JSON, with the `sweeps` over users or rates among them, if there are any."""
+    """Return `{"runs": [record, ...]}` as JSON, with `sweeps` of users or rates, the `answer` of power modes, the matrix `together`."""
     from edgemeter.agent.contract.load_sweep import sweeps
+    from edgemeter.agent.contract.mode_answer import mode_answers
+    from edgemeter.agent.contract.together_matrix import matrix_of
 
     document: dict[str, object] = {"runs": outcome.records}
     if of_loads := sweeps(outcome.records):
         document["sweeps"] = of_loads
+    if of_modes := mode_answers(outcome.records):
+        document["answer"] = of_modes
+    if matrix := matrix_of(outcome.records):
+        document["together"] = matrix
     return msgspec.json.encode(document)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.cli.further_tables import print_sweeps, print_turns
+from edgemeter.agent.cli.further_tables import print_answers, print_sweeps, print_together, print_turns
 from edgemeter.agent.cli.measured_case import (
     MeasuredCase,
     accuracy_text,
@@ -26,13 +26,17 @@ from edgemeter.agent.cli.measured_case import (
     model_text,
     setting_text,
 )
+from edgemeter.agent.cli.steady_block import print_steady
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, figure, in_view
 from edgemeter.agent.contract.load_sweep import sweeps
+from edgemeter.agent.contract.mode_answer import mode_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import rule_of
-from edgemeter.agent.contract.record_figures import Load, Sustained
+from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.steady_facts import held_out
+from edgemeter.agent.contract.together_matrix import matrix_of
 from edgemeter.agent.ledger.run_history import short_id
 
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -52,6 +56,10 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     if not runs:
         return
     console = console or Console()
+    if len(devices := dict.fromkeys(run.device for run in runs)) > 1:
+        for device in devices:
+            print_runs([run for run in runs if run.device == device], console, why=why)
+        return
     cases = cases_of(runs)
     if len(cases) == 1:
         print_text(console, cases[0].sentence())
@@ -68,8 +76,14 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     print_turns(cases, console)
     of_loads = sweeps(runs)
     print_sweeps(of_loads, console)
+    print_answers(runs, console)
+    if matrix := matrix_of(runs):
+        print_together(matrix, console)
     # A sweep says which of its rates were sustained.
     described = runs if why else [] if of_loads else [case.typical for case in cases]
+    for case in rows:
+        if (run := case.typical).steady:
+            print_steady(run, run.steady, console, is_whole=why or len(cases) == 1, of_runs=len(case.counted))
     for line in dict.fromkeys([*_load_notes(described), *notes(cases, why=why)]):
         print_text(console, line)
 
@@ -91,8 +105,11 @@ class _Column:
 
 
 def _with_options(cells: Sequence[str], cases: Sequence[MeasuredCase]) -> list[str]:
-    """Return the settings of cases, with the options in which a case differs from those that would have the same row."""
-    rows = [(model_text(case.runs[0]), cell, case.runs[0].runtime.options) for case, cell in zip(cases, cells, strict=True)]
+    """Return the settings of cases, with the power mode and the options in which a case differs from those that would have the same row."""
+    runs = [case.runs[0] for case in cases]
+    modes = [mode_text(run) for run in runs]
+    cells = [" ".join(filter(None, (cell, mode))) if len(set(modes)) > 1 else cell for cell, mode in zip(cells, modes, strict=True)]
+    rows = [(model_text(run), cell, run.runtime.options) for run, cell in zip(runs, cells, strict=True)]
     texts = []
     for model, cell, options in rows:
         alike = [compared for *names, compared in rows if names == [model, cell]]
@@ -116,7 +133,7 @@ def _accuracy(run: RunRecord) -> str:
 
 
 def _net(run: RunRecord) -> str:
-    if (energy := run.energy) is None:
+    if (energy := run.energy) is None or energy_provenance(run) == "shared":
         return ABSENT
     if energy.net_state == "no_idle":
         return "no idle power"
@@ -186,12 +203,14 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     yield from _evidence(runs) if why else _violations(runs)
     if why:
         yield from _unsupported(runs)
+        yield from (f"together: {run.model.name} {run.together.words}" for run in runs if run.together)
     described = runs if why else [case.typical for case in cases]
-    yield from (_sustained_note(run, run.sustained) for run in described if run.sustained)
+    # The block of a steady run has it.
+    yield from (f"over time: {run.model.name} {held_out(run.sustained)}" for run in described if run.sustained and not run.steady)
     yield from (note for run in described for note in (*_energy_notes(run), *_token_energy_notes(run)))
     yield from (f"no energy: {run.energy_reason}" for run in runs if run.energy is None)
     for case in cases:
-        if not any(run.accuracy for run in case.runs):
+        if not any(run.accuracy or run.detections for run in case.runs):
             yield f"no accuracy: {case.runs[0].accuracy_reason}"
     yield from _kept_predictions(runs)
     # The sentence on a single case has it.
@@ -269,6 +288,9 @@ def _energy_notes(run: RunRecord) -> list[str]:
         return [f"energy of {run.model.name} at {energy.scope} is modelled by {energy.sensor}, not measured: it ranks nowhere"]
     if provenance == "estimated":
         return [f"energy of {run.model.name} is estimated from a stated {energy.mean_power_w:g} W, not measured: it ranks nowhere"]
+    if provenance == "shared" and run.together:
+        shared = f"{run.model.name} and {run.together.names} at the same time: {plain_digits(energy.mean_power_w)} W, {energy.scope}"
+        return [f"energy of {shared}; by the inferences of one of them it is no cost of that model, and ranks nowhere"]
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else "leaves out nothing"
     unknown = (
         "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason or 'an older record, which says no more'}"
@@ -309,7 +331,7 @@ def _token_energy_notes(run: RunRecord) -> list[str]:
 
 
 def _load_notes(runs: Sequence[RunRecord]) -> list[str]:
-    loads = [(run, run.load) for run in runs if run.load]
+    loads = [(run, run.load) for run in runs if run.load and not run.steady]
     return [_load_note(run, load) for run, load in loads if load.is_sustained is not None or load.target_per_s]
 
 
@@ -329,12 +351,3 @@ def _load_note(run: RunRecord, load: Load) -> str:
         return f"sustained: {rate}: {busy}{waited}{drain}"
     unserved = f", {load.unserved} never served" if load.unserved else ""
     return f"not sustained: {rate}: {busy}{unserved}; the latencies only say how long it was tried: offer a lower rate"
-
-
-def _sustained_note(run: RunRecord, sustained: Sustained) -> str:
-    minutes = plain_digits(len(sustained.points) * sustained.interval_s / 60, 3)
-    if sustained.level_p50_ms is None:
-        return f"over time: {run.model.name}: {minutes} min are too short for a level of the first minute"
-    if sustained.throttled_after_s is None:
-        return f"over time: {run.model.name} held its first minute's {plain_digits(sustained.level_p50_ms)} ms for {minutes} min"
-    return f"over time: {run.model.name} throttled after {sustained.throttled_after_s:.0f} s: {sustained.evidence}"

@@ -18,7 +18,6 @@ from edgemeter.agent.base.config import home
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.options import config_option, format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -31,6 +30,7 @@ from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, 
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.board import board_key, storing_board_key
 from edgemeter.agent.machine.power_range import power_range
+from edgemeter.agent.operating.changes import quiet_board
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import PowerRecording
@@ -238,7 +238,7 @@ def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_lo
     """
     board = storing_board_key("self-test")
     with (
-        run_lock(home(), "edgemeter sensors check", wait_note),
+        quiet_board(home(), "edgemeter sensors check", wait_note),
         closing(power.create(name, **read_config(config).sensors.get(name, {}))) as sensor,
         nullcontext(lambda _: None) if no_load else switched_load() as switch,
         progress_bar() as tell,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import count, duration
+from edgemeter.agent.base.figures import count, duration, share
 from edgemeter.agent.cli.time_left import LIMITS, START, TimeLeft
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
@@ -92,13 +92,14 @@ class SessionProgress:
     def _place(self) -> str:
         if self._begun is None:
             return "scoring"
-        return f"[{self._begun.place}/{self._begun.total}] {self._begun.case.label}, repeat {self._begun.repeat + 1}"
+        company = f" beside {', '.join(self._begun.beside)}" if self._begun.beside else ""
+        return f"[{self._begun.place}/{self._begun.total}] {self._begun.case.label}{company}, repeat {self._begun.repeat + 1}"
 
     def _doing(self) -> str:
         if self._phase is None:
             return "starting"
         name, gone_s = self._phase.name, self._clock() - self._phase_begun_s
-        if name == "accuracy" and self._begun is not None and self._begun.case.data is None:
+        if name == "accuracy" and self._begun is not None and self._begun.case.scored_on is None:
             return "checking outputs"
         left_s = self._time_left.part_s()
         if self._images is not None and self._images.done and left_s is not None:
@@ -171,4 +172,5 @@ def _summary(outcome: RunRecord | EdgemeterError) -> str:
     p50 = f"p50 {latency.p50_ms:.4g} ms" if latency.p50_ms is not None else f"{latency.count} queries"
     accuracy = f", {outcome.accuracy.metric} {outcome.accuracy.value:.4f}" if outcome.accuracy else ""
     verdict = outcome.verdict.state + (f" ({', '.join(outcome.verdict.rules)})" if outcome.verdict.reasons else "")
-    return f"{p50}{accuracy}, {verdict}"
+    missed = f", {share(outcome.steady.missed_ratio)} of the frames missed" if outcome.steady else ""
+    return f"{p50}{missed}{accuracy}, {verdict}"

@@ -23,11 +23,13 @@ from edgemeter.agent.vision.corruptions import SEVERITIES
 START = "processes and imports"
 CHECK = "outputs checked"  # What follows the timed part is short where nothing is scored.
 PARTS = (
-    START, "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", CHECK, "accuracy", "corruption", "agreement",
+    START, "settle", "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", CHECK, "accuracy", "corruption",
+    "agreement",
 )  # fmt: skip
-LIMITS = frozenset({"warm-up", "cool-down", "agreement"})  # Parts of which only the longest is known before.
+LIMITS = frozenset({"warm-up", "settle", "cool-down", "agreement"})  # Parts of which only the longest is known before.
 # The parts that take the longer the larger a model is, as the root of its size: between not at all and in proportion.
 _BY_SIZE = frozenset({"load", "timed", CHECK, "accuracy", "corruption", "agreement"})
+_WAITS = frozenset({"settle", "cool-down"})  # Parts that take as long for one case as for another, and in some runs no time.
 MOST_TIMES = 4.0
 _OF_START = 0.75  # A start is imports, of which a slow card makes more than of what comes after it.
 # Of a wait whose end is not known, such as for a temperature, this share of its limit is expected at first.
@@ -134,7 +136,7 @@ class TimeLeft:
         if self._stated_s is not None and self._part not in LIMITS and not self._taken[_key(self._run.case)][self._part]:
             return self._stated_s
         expected_s = self._expected_s(self._run.case, self._run.repeat, self._part)
-        if self._part == "cool-down" and not expected_s and self._stated_s:
+        if self._part in _WAITS and not expected_s and self._stated_s:
             return self._stated_s * _OF_LIMIT
         return expected_s
 
@@ -142,7 +144,7 @@ class TimeLeft:
         """Return how long a part of a run takes, None where nothing is known of it."""
         if not _belongs(case, repeat, part):
             return 0.0
-        if part == "cool-down":
+        if part in _WAITS:
             waits = [seconds for of_case in self._taken.values() for seconds in of_case[part]]
             return fmean(waits) if waits else 0.0
         key = _key(case)
@@ -171,12 +173,13 @@ def _key(case: Case) -> bytes:
 
 
 def _scores(case: Case, repeat: int) -> bool:
-    return case.data is not None and (case.accuracy == "every" or (case.accuracy == "first" and repeat == 0))
+    return case.scored_on is not None and (case.accuracy == "every" or (case.accuracy == "first" and repeat == 0))
 
 
 def _belongs(case: Case, repeat: int, part: str) -> bool:
     is_text = case.output_tokens is not None
     has: Mapping[str, bool] = {
+        "settle": case.operating_point is not None,
         "cool-down": case.start_below_c is not None,
         "prepare": not is_text,
         CHECK: not is_text and not _scores(case, repeat),

@@ -46,6 +46,7 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     backend: str
     batch: int
     power_mode: str | None
+    operating_point: str
     settings: str
     provenance: str
     model: str
@@ -54,6 +55,8 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     scenario: str
     samples_per_query: int
     target_per_s: float | None
+    deadline: str | None
+    together: str
     concurrency: int | None
     prompt_tokens: int | None
     depth_tokens: int | None
@@ -109,7 +112,7 @@ class PairMark:
 class IdentityField:
     """One fact that keeps cases apart: the attribute of `CaseKey`, its text in a name, and what is read of a record, by `read` if at all.
 
-    `may_change_in` are the projections that leave it out.
+    `may_change_in` are the projections that leave it out. Of a field that was added later an empty text does not enter the hash.
     """
 
     name: str
@@ -119,6 +122,7 @@ class IdentityField:
     likeness: Likeness | None = None
     marks: tuple[PairMark, ...] = ()
     may_change_in: tuple[Projection, ...] = ()
+    is_hashed_empty: bool = True
 
 
 def precision_class(precision: str) -> str:
@@ -155,6 +159,23 @@ def _settings(run: RunRecord) -> str:
     if text is not None and text.stride_tokens is not None:
         options = options | {"stride_tokens": str(text.stride_tokens)}
     return ", ".join(f"{name} {options[name]}" for name in sorted(options)) if options else ""
+
+
+def _operating_point(run: RunRecord) -> str:
+    """Return what was set beside the power mode, which is a field of its own."""
+    point = run.operating_point
+    return msgspec.structs.replace(point, power_mode=None).words if point else ""
+
+
+def _deadline(run: RunRecord) -> str | None:
+    return f"{run.steady.deadline_ms:g} ms, {count(run.steady.queue_frames, 'frame')} may wait" if run.steady else None
+
+
+def _together(run: RunRecord) -> str:
+    if run.together is None:
+        return ""
+    names = [f"{neighbour.model} {neighbour.sha256[:6]} {neighbour.setting_text}" for neighbour in run.together.neighbours]
+    return ", ".join(sorted(names))
 
 
 def _text_form(text: TextForm | None) -> str | None:
@@ -195,6 +216,10 @@ FIELDS: tuple[IdentityField, ...] = (
     IdentityField(
         "power_mode", lambda key: key.power_mode or "no power mode", ("environment.power_mode",),
         marks=(PairMark("other power mode", "the reference ran in another power mode"),), may_change_in=("series",),
+    ),
+    IdentityField(
+        "operating_point", lambda key: key.operating_point or "clocks as they were", ("operating_point",), _operating_point,
+        marks=(PairMark("other clocks", "the reference ran with another governor or other highest clocks"),), is_hashed_empty=False,
     ),
     IdentityField(
         "settings", lambda key: key.settings or "nothing set",
@@ -238,6 +263,15 @@ FIELDS: tuple[IdentityField, ...] = (
         "target_per_s", lambda key: "no rate" if key.target_per_s is None else f"{key.target_per_s:g} per s", ("load.target_per_s",),
         lambda run: run.load.target_per_s if run.load else None,
         Likeness("rate", "at the same rate", "waiting times depend on the rate; open loop only"),
+    ),
+    IdentityField(
+        "deadline", lambda key: f"deadline {key.deadline}" if key.deadline else "no deadline",
+        ("steady.deadline_ms", "steady.queue_frames"), _deadline,
+        Likeness("deadline", "with the same deadline", "which frames are late depends on it; steady only"),
+    ),
+    IdentityField(
+        "together", lambda key: f"together with {key.together}" if key.together else "alone", ("together.neighbours",), _together,
+        Likeness("neighbours", "beside the same models", "models that run at the same time slow each other down"), is_hashed_empty=False,
     ),
     IdentityField(
         "concurrency", lambda key: "no users" if key.concurrency is None else count(key.concurrency, "user"), ("load.concurrency",),
@@ -308,6 +342,14 @@ def key_of(run: RunRecord) -> CaseKey:
     return CaseKey(*[read(run) for read in _READ])
 
 
+def load_text(key: CaseKey) -> str:
+    """Return under which load a case ran, and beside which models; empty of calls one after the other. It parts cases in a chart."""
+    names = [name for name in ("target_per_s", "deadline", "concurrency", "together") if getattr(key, name)]
+    if key.scenario == "multi_stream":
+        names.insert(0, "samples_per_query")
+    return ", ".join(FIELD[name].text(key) for name in names)
+
+
 def of_depth_curve(key: CaseKey) -> CaseKey:
     """Return what the cases of one curve over the depth share: all but the depth, which the name of the data holds too."""
     return msgspec.structs.replace(key, depth_tokens=None, dataset_sha256="")
@@ -318,7 +360,11 @@ def case_hash(key: CaseKey) -> str:
 
     An unknown value does not enter it: a field that is added changes no hash of a run without it.
     """
-    values = {field.name: value for field in FIELDS if field.name not in _WHERE and (value := getattr(key, field.name)) is not None}
+    values = {
+        field.name: value
+        for field in FIELDS
+        if field.name not in _WHERE and (value := getattr(key, field.name)) is not None and (value != "" or field.is_hashed_empty)
+    }
     return sha256(msgspec.json.encode(values, order="sorted")).hexdigest()[:12]
 
 

@@ -17,7 +17,8 @@ Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
 Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
-Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "concurrent", "conversation", "trace"]
+Hertz = Annotated[float, msgspec.Meta(ge=1_000_000, le=100_000_000_000)]
+Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "steady", "concurrent", "conversation", "trace"]
 PrefixCache = Literal["on", "off"]
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 
@@ -53,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     model: str | list[str] | None = None  # Model file, or factory (FILE.py:make); {precision} in its name is replaced by each precision.
     data: str | None = None
     """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
-    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ...
+    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, windows, ...
     reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
     cluster_by: str | None = None
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
@@ -71,17 +72,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     corrupt: list[str] | None = None
     """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
     scenario: Scenario | None = None
-    """How queries arrive: one after the other, several samples each, in batches, at a rate, of several users (concurrency), as turns of
-    conversations (turns), or as a trace states (trace)."""
+    """How queries arrive: one after the other, several samples each, in batches, at a rate (poisson), as the frames of a camera (steady),
+    of several users (concurrency), as turns of conversations (turns), or as a trace states (trace)."""
     samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
     batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
     rate_per_s: Rate | Literal["auto"] | list[Rate] | None = None
-    """poisson: queries per second; several for a sweep; auto finds the highest rate that a server holds."""
+    """poisson, steady: queries or frames per second; several for a sweep; auto finds the highest rate that a server holds."""
+    deadline: str | None = None  # steady: longest time from a frame to its answer, such as 60ms. Default: the time between two frames.
+    queue_frames: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
+    """steady: frames that wait at most; a new one takes the place of the oldest."""
+    stream: str | None = None
+    """steady: a recording (.wav, .flac) or video (.mp4, .mkv, ...) that arrives at its own speed; a recording's annotations are windows."""
+    most_missed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: windows that a valid run may miss.
+    most_false: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: false detections that a valid run may have.
     concurrency: Users | list[Users] | None = None
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
     slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
     mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
-    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
+    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """sustained, steady: length of the run in minutes. Default: 30; of steady that of the mode."""
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
     depth_tokens: Depth | list[Depth] | None = None
@@ -98,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trace: str | None = None
     """trace: file of a server's requests (JSON Lines, CSV), sent at their times with prompts and answers as long (Mooncake, Azure)."""
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
+    """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained and with minutes."""
     queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
     seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Shortest timed part in seconds. Default: by mode.
     idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
@@ -117,6 +126,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: Name | None = None  # Name of the model. Default: the card's, or the file's.
     sha256: Sha256 | None = None  # Refuse the model unless it has this hash.
     role: Role | None = None  # reference: other devices are compared with this one.
+    power_mode: str | list[str] | None = None  # Power mode by name or number (nvpmodel), set for the run (as root); several for a sweep.
+    governor: str | list[str] | None = None  # CPU governor, set for the run; several for a sweep.
+    cpu_max_hz: Hertz | list[Hertz] | None = None  # Highest CPU clock in Hz, set for the run; several for a sweep.
+    gpu_max_hz: Hertz | list[Hertz] | None = None  # Highest GPU clock in Hz, set for the run; several for a sweep.
+    memory_max_hz: Hertz | list[Hertz] | None = None  # Highest memory clock in Hz, set for the run; several for a sweep.
+    together: Name | None = None  # Cases with the same name here run alone, then at the same time.
     estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
     """Without a sensor: assumed power at the device's input in W. The energy is labelled estimated and never ranked."""
 

@@ -6,13 +6,15 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Provenance
 from edgemeter.agent.contract.record_figures import Energy
 
-EnergyProvenance = Literal["measured", "replayed", "estimated", "modelled", "published"]
+SensorProvenance = Literal["measured", "replayed", "estimated", "modelled", "published"]
+# `shared`: that of all models that ran at the same time, and no cost of one of them.
+EnergyProvenance = SensorProvenance | Literal["shared"]
 # The sensor of an energy that was computed from a stated power.
 ESTIMATE_SENSOR = "estimate"
 REPLAY_SENSOR = "replay"
 
 
-def provenance_of(energy: Energy, stated_provenance: Provenance | None) -> EnergyProvenance | None:
+def provenance_of(energy: Energy, stated_provenance: Provenance | None) -> SensorProvenance | None:
     """Return where `energy` comes from; `stated_provenance` is what the record states of it, which its sensor may contradict.
 
     `modelled` is an estimate of a scope from a narrower one. None: nobody stated that it was measured.
@@ -20,7 +22,7 @@ def provenance_of(energy: Energy, stated_provenance: Provenance | None) -> Energ
     return sensor_provenance(energy.sensor, stated_provenance, is_modelled=energy.is_modelled)
 
 
-def sensor_provenance(sensor: str, stated_provenance: Provenance | None, *, is_modelled: bool) -> EnergyProvenance | None:
+def sensor_provenance(sensor: str, stated_provenance: Provenance | None, *, is_modelled: bool) -> SensorProvenance | None:
     """Return the same of what `sensor` (an id) read."""
     if is_modelled:
         return "modelled"
@@ -35,6 +37,8 @@ def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyPro
     """Return where `energy` of `run` comes from, by default the run's own; None if it has none, or does not state that it was measured."""
     if (energy_of_run := energy or run.energy) is None:
         return None
+    if run.together is not None and run.together.energy_is_shared:
+        return "shared"
     timed = run.provenance.get("latency")
     # What the record states of its energy is stated of the first; the sensors beside it had the same queries.
     return provenance_of(energy_of_run, run.provenance.get("energy", timed) if energy_of_run is run.energy else timed)

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
+from statistics import median
 from typing import Any, Literal, NamedTuple, get_args
 
-from edgemeter.agent.base.figures import accuracy, significant
+from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import accepted_ratio
 
@@ -33,7 +35,7 @@ Group = Literal[
 _PROVENANCE_GROUP: dict[Group, str] = {"generation": "latency"}
 Better = Literal["higher", "lower", "by its metric"]
 # The ends of names that are units: what says more of a figure comes before them.
-_UNIT_ENDS = ("_per_s", "_ms", "_mj", "_mb", "_w", "_c", "_ratio")
+_UNIT_ENDS = ("_per_s", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,11 @@ class Figure:
 
     `path` is where it stands in the record, `of` what works it out from the fields `reads` where it is not in the record as such. `name` is
     its name in InfluxDB and exports, `column` in a comparison, `key` in the index and on the page, `choice` in options. `low` and `high`
-    are the fields of its 95% bounds, `u` that of its expanded uncertainty, `k` that of its coverage factor. `heading` stands above a
+    are the fields of its 95% bounds, `u` that of its expanded uncertainty, `k` that of its coverage factor. `over_runs` is the value of
+    several runs with its bounds, of a share or a count, which may be 0: of others that is their median. `heading` stands above a
     column, which a narrow terminal drops the sooner the higher its `rank`; 0 is never dropped. `why_absent` is said where the record gives
-    no reason. A comparison calls it `lower` or `higher`, and a ratio so many `times`.
+    no reason. A comparison calls it `lower` or `higher`, and a ratio so many `times`. What `is_of_some` runs only has no column in a page's
+    table where none has it.
     """
 
     title: str
@@ -89,7 +93,9 @@ class Figure:
     is_truth: bool = False
     has_spread: bool = True
     always: bool = False
+    is_of_some: bool = False
     rank: int = 4
+    over_runs: Callable[[Sequence[RunRecord]], tuple[float, tuple[float, float] | None] | None] | None = None
     why_absent: str = "not recorded"
     lower: str = "lower"
     higher: str = "higher"
@@ -130,10 +136,31 @@ class Figure:
         factor = reader(self.k)
         return (lambda run: factor(run) or USUAL_K) if self.u else lambda _: NORMAL_95
 
+    def table_text(self, value: float | None) -> str:
+        """Return a value as the table of `edgemeter run` has it, with all its digits or in per cent; "-" where there is none."""
+        return share(value) if self.is_share else plain_digits(value)
+
+    def range_text(self, low: float, high: float) -> str:
+        """Return a range of values, both ends written alike."""
+        if not self.is_share:
+            return span(low, high)
+        return f"{share(low)} to {share(high)}" if low != high else share(low)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share, which may be 0: two of them are compared by their difference."""
+        return self.shown is share
+
     @property
     def stem(self) -> str:
         """Its name in a comparison without the unit: `latency_p50`."""
         return without_unit(self.column)
+
+    @property
+    def change_column(self) -> str:
+        """Its name in a comparison against the reference's: `latency_p50_ratio`; of a share `missed_frames_difference`."""
+        name = f"{self.stem}_{'difference' if self.is_share else 'ratio'}"
+        return f"{name}_ratio" if name == self.column else name
 
     @property
     def has_bounds(self) -> bool:
@@ -283,16 +310,40 @@ def _goodput_per_s(run: RunRecord) -> float | None:
     return answers.goodput.requests_per_s if answers and answers.goodput else None
 
 
+def _steady_power_w(run: RunRecord) -> float | None:
+    return run.energy.mean_power_w if run.energy is not None and run.steady is not None else None
+
+
 def _duty_cycle_ratio(run: RunRecord) -> float | None:
     """Return the share of the timed part in which the model was at work: the rest is the agent's own time, or waiting for queries."""
     if run.load is not None and run.load.target_per_s is not None:
         return run.load.utilisation_ratio
-    if run.windows is None or run.windows.timed_end_ns <= run.windows.timed_start_ns:
+    # The end counts from the start.
+    if run.windows is None or run.windows.timed_end_ns <= 0:
         return None
-    timed_ms = (run.windows.timed_end_ns - run.windows.timed_start_ns) / 1e6
-    ratio = run.latency.count * run.latency.mean_ms / timed_ms
+    ratio = run.latency.count * run.latency.mean_ms / (run.windows.timed_end_ns / 1e6)
     # More than the whole time: queries overlapped, and their latencies do not add up to a share of it.
     return ratio if ratio <= 1.0 else None
+
+
+def _missed_over_runs(runs: Sequence[RunRecord]) -> tuple[float, tuple[float, float] | None] | None:
+    pooled = pooled_misses([run.steady for run in runs if run.steady is not None], 0.0)
+    if pooled is None:
+        return None
+    has_bounds = pooled.low_ratio is not None and pooled.high_ratio is not None
+    return pooled.ratio, (pooled.low_ratio or 0.0, pooled.high_ratio or 0.0) if has_bounds else None
+
+
+def _of_one_stream(name: str) -> Callable[[Sequence[RunRecord]], tuple[float, tuple[float, float] | None] | None]:
+    """Return what is known of runs over one stream: more of them say no more of other streams than one does."""
+    value, low, high = (reader(with_part(f"detections.{name}", part)) for part in ("", "_low", "_high"))
+
+    def over_runs(runs: Sequence[RunRecord]) -> tuple[float, tuple[float, float] | None] | None:
+        values = [number for run in runs if (number := value(run)) is not None]
+        lows, highs = ([number for run in runs if (number := end(run)) is not None] for end in (low, high))
+        return (median(values), (min(lows), max(highs)) if lows and highs else None) if values else None
+
+    return over_runs
 
 
 # Metrics whose value is the share of items that are answered right.
@@ -301,6 +352,8 @@ TOO_FEW_QUERIES = "too few queries for a median"
 NO_DRAFTS = "no tokens are guessed, or the server states none of them"
 NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
+NO_FRAMES = "no frames at a steady rate"
+NO_STREAM = "nothing is detected in a stream"
 
 
 def _views(names: str) -> frozenset[View]:
@@ -309,10 +362,20 @@ def _views(names: str) -> frozenset[View]:
     return frozenset(view for view in EVERY_VIEW if view in names.split())
 
 
+OF_SOME = _views("run compare terminal matrix cases influx csv paper site")
+
+
 def _percentile(path: str, level: str, **attributes: Any) -> Figure:
     return Figure(
         path=f"{path}.{level}_ms", low=f"{path}.{level}_low_ms", high=f"{path}.{level}_high_ms", unit="ms", better="lower", **attributes
     )
+
+
+def _of_some(title: str, heading: str, path: str, unit: str = "", views: frozenset[View] = OF_SOME, **attributes: Any) -> Figure:
+    return Figure(
+        title, heading, unit, "latency", "lower", path=path, low=with_part(path, "_low"), high=with_part(path, "_high"), rank=0,
+        is_of_some=True, views=views, **attributes,
+    )  # fmt: skip
 
 
 def _token_energy(part: str, path: str, title: str) -> Figure:
@@ -349,6 +412,43 @@ FIGURES: tuple[Figure, ...] = (
         "throughput", "per s", "per s", "throughput", "higher", path="throughput_per_s", choice="throughput",
         lower="fewer a second", higher="more a second", times="times as many a second",
         always=True, rank=5, views=EVERY_VIEW - {"runs", "chart", "home"},
+    ),
+    _of_some(
+        "missed frames", "Missed", path="steady.missed_ratio", column="missed_frames_ratio", choice="missed", shown=share,
+        why_absent=NO_FRAMES, trends=(TrendRule("missed", "points", 0.5, 0.05, follows_temperature=False, is_default=True),),
+        over_runs=_missed_over_runs, lower="fewer missed frames", higher="more missed frames", times="times the share of missed frames",
+        views=EVERY_VIEW - {"home", "references", "canary", "index"},
+    ),
+    Figure(
+        "jitter p90", "Jitter ms", "ms", "latency", "lower", path="steady.jitter.p90_ms", column="jitter_p90_ms", choice="jitter", rank=3,
+        why_absent=NO_FRAMES, lower="less jitter", higher="more jitter", times="times the jitter",
+        views=_views("run compare matrix influx csv paper"),
+    ),
+    # Better is neither: a run that misses no frame has none.
+    *(
+        Figure(
+            f"time to the first missed frame{words}", f"First missed{words} s", "s", "latency", None, path=f"steady.{name}_s",
+            column=f"{name}_s", choice=name.replace("_", "-"), why_absent="no frame was missed", has_spread=False,
+            views=_views("compare influx csv"),
+        )
+        for name, words in (("first_missed", ""), ("first_missed_after_throttling", " after throttling"))
+    ),
+    _of_some(
+        "false detections", "False per h", path="detections.false_per_h", unit="per h", column="false_detections_per_h",
+        choice="false-detections", why_absent=NO_STREAM, over_runs=_of_one_stream("false_per_h"),
+        lower="fewer false detections", higher="more false detections", times="times the false detections",
+    ),
+    _of_some(
+        "missed windows", "Missed windows", path="detections.missed_ratio", column="missed_windows_ratio", choice="missed-windows",
+        shown=share, why_absent=NO_STREAM, over_runs=_of_one_stream("missed_ratio"),
+        lower="fewer missed windows", higher="more missed windows", times="times the share of missed windows",
+    ),
+    # The table of `edgemeter run` has the matrix of its rounds below it.
+    Figure(
+        "slow-down beside others", "Slow-down", "", "latency", "lower", path="together.slow_down_ratio", column="slow_down_ratio",
+        choice="slow-down", shown=times, rank=0, is_of_some=True, views=OF_SOME - {"run"},
+        why_absent="nothing ran at the same time, or not alone in the same round", lower="slowed down less", higher="slowed down more",
+        times="times the slow-down",
     ),
     _percentile(
         "generation.ttft", "p50", title="time to first token p50", heading="TTFT ms", group="generation",
@@ -456,6 +556,12 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "mean power", "W", "W", "energy", None, path="energy.mean_power_w", column="mean_power_w", choice="power", has_spread=False,
         views=_views("compare influx csv paper"),
+    ),
+    # The mean power again, where a second is what is paid for.
+    Figure(
+        "energy per second at the rate", "J/s", "J/s", "energy", None, of=_steady_power_w,
+        reads=("energy.mean_power_w", "steady.rate_per_s"), name="steady_power_w", choice="power-at-rate", rank=0, is_of_some=True,
+        why_absent=NO_FRAMES, views=_views("run terminal matrix cases site"),
     ),
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),
     _token_energy("prefill", "prefill_token.gross_mj", "energy per prompt token, gross"),

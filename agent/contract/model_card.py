@@ -12,6 +12,8 @@ from edgemeter.agent.contract.model_file import source_of
 
 Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
 
+# The task of a model that listens to a stream.
+WAKE_WORD = "wake-word"
 DepthCrop = Literal["none", "garg", "eigen", "eigen-nyu"]
 DepthScaling = Literal["none", "median", "least-squares"]
 
@@ -48,7 +50,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     high_hz: float | None = None  # Where they end; half the sample rate by default.
     mel: Literal["htk", "slaney"] = "htk"  # Scale of the filters.
     power: Literal[1, 2] = 2  # Power of the magnitudes that are summed.
-    log: Literal["natural", "decibel", "whisper"] = "natural"  # Which logarithm; `natural` of the sum plus `offset`.
+    log: Literal["natural", "decibel", "whisper", "scaled-decibel"] = "natural"
+    """Which logarithm; `natural` of the sum plus `offset`; `scaled-decibel`: (decibels of the sum by `window` + 52) / 64, cut to 0..1."""
     offset: float = 1e-6  # See `log`.
     centred: bool = False  # Whether frames begin half a transform before the recording.
     coefficients: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Cepstral coefficients that are kept; none by default.
@@ -56,7 +59,9 @@ class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     end_frame: Annotated[int, msgspec.Meta(gt=0)] | None = None  # First frame that no longer is.
     frames: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Frames of a call, the next begins one later; all make one by default.
     layout: Literal["frames-first", "bands-first"] = "frames-first"  # Order of the axes.
-    samples_scale: Literal["none", "maximum"] = "none"  # What samples are divided by first.
+    samples_scale: Literal["none", "maximum", "magnitude"] = "none"  # What samples are divided by first: their largest value, or magnitude.
+    pre_emphasis: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # Share of the sample before that each loses then.
+    taper: Literal["hann", "hamming"] = "hann"  # Weights of a frame: Hann's, periodic, or Hamming's, symmetric.
     quantised: Literal["nearest", "truncate"] = "nearest"  # Rounding to an integer input; MLPerf Tiny truncates towards 0.
 
 
@@ -99,6 +104,7 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     score_threshold: float = 0.001  # Detections with a lower score are dropped.
     nms_iou: float | None = None  # Overlap above which non-maximum suppression drops a box; none is done without it.
     max_detections: int = 300  # Most detections of a photograph.
+    detected: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Class that is sought in a stream.
     strides: tuple[int, ...] = ()  # Strides of the detector's grids, where its family needs them.
     depth: Literal["metres", "inverse"] = "metres"  # What a model of depth gives: metres, or inverse depth without scale.
     depth_min_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths from here on count; default: the data's protocol.

@@ -39,11 +39,16 @@ KEYS = frozenset(
         "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens",
         "scenario", "samples_per_query", "batch", "rate_per_s", "mode", "minutes", "repeats", "queries", "seconds", "idle_seconds", "cpus",
         "start_below_c", "cool_down_limit_s", "images", "reader", "subset", "corrupt", "accuracy", "keep_predictions", "reference_accuracy",
-        "gate", "agreement", "role", "estimate_power_w", "seed",
+        "gate", "agreement", "role", "estimate_power_w", "seed", "deadline", "queue_frames", "together", "power_mode", "governor",
+        "cpu_max_hz", "gpu_max_hz", "memory_max_hz",
     }
 )  # fmt: skip
 # What a text in a key matches, in a list each.
-_PATTERNS = {"model": _MODEL, "data": FILE_NAME, **dict.fromkeys(("runtime", "backend", "precision", "reader", "corrupt"), _WORD)}
+_PATTERNS = {
+    "model": _MODEL,
+    "data": FILE_NAME,
+    **dict.fromkeys(("runtime", "backend", "precision", "reader", "corrupt", "power_mode", "governor"), _WORD),
+}
 
 
 class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

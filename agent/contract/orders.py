@@ -42,12 +42,17 @@ class Data(Content, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 # What has its default is left out: an agent that does not know `data` yet takes an order without.
 class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="measure"):
-    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`."""
+    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`.
+
+    `in_turn`: measure the cases alternately, at most `repeats` rounds, until all ratios are clear; the text of the report has the turns.
+    """
 
     suite: Content
     models: tuple[Content, ...] = ()
     cool_down_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     data: tuple[Data, ...] = ()
+    in_turn: bool = False
+    matters_ratio: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.03
 
     @property
     def contents(self) -> tuple[Content, ...]:

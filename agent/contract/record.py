@@ -14,8 +14,17 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.types import Count, Name
-from edgemeter.agent.contract import record_accuracy, record_conditions, record_figures, record_generation, record_served
-from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
+from edgemeter.agent.contract import operating_point, record_accuracy, record_conditions, record_figures, record_generation, record_served
+from edgemeter.agent.contract.operating_point import OperatingPoint
+from edgemeter.agent.contract.record_accuracy import (
+    Accuracy,
+    AccuracyGate,
+    Agreement,
+    Answers,
+    OutputCheck,
+    PackedPredictions,
+    StreamDetections,
+)
 from edgemeter.agent.contract.record_conditions import (
     Condition,
     DatasetInfo,
@@ -41,7 +50,9 @@ from edgemeter.agent.contract.record_figures import (
     Memory,
     PowerTrace,
     Stage,
+    Steady,
     Sustained,
+    Together,
     WarmUp,
     Windows,
 )
@@ -131,9 +142,13 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     agreement_reason: str | None = None  # Why there is no agreement.
     accuracy_gate: AccuracyGate | None = None  # Required accuracy; null if none is set.
     load: Load | None = None  # Load offered to the model.
+    steady: Steady | None = None  # Frames at a fixed rate with a deadline; null in other scenarios.
+    detections: StreamDetections | None = None  # What was detected in a stream, against its annotations; null without.
+    together: Together | None = None  # The cases that ran at the same time; null where it ran alone.
+    operating_point: OperatingPoint | None = None  # Power mode and clocks that were set for the run; null where none was.
     generation: Generation | None = None  # Text generated token by token; null for models of one call.
     served: Served | None = None  # The server that ran the model; null in this process, and of language models (`generation`).
-    sustained: Sustained | None = None  # The run over time, in mode sustained.
+    sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
     cool_down: CoolDown | None = None  # Wait before the run; null if none was asked for.
     sandbox: Sandbox | None = None  # What protected this machine from the model; null of runs of older releases.
     cpus: tuple[int, ...] | None = None  # Cores the run was pinned to; null: any.
@@ -217,7 +232,9 @@ def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a record (draft 2020-12), each property with the text of its field as `description`."""
     schema = msgspec.json.schema(RunRecord)
-    texts = field_texts(record_conditions, record_figures, record_accuracy, record_generation, record_served, sys.modules[__name__])
+    texts = field_texts(
+        *(record_conditions, record_figures, record_accuracy, record_generation, record_served, operating_point, sys.modules[__name__])
+    )
     for name, part in schema["$defs"].items():
         part["properties"] = {field: {**kind, "description": texts[name][field]} for field, kind in part["properties"].items()}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "Edgemeter run record"}

@@ -3,10 +3,12 @@
 Every field with a dimension ends in its unit (`_ms`, `_w`, `_mj`, `_mb`, `_c`, `_hz`, `_ns`); W x ms = mJ. Absent is null.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
 
+from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.types import Count, Ratio
 from edgemeter.agent.contract.record_conditions import RecordPart
 
@@ -89,7 +91,7 @@ class Goodput(RecordPart, frozen=True, kw_only=True):
 
 
 class Load(RecordPart, frozen=True, kw_only=True):
-    """The load offered to the model; offered rate and queueing are those of an open loop (scenario `poisson`)."""
+    """The load offered to the model; offered rate and queueing are those of an open loop (scenarios `poisson` and `steady`)."""
 
     samples_per_query: Annotated[int, msgspec.Meta(ge=1)]  # Samples in a query.
     calls_per_query: Annotated[int, msgspec.Meta(ge=1)] = 1  # Calls of the runtime in a query.
@@ -97,8 +99,8 @@ class Load(RecordPart, frozen=True, kw_only=True):
     target_per_s: float | None = None  # Offered rate in queries per second.
     achieved_per_s: float | None = None  # Served rate in queries per second.
     utilisation_ratio: float | None = None
-    """Share of the time in which a query was being processed; from 1 on the rate cannot be sustained. Null for a server, which may process
-    several at once."""
+    """Share of the time in which a query was being processed; from 1 on (of frames, which are dropped then, near 1) the rate cannot be
+    sustained. Null for a server, which may process several at once."""
     is_sustained: bool | None = None
     """Whether the model kept up with the offered rate; null where the schedule of a server is too short for its answers to tell."""
     unserved: Count = 0  # Arrivals that were never served.
@@ -120,6 +122,76 @@ class Load(RecordPart, frozen=True, kw_only=True):
     service: Stage | None = None  # Time of the call itself; queueing and service make the latency.
 
 
+class Steady(RecordPart, frozen=True, kw_only=True):
+    """Frames that arrive at a fixed rate and have a deadline (scenario `steady`), over the whole schedule.
+
+    A frame is dropped where newer ones took its place in the queue before it was begun, and late where its answer came after the deadline.
+    """
+
+    rate_per_s: float  # Frames per second.
+    deadline_ms: float  # Longest time from a frame's arrival to its answer in ms.
+    queue_frames: Count  # Frames that wait at most.
+    frames: Count  # Frames that arrived.
+    dropped: Count  # Frames that were never begun.
+    late: Count  # Frames that were answered after the deadline.
+    missed_ratio: Ratio  # Share of the frames that were dropped or late.
+    missed_low_ratio: Ratio | None = None  # Lower bound (95%) of `missed_ratio`; null where the frames depend on each other too much.
+    missed_high_ratio: Ratio | None = None  # Upper bound (95%) of `missed_ratio`; null as above.
+    effective: Count | None = None  # How many independent frames those that arrived are worth.
+    bursts: Count | None = None  # Bursts that missed frames came in: as many as these if they came one by one; null if not known.
+    longest_burst: Count | None = None  # Most frames in one burst, of which few were missed also those nearly late; null as above.
+    longest_row: Count = 0  # Most frames in a row that were dropped or late.
+    jitter: Stage | None = None  # How far the time between two answers is from the time between their frames, either way.
+    queue_max: Count = 0  # Most frames that waited at once.
+    longest_gap_ms: float | None = None  # Longest time without a new answer in ms.
+    first_missed_s: float | None = None  # Arrival of the first frame that was dropped or late, in s; null if there is none.
+    first_missed_after_throttling_s: float | None = None
+    """Time from the beginning of throttling (`sustained`) to the first such frame, in s; null without either, or below an interval."""
+
+
+def cores_text(cpus: Iterable[int]) -> str:
+    """Return cores in words: `0 and 1`."""
+    return " and ".join(map(str, cpus))
+
+
+class Neighbour(RecordPart, frozen=True, kw_only=True):
+    """A case that ran at the same time."""
+
+    model: str  # Name of the model.
+    sha256: str  # SHA-256 of its file.
+    runtime: str  # Its runtime.
+    threads: Count  # Its threads.
+    cpus: tuple[int, ...] | None = None  # Cores it was pinned to; null: any.
+
+    @property
+    def setting_text(self) -> str:
+        """How it ran: `onnx 1T on core 0`."""
+        return f"{self.runtime} {self.threads}T{f' on core {cores_text(self.cpus)}' if self.cpus else ''}"
+
+
+class Together(RecordPart, frozen=True, kw_only=True):
+    """A run at the same time as runs of other cases; every figure of it is over the overlap, in which all of them were timed."""
+
+    neighbours: tuple[Neighbour, ...]  # The other cases.
+    overlap_ms: float  # Length of the overlap in ms.
+    slow_down_ratio: float | None = None
+    """Mean latency by that of the same model alone in the same round; null without such a run. A median of short calls does not show that a
+    core is shared."""
+    energy_is_shared: bool = True  # Whether `energy` is that of all of them, by the inferences of this one.
+
+    @property
+    def names(self) -> str:
+        """The models beside this one, in words: `detector and llm`."""
+        return " and ".join(neighbour.model for neighbour in self.neighbours)
+
+    @property
+    def words(self) -> str:
+        """The company in words: `beside llm (llama 1T on core 0): mean 1.98 times that alone in its round`."""
+        company = ", ".join(f"{neighbour.model} ({neighbour.setting_text})" for neighbour in self.neighbours)
+        ratio = self.slow_down_ratio
+        return f"beside {company}" if ratio is None else f"beside {company}: mean {significant(ratio, 3)} times that alone in its round"
+
+
 class CoolDown(RecordPart, frozen=True, kw_only=True):
     """The wait before the run for the machine to cool."""
 
@@ -139,6 +211,7 @@ class CurvePoint(RecordPart, frozen=True, kw_only=True):
     temperature_c: float | None = None  # Mean of the highest temperature in °C.
     power_w: float | None = None  # Mean power in W.
     tpot_ms: float | None = None  # Median time per output token in ms, of a language model.
+    missed: Count | None = None  # Frames that arrived in the interval and had no answer by their deadline (scenario `steady`).
 
 
 class Sustained(RecordPart, frozen=True, kw_only=True):

@@ -9,6 +9,16 @@ METRICS: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latenc
 _UNITS_MS = {"ms": 1.0, "s": 1000.0}
 
 
+def parse_duration_ms(text: str, name: str) -> float:
+    """Return a time such as `60ms` or `1.5s` in ms; raises ConfigError, which names the setting, where the text is none."""
+    amount = text.strip().lower()
+    unit = next((unit for unit in _UNITS_MS if amount.endswith(unit)), "")
+    number = amount.removesuffix(unit).strip()
+    if not unit or not number.replace(".", "", 1).isdecimal() or float(number) <= 0:
+        raise ConfigError(f"{name} {text.strip()!r} is no time: write 60ms or 1.5s")
+    return float(number) * _UNITS_MS[unit]
+
+
 def parse_slo(text: str) -> dict[str, float]:
     """Return the limits in ms; raises ConfigError where the text states none."""
     limits_ms: dict[str, float] = {}

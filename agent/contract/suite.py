@@ -5,7 +5,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 
 import itertools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,13 +18,13 @@ from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
-from edgemeter.agent.contract import case_settings
+from edgemeter.agent.contract import case_settings, operating_point
 from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, corruption_names
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.model_formats import GENERATORS, OUR_RUNTIMES, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.slo import parse_slo
+from edgemeter.agent.contract.slo import parse_duration_ms, parse_slo
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +60,34 @@ SEARCH_QUERIES = 64
 SAMPLE = Path(__file__).with_name("sample_suite.toml")
 MLPERF_TINY = Path(__file__).with_name("mlperf_tiny_suite.toml")
 DETECTOR_STUDY = Path(__file__).with_name("detector_study_suite.toml")
+CAMERA = Path(__file__).with_name("camera_suite.toml")
 
 # MLPerf Inference, MultiStream.
 SAMPLES_PER_QUERY = 8
 COOL_DOWN_LIMIT_S = 300.0
+SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power mode or clock.
 
 # Settings, beside the model, of which a list stands for a case each.
 TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
-AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s")
+AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
-PATHS = ("data", "annotations", "prompts", "trace")  # Keys that name a file or folder: relative to the suite's own.
+# Settings for items of data, which a stream has none of.
+_OF_ITEMS = ("data", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "keep_predictions")
+PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
-# Keys of one scenario or mode only: with another they have no effect.
-BELONGS = {
-    "samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "concurrency": "concurrent", "minutes": "sustained",
-    "turns": "conversation", "prefix_cache": "conversation", "trace": "trace",
+# Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
+BELONGS: Mapping[str, tuple[str, ...]] = {
+    "samples_per_query": ("multi_stream",), "batch": ("offline",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
+    "minutes": ("sustained", "steady"), "turns": ("conversation",), "prefix_cache": ("conversation",), "trace": ("trace",),
+    "deadline": ("steady",), "queue_frames": ("steady",), "stream": ("steady",), "most_missed": ("steady",), "most_false": ("steady",),
 }  # fmt: skip
 # Keys that their scenario cannot do without, as options.
 _NEEDED = {"rate_per_s": "--rate NUMBER", "concurrency": "--concurrency NUMBER", "trace": "--trace FILE"}
 # Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
 OVERLAPPING = ("poisson", "concurrent", "trace")
 # Keys that choose a scenario where none is named.
-_CHOOSING = ("rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
+_CHOOSING = ("deadline", "queue_frames", "stream", "rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,7 +127,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     samples_per_query: int = SAMPLES_PER_QUERY
     batch: int | None = None
-    rate_per_s: float | None = None  # None in poisson: the session finds it.
+    rate_per_s: float | None = None  # None in poisson: the session finds it; in steady with a stream: the stream's own.
+    deadline_ms: float | None = None  # None in steady: the time between two frames.
+    queue_frames: int = 1
+    stream: str | None = None
+    most_missed: int | None = None
+    most_false: int | None = None
     concurrency: int | None = None
     slo: dict[str, float] = {}  # Limits of a request in ms, by metric.
     cpus: tuple[int, ...] = ()
@@ -133,6 +143,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cluster_by: str | None = None  # What names the clusters of images that depend; None: the first field of the annotations that does.
     corrupt: tuple[str, ...] = ()
     estimate_power_w: float | None = None  # Assumed power without a sensor: the energy is then labelled estimated.
+    power_mode: str | None = None
+    governor: str | None = None
+    cpu_max_hz: float | None = None
+    gpu_max_hz: float | None = None
+    memory_max_hz: float | None = None
+    together: str | None = None  # The group of cases that run at the same time.
     # Of a language model: exact lengths of the prompt, or of the context that is filled before, and of the output. None for others.
     prompt_tokens: int | None = None
     depth_tokens: int | None = None
@@ -170,8 +186,23 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             threads = ""
         users = f"{self.concurrency} user{'s' * (self.concurrency > 1)}" if self.concurrency else ""
         rate = f"{self.rate_per_s:g} a second" if self.rate_per_s else "at the highest rate" if self.scenario == "poisson" else ""
-        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, rate, role)
+        deadline = f"deadline {self.deadline_ms:g} ms" if self.deadline_ms is not None else ""
+        queue = f"{self.queue_frames} frames may wait" if self.queue_frames > 1 else ""
+        point = self.operating_point.words if self.operating_point else ""
+        frames = (rate, deadline, queue)
+        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, *frames, point, role)
         return " ".join(filter(None, parts))
+
+    @property
+    def scored_on(self) -> str | None:
+        """Return what the predictions are scored on, the data or a stream with annotations; None without."""
+        return self.data or (self.stream if self.annotations else None)
+
+    @property
+    def operating_point(self) -> operating_point.OperatingPoint | None:
+        """Return what the board is to be set to for a run; None where nothing is."""
+        values = {key: value for key in operating_point.SETTINGS if (value := getattr(self, key)) is not None}
+        return operating_point.OperatingPoint(**values) if values else None
 
 
 def seeks_rate(case: Case) -> bool:
@@ -188,13 +219,18 @@ class Suite:
     left_out: tuple[str, ...] = ()
 
 
-def read(path: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
-    """Return the suite in a TOML file; paths in it are relative to the file; `instead` overrides the settings of every case.
+def read_file(path: Path) -> SuiteFile:
+    """Return the suite in a TOML file as it is written.
 
     Raises:
         ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
     """
-    return expand(read_toml(path, SuiteFile, "suite", complete=renew_keys), path.resolve().parent, instead)
+    return read_toml(path, SuiteFile, "suite", complete=renew_keys)
+
+
+def read(path: Path) -> Suite:
+    """Return the cases of the suite in a TOML file; its paths are relative to the file. Raises ConfigError as `read_file` and `expand`."""
+    return expand(read_file(path), path.resolve().parent)
 
 
 def renew_keys(content: dict[str, Any]) -> None:
@@ -209,15 +245,18 @@ def renew_keys(content: dict[str, Any]) -> None:
                 renew_keys(table)
 
 
-def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
+def expand(written: SuiteFile, folder: Path) -> Suite:
     """Return the single cases of a suite; raises ConfigError if a case names no model or an unsupported file, or no combination is left."""
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
     for number, case in enumerate(written.case):
-        set_values = set_keys(case) | set_keys(instead)
+        set_values = set_keys(case)
         merged = msgspec.structs.replace(written.defaults, **set_values)
         if merged.scenario is None and (key := next((key for key in _CHOOSING if getattr(merged, key) is not None), None)):
-            merged = msgspec.structs.replace(merged, scenario=BELONGS[key])
+            merged = msgspec.structs.replace(merged, scenario=BELONGS[key][0])
+        if merged.stream is not None:
+            # Defaults that are about items of data do not reach a stream.
+            merged = msgspec.structs.replace(merged, **dict.fromkeys({*_OF_ITEMS, "annotations"} - {*set_values}))
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
@@ -231,7 +270,37 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
                 left_out.append(f"case[{number}]: {single.runtime} does not read {Path(single.model).name}")
     if not cases:
         raise ConfigError(f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}")
+    _check_together([*cases.values()], written.name)
     return Suite(written.name, tuple(cases.values()), tuple(left_out))
+
+
+def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
+    """Return the cases by the group in which they run together; None: apart."""
+    groups: dict[str | None, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(case.together, []).append(case)
+    return groups
+
+
+def blocks_of(members: int) -> list[tuple[int, ...]]:
+    """Return the blocks of a round, the members that run at the same time: each alone, of three or more each pair, and all."""
+    pairs = list(itertools.combinations(range(members), 2)) if members > 2 else []
+    return [*((member,) for member in range(members)), *pairs, tuple(range(members))]
+
+
+def _check_together(cases: Sequence[Case], suite: str) -> None:
+    for name, members in groups_of(cases).items():
+        if name is None:
+            continue
+        where = f"suite {suite!r}: together {name!r}"
+        if len(members) < 2:
+            raise ConfigError(
+                f"{where} names one case ({members[0].label}): give it to two or more (a model twice needs another name or cpus)"
+            )
+        if any(map(seeks_rate, members)):
+            raise ConfigError(f"{where}: models that run together have a stated rate: give rate_per_s = NUMBER")
+        if any(case.operating_point for case in members):
+            raise ConfigError(f"{where}: power mode and clocks are not changed for models that run together: set them before")
 
 
 def set_keys(settings: msgspec.Struct) -> dict[str, Any]:
@@ -252,16 +321,23 @@ def setting_texts() -> dict[str, str]:
 
 def _refuse_idle_keys(merged: Settings, where: str) -> None:
     scenario_and_mode = {merged.scenario or "single_stream", merged.mode or "quick"}
-    for key, owner in BELONGS.items():
-        if getattr(merged, key) is not None and owner not in scenario_and_mode:
+    for key, owners in BELONGS.items():
+        if getattr(merged, key) is not None and not scenario_and_mode & {*owners}:
+            owner = " or ".join(owners)
             raise ConfigError(
                 f"{where}: {key} is for {owner}, not for {' and '.join(sorted(scenario_and_mode))}: leave it out, or choose {owner}"
             )
     for key, option in _NEEDED.items():
-        if merged.scenario == BELONGS[key] and getattr(merged, key) is None:
+        if merged.scenario in BELONGS[key] and getattr(merged, key) is None and merged.stream is None:
             raise ConfigError(f"{where}: {merged.scenario} needs {key}: add {key} = {option.split()[1]} ({option})")
-    if merged.annotations is not None and merged.data is None:
-        raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
+    if merged.stream is not None and (other := next((key for key in _OF_ITEMS if getattr(merged, key) is not None), None)):
+        raise ConfigError(f"{where}: {other} is for data that are no stream: leave {other} or stream out")
+    if (merged.most_missed, merged.most_false) != (None, None) and (merged.stream is None or merged.annotations is None):
+        raise ConfigError(f"{where}: most_missed and most_false are of a stream with windows: add stream = FILE and annotations = FILE")
+    if merged.annotations is not None and merged.data is None and merged.stream is None:
+        raise ConfigError(
+            f"{where}: annotations are of data: add data = PATH (--data PATH) or stream = FILE (--stream FILE), or leave them out"
+        )
 
 
 def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
@@ -273,6 +349,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     path = Path(model) if target and target.module else folder / model
     runtime = str(axes["runtime"] or runtime_for(path))
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
+    by_mode |= {"repeats": 1} if merged.minutes else {}
     if (
         runtime in GENERATORS
         or merged.prompts
@@ -292,9 +369,13 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     elif axes["rate_per_s"] == "auto":
         raise ConfigError(f"{where}: the rate of {runtime} is not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
     if axes["rate_per_s"] == "auto":
+        if merged.scenario == "steady":
+            raise ConfigError(f"{where}: the rate of frames is the camera's and not searched for: give rate_per_s = NUMBER (--rate NUMBER)")
         by_mode |= {"queries": max(by_mode["queries"], SEARCH_QUERIES), "repeats": 1}
     if merged.minutes is not None:
         merged = msgspec.structs.replace(merged, seconds=merged.minutes * 60)
+        # At a frame in a minute, too, the run has the length that was asked for.
+        by_mode |= {"queries": 1} if merged.scenario == "steady" else {}
     values = set_keys(merged) | {axis: None if value == "auto" else value for axis, value in axes.items() if value is not None}
     values |= {key: str(folder / values[key]) for key in PATHS if key in values}
     values |= {
@@ -304,9 +385,13 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         "options": {key: os.path.expanduser(value) for key, value in (merged.options or {}).items()},  # noqa: PTH111 - not all are paths
         "corrupt": corruption_names(merged.corrupt or ()),
         "slo": parse_slo(merged.slo) if merged.slo else {},
+        "deadline_ms": parse_duration_ms(merged.deadline, "deadline") if merged.deadline else None,
         "cpus": sorted({*(merged.cpus or ())}),
     }
-    # `minutes` is no key of a case, and left out.
+    if merged.scenario == "steady" and isinstance(rate_per_s := axes["rate_per_s"], float | int):
+        length = by_mode | values
+        values["seconds"] = max(length["seconds"], length["queries"] / rate_per_s)
+    # `minutes` and `deadline` are no keys of a case, and left out.
     return msgspec.convert(by_mode | values, Case)
 
 

@@ -41,11 +41,12 @@ class Dataset:
     `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is. `fields` are what a
     ground truth without its files states of items besides.
     `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
-    the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them.
+    the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them. Of a stream the
+    items are one recording, or the frames of a video.
     """
 
     name: str
-    items: tuple[Item, ...]
+    items: Sequence[Item]
     sha256: str
     image_ids: tuple[int, ...] | None = None
     truth: Mapping[str, Any] | None = None
@@ -58,6 +59,7 @@ class Dataset:
     targets: Mapping[str, object] | None = None
     clusters: Clusters | None = None
     fields: Fields = field(default_factory=dict)
+    is_stream: bool = False
 
     @property
     def has_truth(self) -> bool:
@@ -103,7 +105,7 @@ def open_folder(
     items = tuple(inside[name] if inside else item_of_file(images, name) for name in names_in_set)
     if truth is None:
         paths = tuple(images / name for name in named)
-        return Dataset(images.resolve().name, items, _sha256(items), subset=subset_of, needed=paths, warnings=_dark(items))
+        return Dataset(images.resolve().name, items, sha256_of_items(items), subset=subset_of, needed=paths, warnings=_dark(items))
     needed_paths = [images / name for name in (all_names if truth.named_by == "annotations" else named)]
     if inside:
         needed_paths = sorted({item.path for item in truth.items})
@@ -112,7 +114,7 @@ def open_folder(
     dataset = Dataset(
         name=images.resolve().name,
         items=items,
-        sha256=_sha256(items, truth.identity),
+        sha256=sha256_of_items(items, truth.identity),
         subset=subset_of,
         warnings=(*truth.warnings, *_dark(items)),
         needed=(*needed_paths, *truth.beside),
@@ -203,7 +205,7 @@ def _check_named(folder: Path, annotations: Path | None, named: list[str], neede
         logger.warning("%d photographs in %s are left out, the annotations do not name them (first %s)", len(extra), folder, first)
 
 
-def _sha256(items: Sequence[Item], identity: Path | bytes | None = None) -> str:
+def sha256_of_items(items: Sequence[Item], identity: Path | bytes | None = None) -> str:
     """Return one hash over the hashes of the items in order and the ground truth, so that no byte can move from one to the next unseen."""
     total = hashlib.sha256()
     source: object = None

@@ -97,6 +97,10 @@ def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str
     return f"the {work} by a server on {host}, which no power sensor here sees: measure on that machine"
 
 
+# What is drawn at a moment is drawn by all models that run then.
+SHARED = "the energy of models that run at the same time is shared: no stretch of it is of one"
+
+
 def generation_energy(
     energy: Energy | None, traces: Sequence[SensorTrace], windows: GenerationWindows, run: EnergyRun
 ) -> tuple[GenerationEnergy | None, str | None]:

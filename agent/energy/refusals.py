@@ -21,6 +21,8 @@ from edgemeter.agent.power import Description
 # The timed part begins with its first query, a little after its clock was started.
 TOLERANCE_RATIO = 0.01
 LARGEST_STEP_RATIO = 0.02
+# How far beside the rate of frames another one is looked for, in percent.
+OTHER_RATES = (-1, 1, -2, 2, -3, 3, -5, 5)
 # Of a sensor that has not settled when idle ends, so much may be missing, as a share of the energy.
 LARGEST_LATE_RATIO = 0.01
 # How much longer it has to idle then: how slow the sensor is was not seen to its end.
@@ -233,9 +235,21 @@ def in_step(case: SensorRun, settling: Settling | None) -> str | None:
     renews, clock = ("renews", "its own clock") if is_known else ("may renew", "a clock that readings as far apart do not show")
     return (
         f"it {renews} its value every {_short(renewal.interval_ns / NS_PER_MS)} ms by {clock}, in step with queries every "
-        f"{_short(each_ns / NS_PER_MS)} ms: it may see the same part of each; time them at another rate (scenario poisson, rate_per_s), "
+        f"{_short(each_ns / NS_PER_MS)} ms: it may see the same part of each; {_other_rate(case.run, queries, renewal)}, "
         "or use a sensor that counts energy"
     )
+
+
+def _other_rate(run: EnergyRun, queries: Queries, renewal: Renewal) -> str:
+    """Return what puts the queries out of step; of frames the nearest rate that does, by a percent or a few."""
+    if run.frames_per_s is not None:
+        for percent in OTHER_RATES:
+            rate_per_s = run.frames_per_s * (1 + percent / 100)
+            starts_ns = np.arange(queries.starts_ns.size) * 1e9 / rate_per_s
+            end_ns = round(starts_ns.size * 1e9 / rate_per_s)
+            if not keeps_step(Queries(starts_ns.astype(np.int64), queries.durations_ns, end_ns), renewal):
+                return f"at {rate_per_s:.4g} frames a second it sees all parts (rate_per_s)"
+    return "time them at another rate (scenario poisson, rate_per_s)"
 
 
 def _unseen_in_step(case: SensorRun, queries: Queries) -> Renewal | None:

@@ -42,7 +42,7 @@ class EnergyRun:
 
     `accelerator` is how the device that it runs on is attached, `attached` all that is, as in the environment.
     What is watched besides runs counts no inferences: then `inferences` is the number of work units, 1 for the whole.
-    `draws` is what the machine can draw.
+    `draws` is what the machine can draw. `frames_per_s` is the fixed rate at which queries arrived, if one was.
     """
 
     timed: Window
@@ -54,6 +54,7 @@ class EnergyRun:
     attached: Sequence[str] = ()
     counts_inferences: bool = True
     draws: PowerRange = ANY_MACHINE
+    frames_per_s: float | None = None
 
     @property
     def long_queries(self) -> Queries | None:

@@ -54,6 +54,8 @@ def grant_for(case: Case) -> SandboxGrant:
         read += _of_user_code(values)
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
+    if case.stream is not None:
+        read += [Path(path) for path in (case.stream, case.annotations) if path]
     if case.prompts is not None:
         read += files_of(case.prompts)
     if case.trace is not None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine import generation_queries, job, process_usage, request_loops
+from edgemeter.agent.engine import generation_queries, job, meeting, process_usage, request_loops
 from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
@@ -45,12 +44,13 @@ from edgemeter.agent.runtimes import Options
 SENTENCE = "The board on the bench answers each query, and the meter beside it counts what that costs. "
 ENCODINGS = 5
 # At the end of a file's name: all quantisations of a model share the rest.
-_QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 AT_DEPTH = "queries begin behind a context that was filled before: none of them has a prompt"
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
-def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_counting: Callable[[], int] | None = None) -> job.MeasuredRun:
+def measure_generation(
+    work: job.RunJob, started_ns: int, emit: Emit, stop_counting: Callable[[], int] | None = None, meet: job.Meet | None = None
+) -> job.MeasuredRun:
     """Measure one run of a generator; for the arguments see `measure.measure`.
 
     Raises:
@@ -63,7 +63,7 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
         loaded_mb = resident_mb()
         first_ns = subject.warm().token_ns[-1]
         cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
-        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9, prompts)
+        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9, prompts, meet)
         check = check_answers(subject, generation)
         memory = Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
         return _measured(work, prompts, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
@@ -85,7 +85,12 @@ def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, ge
 
 
 def _time(
-    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float, prompts: CasePrompts
+    work: job.RunJob,
+    subject: generation_queries.GenerationSubject,
+    emit: Emit,
+    first_s: float,
+    prompts: CasePrompts,
+    meet: job.Meet | None,
 ) -> tuple[request_loops.TimedRequests, float, dict[str, Any]]:
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
@@ -99,16 +104,25 @@ def _time(
     def timed_s(query_s: float) -> float:
         return scenario.SCENARIOS[case.scenario].seconds(replace(plan, expected_ns=round(query_s * 1e9)))
 
+    if meet:
+        meet(job.HasLoaded())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s={"timed": timed_s(first_s)}))
     warmed, query_s = request_loops.warm_up(subject, case.warm_up_seconds, plan.users)
+    begin_ns = None
+    if meet:
+        expected = replace(plan, expected_ns=round(query_s * 1e9))
+        plan, begin_ns = meeting.agreed(expected, scenario.SCENARIOS[case.scenario].seconds, meet)
     expected_s = timed_s(query_s)
-    idles = work.idle and expected_s >= UNSURE_RATIO * work.energy_from_s
+    idles = work.idle and (meet is not None or expected_s >= UNSURE_RATIO * work.energy_from_s)
     before = idle("idle before", case.idle_seconds, emit, {"timed": expected_s}) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
-    counted = read_scheduling()
-    generation = request_loops.run(subject, plan)
-    scheduled = scheduling_between(counted, read_scheduling())
+    with meeting.begun_at(begin_ns):
+        counted = read_scheduling()
+        generation = request_loops.run(subject, plan)
+        scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
+    if meet:
+        generation = generation.within(meet(job.HasEnded(timed=scenario.window(case.scenario, generation.timed()))))
     after = idle("idle after", case.idle_seconds, emit) if idles else None
     return generation, peak_mb, {"warm_up": warmed, "scheduling": scheduled, "idle_before": before, "idle_after": after}
 
@@ -300,7 +314,7 @@ def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:
     # In a folder that is one model, the folder has its name.
     named = Path(f"{path.parent.name}.onnx") if path.name == FOLDER_CONFIG else path
     return Model(
-        name=work.case.name or _QUANTISED.sub("", recognise.name_of(named)) or "model",
+        name=work.case.name or recognise.language_model_name(path),
         sha256=work.sha256,
         file=path.name,
         format=named.suffix.lstrip(".").lower(),

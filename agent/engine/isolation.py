@@ -24,6 +24,7 @@ from edgemeter.agent.sandbox import policy
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record_conditions import Sandbox
+    from edgemeter.agent.energy.window import Window
 
 logger = logging.getLogger(__name__)
 Follow = Callable[[job.Event, int], None]
@@ -39,13 +40,15 @@ LONGEST_SILENCE_S = 3600.0
 BYTECODE_S = 120.0
 
 
-def run_isolated(work: job.RunJob, follow: Follow) -> job.MeasuredRun:
+def run_isolated(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.MeasuredRun:
     """Measure `work` in a process of its own; `follow(event, pid)` is called with every event as it comes.
+
+    `meet` answers a run that meets others, and may wait for them.
 
     Raises:
         EdgemeterError: what the run ended with; MeasurementError when the process died.
     """
-    event = _run(work, follow)
+    event = _run(work, follow, meet)
     if not isinstance(event, job.MeasuredRun):
         raise errors.MeasurementError(f"the process that was to time {work.case.model!r} only scored it: is_untimed was set")
     return event
@@ -94,7 +97,7 @@ def ask(
     return answer
 
 
-def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
+def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.MeasuredRun | job.Scored:
     phase: str | None = None
     limit = _SilenceLimit() if work.case.runtime == PYTHON else None
 
@@ -114,9 +117,9 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
         with policy.started(
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
         ) as process:
-            refer = partial(run_reference, grant=grant, scratch=scratch)
+            reply = partial(_reply, refer=partial(run_reference, grant=grant, scratch=scratch), meet=meet)
             try:
-                event = _follow(process, work, noted, refer)
+                event = _follow(process, work, noted, reply)
             finally:
                 if limit:
                     limit.cancel()
@@ -167,8 +170,15 @@ def _write_bytecode(runtime: str) -> None:
         subprocess.run(command, capture_output=True, check=False, timeout=BYTECODE_S, env={**os.environ, "PYTHONSAFEPATH": "1"})
 
 
+def _reply(event: job.Event, refer: Callable[[job.ReferenceWanted], str], meet: job.Meet | None) -> "str | Window | None":
+    """Return what a process waits for; None of an event that asks for nothing."""
+    if isinstance(event, job.ReferenceWanted):
+        return refer(event)
+    return meet(event) if isinstance(event, job.Encounter) and meet is not None else None
+
+
 def _follow(
-    process: subprocess.Popen[bytes], work: job.RunJob, follow: Follow, refer: Callable[[job.ReferenceWanted], str]
+    process: subprocess.Popen[bytes], work: job.RunJob, follow: Follow, reply: Callable[[job.Event], "str | Window | None"]
 ) -> job.MeasuredRun | job.Scored | None:
     if process.stdin is None or process.stdout is None:
         return None
@@ -180,8 +190,8 @@ def _follow(
             if isinstance(event, job.Confined):
                 # The first event counts: what comes after the model was opened may be the model's.
                 sandbox = sandbox or _checked(event.sandbox)
-            elif isinstance(event, job.ReferenceWanted):
-                _send(process.stdin, job.encode(refer(event)))
+            elif (answer := reply(event)) is not None:
+                _send(process.stdin, job.encode(answer))
             else:
                 follow(event, process.pid)
                 if isinstance(event, job.Failed):

@@ -10,15 +10,25 @@ import msgspec
 from edgemeter.agent.base.errors import EdgemeterError, one_line
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
-from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck, PackedPredictions
+from edgemeter.agent.contract.record_accuracy import (
+    Accuracy,
+    AccuracyGate,
+    Agreement,
+    Answers,
+    OutputCheck,
+    PackedPredictions,
+    StreamDetections,
+)
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
+from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, Together, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.runtimes.user_code import raised
 
+# Frames at a fixed rate have a curve over time from this length on.
+SHORTEST_CURVE_S = 60.0
 Request = TypeVar("Request")
 encode = msgspec.json.Encoder().encode
 # Runtime and backend of a function that is measured in the process of its caller; every other run, a factory's too, has its own process.
@@ -40,6 +50,8 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: bool
     agreement: bool = False
     corrupt: bool = False
+    # It is timed at the same time as other runs: see `ReadyToBegin`.
+    meets: bool = False
     # Only the accuracy is wanted: nothing is timed, the answer is `Scored`.
     is_untimed: bool = False
     idle: bool
@@ -56,8 +68,9 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """
 
     name: Literal[
-        "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "corruption", "agreement", "perplexity"
-    ]
+        "settle", "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "corruption", "agreement",
+        "perplexity",
+    ]  # fmt: skip
     seconds: float | None = None
     later_s: dict[str, float] = {}
 
@@ -80,6 +93,26 @@ class ReferenceWanted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     folder: str
     limit_s: float
+
+
+class HasLoaded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run that meets others has loaded its model; the reply, a `Window` of no meaning, comes when all have: then they warm up."""
+
+
+class ReadyToBegin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run that meets others is warm; the reply on standard input is the `Window` in which all are timed.
+
+    It is to be timed for `seconds` at least, and its queries would take `queries_s` alone.
+    """
+
+    seconds: float
+    queries_s: float
+
+
+class HasEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A run that meets others was timed in `timed`; the reply on standard input is the `Window` in which all were."""
+
+    timed: Window
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -108,6 +141,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     memory: Memory
     accuracy: Accuracy | None = None
     accuracy_reason: str | None
+    detections: StreamDetections | None = None
     output_check: OutputCheck
     answers: Answers | None = None
     agreement: Agreement | None = None
@@ -123,10 +157,17 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     scheduling: Scheduling | None = None
     batch: int = 1
     load: Load | None = None
+    steady: Steady | None = None
+    together: Together | None = None
     generation: Generation | None = None
     served: Served | None = None
     cpus: tuple[int, ...] | None = None
     sandbox: Sandbox | None = None
+
+    @property
+    def is_long_schedule(self) -> bool:
+        """Return whether frames came at a fixed rate for so long that the run has a curve over time."""
+        return self.steady is not None and self.timed.length_ns >= SHORTEST_CURVE_S * 1e9
 
 
 # Why a run on ground truth has no accuracy: objects are absent or crowds only, a metric is not defined without both classes, ...
@@ -146,7 +187,10 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     answers: Answers | None
 
 
-Event = Confined | ReferenceWanted | Phase | RunProgress | Failed | MeasuredRun | Scored
+Event = Confined | ReferenceWanted | HasLoaded | ReadyToBegin | HasEnded | Phase | RunProgress | Failed | MeasuredRun | Scored
+# Asks the session of runs that meet for their common window.
+Encounter = HasLoaded | ReadyToBegin | HasEnded
+Meet = Callable[[Encounter], Window]
 decode_event = msgspec.json.Decoder(Event).decode
 decode_job = msgspec.json.Decoder(RunJob).decode
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import AudioInput, Card, ImageInput, TextInput, card_path, read_card
 from edgemeter.agent.contract.model_formats import PYTHON
-from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor, TextForm
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, StreamInfo, Tensor, TextForm
 from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
@@ -22,6 +23,8 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.generators import LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
+from edgemeter.agent.streams.open_stream import open_stream
+from edgemeter.agent.streams.video import VideoFrames
 from edgemeter.agent.tasks import Task, create, prepared
 from edgemeter.agent.text.tokenizer import TextTokenizer
 from edgemeter.agent.vision import photograph
@@ -44,6 +47,13 @@ class LoadedModel:
     data: Dataset | None
     work: Task | None
 
+    @property
+    def stream(self) -> StreamInfo | None:
+        """Return how the inputs of a recording or video arrive, None of other data."""
+        if self.data is None or not self.data.is_stream:
+            return None
+        return self.data.items.info if isinstance(self.data.items, VideoFrames) else getattr(self.work, "stream", None)
+
     def calls_of(self, index: int, seed: int) -> list[list[Array]]:
         """Return the model's inputs for one item of the data, call by call."""
         return prepared(self.work, index, self.loaded) if self.work else [self.noise(seed)[index]]
@@ -57,10 +67,12 @@ class LoadedModel:
 
 
 def open_data(case: Case, first: int | None = None) -> Dataset | None:
-    """Return the data of a case, None without; `first` as of `open_folder`. Raises ConfigError if they cannot be used."""
+    """Return the data or the stream of a case, None without; `first` as of `open_folder`. Raises ConfigError if they cannot be used."""
+    annotations = Path(case.annotations) if case.annotations else None
+    if case.stream is not None:
+        return open_stream(Path(case.stream), annotations)
     if case.data is None:
         return None
-    annotations = Path(case.annotations) if case.annotations else None
     return open_folder(Path(case.data), annotations, case.subset, case.seed, case.reader, case.cluster_by, first)
 
 
@@ -113,11 +125,14 @@ class PreparedCalls:
 
 
 def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> PreparedCalls:
-    """Return the inputs that are timed; `first` is the first item, prepared before."""
+    """Return the inputs that are timed; `first` is the first item, prepared before.
+
+    Of a recording that is a stream they are all, which is one item; of a video as many of the first as fit.
+    """
     if model.data is None:
         return PreparedCalls(model.noise(seed), is_by_item=True)
     fits = max(1, PREPARED_BYTES // max(1, sum(array.nbytes for array in first[0])))
-    limit = min(PREPARED_INPUTS, fits)
+    limit = max(fits, len(first)) if model.data.is_stream else min(PREPARED_INPUTS, fits)
     items = [first]
     while len(items) < len(model.data.items) and sum(map(len, items)) < limit:
         items.append(model.calls_of(len(items), seed))
@@ -213,8 +228,9 @@ def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) 
         text = form if card.task == "question-answering" else msgspec.structs.replace(form, stride_tokens=None)
     if data is None:
         return msgspec.structs.replace(noise.dataset(seed), text=text)
-    counts: dict[str, int] = {}
-    is_of_images = card is None or isinstance(card.input, ImageInput)
+    counts: dict[str, Any] = {}
+    # Of a video no frame is turned.
+    is_of_images = not data.is_stream and (card is None or isinstance(card.input, ImageInput))
     if is_of_images and all(item.kind == "image" for item in data.items):
         forms = Counter(form for item in data.items if item.is_file for form in photograph.forms(item.file))
         counts = {

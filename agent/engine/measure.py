@@ -19,11 +19,11 @@ from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.contract.suite import OVERLAPPING
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import agreement, job, loading, process_usage
+from edgemeter.agent.engine import agreement, job, loading, meeting, process_usage
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
 from edgemeter.agent.engine.request_loops import answered_ns
-from edgemeter.agent.engine.scenarios import scenario
+from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, joined_batches, load_of_timed, query_shape
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
@@ -85,11 +85,12 @@ def measure(
     emit: Emit,
     stop_counting: Callable[[], int] | None = None,
     run_reference: agreement.RunReference = agreement.no_reference,
+    meet: job.Meet | None = None,
 ) -> job.MeasuredRun:
     """Measure one run; `started_ns` is the monotonic clock at the start of this process.
 
     `stop_counting` returns how many modules were compiled since then, where that is counted. `run_reference` has the session run the
-    reference: this process may start none.
+    reference: this process may start none. `meet` agrees with runs at the same time on what is timed.
 
     Raises:
         EdgemeterError: the run failed; its class shows what the caller can do.
@@ -97,7 +98,9 @@ def measure(
     runtime = runtimes.create(work.case.runtime)
     try:
         start = _start(work, started_ns, emit, runtime, stop_counting)
-        timing = _time(work, start, emit)
+        if (stream := start.model.stream) is not None and work.case.rate_per_s is None:
+            work = msgspec.structs.replace(work, case=msgspec.structs.replace(work.case, rate_per_s=stream.rate_per_s))
+        timing = _time(work, start, emit, meet)
         start = _with_late_facts(start)
         outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
@@ -146,7 +149,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
 
-def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
+def _time(work: job.RunJob, start: _Start, emit: Emit, meet: job.Meet | None) -> _Timing:
     case, runtime = work.case, start.model.runtime
     emit(job.Phase(name="prepare"))
     begin_ns = time.monotonic_ns()
@@ -164,8 +167,10 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     if isinstance(runtime, runtimes.ConcurrentRuntime) and case.scenario in ("single_stream", *OVERLAPPING):
         subject = ServedSubject(runtime, prepared)
     window = runtime.window if isinstance(runtime, runtimes.WatchedRuntime) else nullcontext
-    part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window)
-    prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
+    part = time_queries(work, subject, start.queries, emit, first_ns, foresee, window, meet)
+    # Windows of a stream are parts of one array.
+    owners = {id(owner): owner.nbytes for array in chain(*prepared) for owner in (array if array.base is None else array.base,)}
+    prepared_mb = sum(owners.values()) / 1e6
     memory = Memory(
         peak_mb=part.peak_mb,
         before_load_mb=start.before_mb,
@@ -185,21 +190,31 @@ def time_queries(
     first_ns: int,
     foresee: Callable[[float, float], dict[str, float]] = lambda timed_s, _: {"timed": timed_s},
     window: Callable[[], AbstractContextManager[None]] = nullcontext,
+    meet: job.Meet | None = None,
 ) -> TimedPart:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
-    `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`.
+    `first_ns` is what the first query took. `foresee` returns how long it and what follows take. They are timed inside a `window`;
+    those of a run that meets others at the same time, and only what lies in the time of all of them counts.
     """
     case = work.case
-    plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency)
+    plan = TimingPlan(
+        case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, case.rate_per_s, case.concurrency,
+        deadline_ns=None if case.deadline_ms is None else round(case.deadline_ms * 1e6), queue_frames=case.queue_frames,
+    )  # fmt: skip
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
+    if meet:
+        meet(job.HasLoaded())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
     limit_s = case.warm_up_seconds
     warmed = subject.warm_up(limit_s, plan.users) if isinstance(subject, ServedSubject) else warm_up(subject, limit_s)
-    plan = replace(plan, expected_ns=warmed.median_ns)
+    plan = replace(plan, expected_ns=warmed.median_ns, in_order=case.stream is not None)
+    begin_ns = None
+    if meet:
+        plan, begin_ns = meeting.agreed(plan, how.seconds, meet)
     foreseen = foresee(how.seconds(plan), warmed.median_ns)
-    idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
+    idles = work.idle and (meet is not None or may_give_energy(work, plan, how.seconds(plan)))
     plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case.idle_seconds, emit, foreseen) if idles else None
     with ExitStack() as stack:
@@ -207,10 +222,12 @@ def time_queries(
         if isinstance(subject, ServedSubject):
             subject.make_ready(plan)
         emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
+        stack.enter_context(meeting.begun_at(begin_ns))
         before, before_mb = read_scheduling(), resident_mb()
         timed = subject.run(plan) if isinstance(subject, ServedSubject) else how.run(subject, plan)
         scheduled = scheduling_between(before, read_scheduling())
         peak_mb = process_usage.peak_mb()
+        timed = timed.within(meet(job.HasEnded(timed=scenario.window(case.scenario, timed)))) if meet else timed
         moments = {id(array): array for array in (timed.starts_ns, timed.latency_ns, timed.arrived_ns)}
         kept_bytes = sum(array.nbytes for array in (*moments.values(), *chain(*timed.kept.values())))
         grown_mb = resident_mb() - before_mb - kept_bytes / 1e6
@@ -223,7 +240,11 @@ def _later_s(work: job.RunJob, start: _Start, item_ns: float, timed_s: float, ca
     """Return about how long the parts from the timed one on take; an item takes `item_ns` to be prepared, `call_ns` to be predicted."""
     later_s = {"timed": timed_s}
     if work.accuracy and start.model.work is not None and start.model.data is not None:
-        later_s["accuracy"] = len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS) / 1e9
+        # A call of a stream is prepared and scored in next to no time.
+        stream = start.model.stream
+        later_s["accuracy"] = (
+            stream.inputs * call_ns if stream else len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS)
+        ) / 1e9
     if work.corrupt and "accuracy" in later_s:
         later_s["corruption"] = later_s["accuracy"] * len(work.case.corrupt) * len(SEVERITIES)
     return later_s
@@ -235,7 +256,7 @@ def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bo
     What the warm-up expects may be wrong by a quarter.
     """
     # A query of several calls, or a batch, is several inferences.
-    inference_s = plan.expected_ns / 1e9 / plan.batch
+    inference_s = max(plan.expected_ns / 1e9, 1 / plan.rate_per_s if plan.rate_per_s else 0.0) / plan.batch
     return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
 
 
@@ -273,13 +294,16 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     window = scenario.window(work.case.scenario, timed)
     throughput_per_s = scenario.throughput_per_s(work.case.scenario, timed, load.samples)
     served = model.runtime.served() if isinstance(model.runtime, runtimes.WatchedRuntime) else None
+    data = loading.describe_dataset(model.data, work.case.seed, model.card)
+    if (stream := model.stream) is not None:
+        data = msgspec.structs.replace(data, stream=msgspec.structs.replace(stream, timed=len(timing.prepared)))
     return job.MeasuredRun(
         model=loading.describe_model(work, model),
         runtime=loading.describe_runtime(work.case, model.loaded, timing.prepared),
         precision=work.case.precision or (model.card.precision if model.card else loading.describe_precision(model.loaded)),
         inputs=loading.describe_tensors(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
-        dataset=loading.describe_dataset(model.data, work.case.seed, model.card),
+        dataset=data,
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=throughput_per_s,
         real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,
@@ -289,6 +313,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         memory=timing.memory,
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,
+        detections=evaluated.detections,
         output_check=evaluated.check,
         answers=evaluated.answers,
         predictions=evaluated.predictions,
@@ -303,6 +328,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,
+        steady=steady.steady_of(timed),
         served=with_outcome(served, timed, work.case.slo, throughput_per_s / load.samples_per_query) if served else None,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
         **timing.part.surroundings(),

@@ -22,7 +22,15 @@ from edgemeter.agent.base.errors import AnswerError, ConfigError, one_line
 from edgemeter.agent.base.metrics import is_reached, needed_value
 from edgemeter.agent.contract.kept_predictions import fitted
 from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Answers, OutputCheck, PackedPredictions, Robustness
+from edgemeter.agent.contract.record_accuracy import (
+    Accuracy,
+    AccuracyGate,
+    Answers,
+    OutputCheck,
+    PackedPredictions,
+    Robustness,
+    StreamDetections,
+)
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, output_difference, summarise_check
@@ -35,6 +43,8 @@ from edgemeter.agent.tasks import OF_OBJECTS, Task, create, prepared
 Emit = Callable[[job.Event], None]
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
 FEWEST_INPUTS = 4
+_SCORED_STREAM = "a stream has missed windows and false detections in place of an accuracy"
+_TIMED_STREAM = "the stream was only timed: windows of what is in a recording are its ground truth (--annotations)"
 
 
 class PredictionLog:
@@ -129,6 +139,7 @@ class Evaluation:
     reason: str | None
     predictions: PackedPredictions | None
     predictions_reason: str | None
+    detections: StreamDetections | None = None
 
 
 def evaluate(
@@ -146,6 +157,9 @@ def evaluate(
     themselves, before the data set.
     """
     scoring = work.accuracy and model.work is not None and model.data is not None
+    if scoring and model.data is not None and model.data.is_stream:
+        # An hour of video is not gone through without something to score.
+        scoring = model.data.has_truth
     emit(job.Phase(name="accuracy"))
     before: list[int] = []
     after: list[int] = []
@@ -168,8 +182,8 @@ def evaluate(
             if scoring and model.work:
                 begin_decoding = time.monotonic_ns()
                 scores = model.work.predict(index, outputs)
-                after.append(time.monotonic_ns() - begin_decoding)
-                before.append(ready - begin)
+                after.append((time.monotonic_ns() - begin_decoding) // (len(calls) if model.stream else 1))
+                before.append((ready - begin) // (len(calls) if model.stream else 1))
                 emit(job.RunProgress(done=position + 1, total=len(items)))
             log.add(_flat(calls), _flat(outputs), scores)
         accuracy = _score(model, model.work, work.case, emit, corrupt=work.corrupt) if scoring and model.work else None
@@ -186,7 +200,15 @@ def evaluate(
         reason=_no_accuracy(work, model, accuracy, unanswered),
         predictions=predictions,
         predictions_reason=predictions_reason,
+        detections=_detections(work.case, model) if scoring and unanswered is None else None,
     )
+
+
+def _detections(case: Case, model: LoadedModel) -> StreamDetections | None:
+    """Return what was detected in a stream with windows, and how much of it the case accepts; None without either."""
+    find = getattr(model.work, "detections", None)
+    detections: StreamDetections | None = find() if find else None
+    return detections and msgspec.structs.replace(detections, most_missed=case.most_missed, most_false=case.most_false)
 
 
 def _kept(
@@ -284,6 +306,8 @@ def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None
         return "no photographs were given (--data): the model was timed on noise"
     if not work.accuracy:
         return 'accuracy was not requested for this repeat (accuracy = "first" or "never")'
+    if model.stream:
+        return _SCORED_STREAM if model.data.has_truth else _TIMED_STREAM
     return job.NOTHING_TO_FIND if model.data.has_truth else "the data set has no ground truth (--annotations)"
 
 

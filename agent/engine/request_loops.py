@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -17,8 +17,9 @@ import numpy as np
 
 from edgemeter.agent.base.errors import AnswerError, MeasurementError
 from edgemeter.agent.contract.record_figures import WarmUp
+from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.scenarios import concurrent, poisson
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
+from edgemeter.agent.engine.scenarios.timing import NONE_WITHIN, TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.engine.warm_up import looks_settled
 from edgemeter.agent.runtimes import Array, Runtime
 
@@ -194,6 +195,19 @@ class TimedRequests:
     failures: Sequence[FailedRequest] = ()
     waits_ns: Sequence[tuple[int, int]] = ()
     ramp_up_ns: Sequence[int] = ()
+
+    def within(self, window: Window) -> "TimedRequests":
+        """Return what lies wholly within a window; raises MeasurementError if no query does."""
+        queries = [
+            query
+            for query in self.queries
+            if query.arrival_ns >= window.start_ns and query.arrival_ns + query.token_ns[-1] <= window.end_ns
+        ]
+        if not queries:
+            raise MeasurementError(NONE_WITHIN.format(seconds=window.length_ns / 1e9))
+        failures = [failure for failure in self.failures if window.start_ns <= failure.arrival_ns and failure.end_ns <= window.end_ns]
+        waits_ns = [wait_ns for wait_ns in self.waits_ns if window.start_ns <= wait_ns[0] and wait_ns[1] <= window.end_ns]
+        return replace(self, queries=queries, begin_ns=max(self.begin_ns, window.start_ns), failures=failures, waits_ns=waits_ns)
 
     def timed(self) -> TimedQueries:
         """Return them as every other scenario does."""

@@ -47,6 +47,7 @@ from pathlib import Path  # noqa: E402
 
 import msgspec  # noqa: E402
 
+from edgemeter.agent.energy.window import Window  # noqa: E402
 from edgemeter.agent.engine import generating, job, measure  # noqa: E402
 from edgemeter.agent.engine.predictions import score_untimed  # noqa: E402
 from edgemeter.agent.sandbox import confine  # noqa: E402
@@ -65,17 +66,22 @@ def main() -> int:
         emit(job.ReferenceWanted(folder=str(folder), limit_s=limit_s))
         return msgspec.json.decode(requests.readline(), type=str)
 
+    def meet(event: job.Encounter) -> Window:
+        emit(event)
+        return msgspec.json.decode(requests.readline(), type=Window)
+
     emit(job.Confined(sandbox=confine.sandbox()))
     # What the sandbox took is part of the start.
     started_ns = confine.started_ns() or STARTED_NS
     work = job.decode_job(requests.readline())
+    met = meet if work.meets else None
     try:
         if work.is_untimed:
             emit(score_untimed(work, emit))
         elif work.case.output_tokens is not None:
-            emit(generating.measure_generation(work, started_ns, emit, STOP_COUNTING))
+            emit(generating.measure_generation(work, started_ns, emit, STOP_COUNTING, met))
         else:
-            emit(measure.measure(work, started_ns, emit, STOP_COUNTING, run_reference))
+            emit(measure.measure(work, started_ns, emit, STOP_COUNTING, run_reference, met))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the outer loop: the bare call, which nothing wraps, may raise anything
         emit(job.failure(error, work.case))
     return 0

@@ -1,15 +1,18 @@
 """Measures what an order names: a suite with the order's models and data sets, or the model that ships with the agent."""
 
+import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import DataFolder
@@ -25,9 +28,14 @@ from edgemeter.agent.delivery.verdict_log import note_verdict
 from edgemeter.agent.engine import job
 from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutcome
 from edgemeter.agent.jobs.content import DATA, PART
+from edgemeter.agent.operating.changes import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
-from edgemeter.agent.session import session
+from edgemeter.agent.session import in_turn, session, together, turn_comparison
 from edgemeter.agent.session.session import ActivityReport
+
+logger = logging.getLogger(__name__)
+# In turn: their list is the text of one report.
+MOST_TURNS = 1500
 
 
 def open_data(archive: Path) -> DataFolder:
@@ -93,6 +101,8 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
             context.report("unpacking images", None, None)
         data = {archive.name: open_data(context.content(archive)) for archive in work.data}
         suite = order_suite.expand(ordered, models, folder, data=data)
+        if work.in_turn:
+            return _measure_in_turn(context, suite, turn_comparison.Matters(ratio=work.matters_ratio))
         records, errors = _run(context, suite, keep_from=0)
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
@@ -132,12 +142,40 @@ def figures(record: RunRecord) -> dict[str, float]:
     return {entry.name: value for entry in entries if (value := entry.value(record)) is not None}
 
 
+def _measure_in_turn(context: OrderContext, suite: Suite, matters: turn_comparison.Matters) -> OrderOutcome:
+    """Measure the cases of the order alternately, and report which run was in which turn; their records go the way of all."""
+    rounds = suite.cases[0].repeats
+    if len(suite.cases) < 2 or rounds * len(suite.cases) > MOST_TURNS:
+        raise ConfigError(f"{len(suite.cases)} cases, {rounds} rounds: in turn are two cases or more, at most {MOST_TURNS} runs")
+    refused = session.check(suite, opens=True)
+    in_turn.check_sides(suite, refused)
+    with _bench(context, suite.name, []) as bench:
+        comparison = in_turn.measure_in_turn(suite.cases, rounds, bench, matters, refused=refused)
+    turns = turn_comparison.TurnsTaken(turns=comparison.turns, most_runs=comparison.most_runs)
+    return OrderOutcome(reason="; ".join(comparison.left_out) or None, text=msgspec.json.encode(turns).decode())
+
+
 def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:
     """Return the records that are in the outbox, and the errors of the runs that gave none; the first `keep_from` runs are not kept."""
-    who = session.DeviceIdentity(context.task.device, context.task.fleet)
-    settings = context.settings
     records: list[RunRecord] = []
     suite, refused = session.runnable(suite)
+    with (
+        _bench(context, suite.name, records, keep_from) as bench,
+        # Closed, a board that was set is put back before the lock is given up.
+        closing(together.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep)) as outcomes,
+    ):
+        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+    return records[keep_from:], [*refused, *errors]
+
+
+@contextmanager
+def _bench(context: OrderContext, suite: str, records: list[RunRecord], keep_from: int = 0) -> Iterator[in_turn.Bench]:
+    """Yield the board's sensors, and what puts records into the outbox and notes them; all of them come into `records`."""
+    who = session.DeviceIdentity(context.task.device, context.task.fleet)
+    settings = context.settings
+    # The daemon holds the run lock, and has handed it on.
+    if (line := restore_leftover(Path(context.task.home), holds_run_lock=True)) is not None:
+        logger.warning("%s", line)
     with (
         Outbox(Path(context.task.home) / OUTBOX, settings.outbox_limit_mb << 20) as outbox,
         open_sensors(None, settings.power, settings.sensors) as (sensors, why_no_power),
@@ -152,9 +190,7 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
             context.kept(numbered.id)
             return numbered
 
-        outcomes = session.measure(suite, who, sensors, why_no_power, ProgressNotes(context, suite.name), keep)
-        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
-    return records[keep_from:], [*refused, *errors]
+        yield in_turn.Bench(who, sensors, why_no_power, ProgressNotes(context, suite), keep)
 
 
 class ProgressNotes:

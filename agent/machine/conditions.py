@@ -66,7 +66,7 @@ class ConditionWatcher:
     """Inspects the machine every period, from a thread, while the process `pid` is measured.
 
     Where the timed part is too short for the kernel's clock ticks, the load is counted from an earlier `mark` on. `served` returns the
-    processes of the model's server, which are none of the others.
+    processes of the model's server, `neighbours` those of runs that are measured at the same time; these are none of the others.
     """
 
     def __init__(
@@ -77,8 +77,10 @@ class ConditionWatcher:
         period_s: float = PERIOD_S,
         table: ProcessTable | None = None,
         served: Callable[[], set[int]] = set,
+        neighbours: Callable[[], set[int]] = set,
     ) -> None:
         self._pid = pid
+        self._neighbours = neighbours
         self._find_served, self._served = served, set[int]()
         self._machine = machine
         self._period_s = period_s
@@ -97,9 +99,12 @@ class ConditionWatcher:
         self._mark()
 
     def _mark(self) -> None:
-        usage = load.read_usage(self._machine, self._pid, os.getpid(), self._served)
+        usage = self._usage()
         if usage is not None and usage.own is not None:
             self._marks.append(usage)
+
+    def _usage(self) -> ProcessorUsage | None:
+        return load.read_usage(self._machine, self._pid, os.getpid(), self._served, self._neighbours() - {self._pid})
 
     def start(self) -> None:
         """Start; a watcher that has started goes on."""
@@ -125,7 +130,7 @@ class ConditionWatcher:
         self._marks = []
         if self._table is None:
             return [together]
-        own_pids = {os.getpid(), *self._served, *([] if self._pid is None else [self._pid])}
+        own_pids = {os.getpid(), *self._served, *self._neighbours(), *([] if self._pid is None else [self._pid])}
         return [msgspec.structs.replace(together, busiest_other=busiest(self._table, read_processes(self._machine), own_pids))]
 
     def _watch(self) -> None:
@@ -137,7 +142,7 @@ class ConditionWatcher:
             wait_s = self._period_s
 
     def _count(self) -> None:
-        usage = load.read_usage(self._machine, self._pid, os.getpid(), self._served)
+        usage = self._usage()
         # The process may end before its last event is read: the last usage while it lived counts.
         if usage is not None and usage.own is not None:
             self._last = usage

@@ -53,9 +53,16 @@ class ProcessorLoad:
 
 
 def read_usage(
-    machine: Machine, pid: int | None = None, agent_pid: int | None = None, served: Collection[int] = ()
+    machine: Machine,
+    pid: int | None = None,
+    agent_pid: int | None = None,
+    served: Collection[int] = (),
+    neighbours: Collection[int] = (),
 ) -> ProcessorUsage | None:
-    """Return the usage up to now, with that of the process `pid`, of the agent and of `served`, all threads; None without a /proc/stat."""
+    """Return the usage up to now, with that of the process `pid`, of the agent and of `served`, all threads; None without a /proc/stat.
+
+    `neighbours` are measured at the same time: their usage counts as that of `pid`.
+    """
     fields = (machine.text("proc/stat") or "").partition("\n")[0].split()
     counts = [count for field in fields[1:9] if (count := whole_number(field)) is not None]
     if fields[:1] != ["cpu"] or len(counts) < 5:
@@ -63,7 +70,8 @@ def read_usage(
     # user, nice, system, idle, iowait, irq, softirq, steal: guest time is part of user. Source: proc_stat(5).
     stolen = counts[7] if len(counts) > 7 else 0
     total = sum(counts)
-    own_ticks = 0 if pid is None else ticks_of(machine, pid)
+    measured = [ticks_of(machine, process) for process in ([] if pid is None else [pid, *neighbours])]
+    own_ticks = None if None in measured else sum(ticks or 0 for ticks in measured)
     # A run in the process of its caller is the agent's own process: it counts once.
     agent = 0 if agent_pid in (None, pid) else ticks_of(machine, agent_pid, with_children=True) or 0
     of_server = sum(ticks_of(machine, process, with_children=True) or 0 for process in served) if served else None

@@ -45,12 +45,9 @@ def read(machine: Machine) -> Throttling:
     if flags is None and board.is_raspberry_pi(machine):
         flags = flags_of(machine.output(["vcgencmd", "get_throttled"]))
     events = _events(machine)
-    slowing = [
-        device for device in machine.find("sys/class/thermal/cooling_device*") if SLOWING.search(machine.text(device / "type") or "")
-    ]
     voltages = [sensor for sensor in machine.find("sys/class/hwmon/hwmon*") if machine.text(sensor / "name") == "rpi_volt"]
     return Throttling(
-        throttled_now=any_known([_bits(flags, HELD_BACK), _is_any_set(machine, [device / "cur_state" for device in slowing])]),
+        throttled_now=any_known([_bits(flags, HELD_BACK), is_slowed_to_cool(machine)]),
         throttled_since_boot=any_known([_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]),
         under_voltage_now=any_known(
             [_bits(flags, UNDER_VOLTAGE), _is_any_set(machine, [sensor / "in0_lcrit_alarm" for sensor in voltages])]
@@ -59,6 +56,13 @@ def read(machine: Machine) -> Throttling:
         throttle_flags=flags,
         throttle_events=events,
     )
+
+
+def is_slowed_to_cool(machine: Machine) -> bool | None:
+    """Return whether the kernel holds a clock back now, to cool the chip: it lowers the highest clock that it reports too."""
+    devices = machine.find("sys/class/thermal/cooling_device*")
+    slowing = [device for device in devices if SLOWING.search(machine.text(device / "type") or "")]
+    return _is_any_set(machine, [device / "cur_state" for device in slowing])
 
 
 def rose(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:

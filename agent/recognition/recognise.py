@@ -24,6 +24,7 @@ from edgemeter.agent.recognition.metadata import (
     read_self_description,
 )
 from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
+from edgemeter.agent.recognition.wake_word import DOUBT, wake_word_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
@@ -39,6 +40,7 @@ _TRAINED_ON_UNIT = frozenset({
     "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
     "yolo-obb", "yolov7-rows", "detr-lists",
 })  # fmt: skip
+_QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 # What marks a guess that puts family and task themselves in doubt.
 UNSURE_FAMILY = "unsure of the family: "
 Layout = Literal["NHWC", "NCHW"]
@@ -214,6 +216,10 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     """
     description, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
     address, model = model, named_path(model, loaded)
+    precision, precision_from = _precision(model, loaded)
+    about = f"{model.name} has no card; "
+    if (heard := wake_word_card(name_of(model), precision, loaded)) is not None:
+        return heard, (f"{about}guessed: task {heard.task} from its shapes", f"{about}unsure: {DOUBT}")
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
@@ -241,7 +247,6 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
             "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error
     normal = find_normalisation(info, family, description, model.name)
-    precision, precision_from = _precision(model, loaded)
     card = Card(
         name=name_of(model),
         task=family.task,
@@ -252,7 +257,6 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     )
     guesses = [f"family {family.name} from {family.why}", size_from, precision_from]
     doubts = [*family.doubts, normal.doubt, _SHRUNK if card.image.resize == "stretch-smooth" else None]
-    about = f"{model.name} has no card; "
     of_family = (f"{about}{UNSURE_FAMILY}{family.family_doubt}",) if family.family_doubt else ()
     guessed = (f"{about}guessed: {guess}" for guess in guesses if guess)
     return card, (*guessed, *of_family, *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
@@ -295,6 +299,12 @@ def _input(
 def named_path(model: Path, loaded: Loaded) -> Path:
     """Return the path whose name says what the model is: its own, but of one that code makes the name that this gives."""
     return model.with_name(f"{loaded.name}.py") if loaded.name else model
+
+
+def language_model_name(model: Path) -> str:
+    """Return the name of a language model: the file's as `name_of`, without its quantisation; a folder that is one model has its own."""
+    named = Path(f"{model.parent.name}.onnx") if model.name == model_file.FOLDER_CONFIG else model
+    return _QUANTISED.sub("", name_of(named)) or "model"
 
 
 def name_of(model: Path) -> str:

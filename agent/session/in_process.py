@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.contract.case_settings import checked_settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, SuiteFile, expand
@@ -16,6 +15,7 @@ from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.engine.callables import name_of, sha256_of
 from edgemeter.agent.engine.in_process import measure_call
 from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.operating.changes import quiet_board
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 from edgemeter.agent.session.session import OnEvent, measure_run
@@ -52,7 +52,7 @@ def measure_function(
     """
     settings = config.from_options(options)
     with (
-        run_lock(config.home(), "edgemeter.measure", report),
+        quiet_board(config.home(), "edgemeter.measure", report),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
     ):
         device, fleet = config.names(options["device"], options["fleet"], settings)

@@ -88,7 +88,10 @@ def _read_effects(path: Path) -> dict[str, ObserverEffect]:
 
 
 class Observation:
-    """Follows one run by its events; `seen` are the machine's conditions before, during and after it, in that order."""
+    """Follows one run by its events; `seen` are the machine's conditions before, during and after it, in that order.
+
+    `neighbours` returns the processes of runs at the same time.
+    """
 
     seen: list[Condition]
     # Every condition read while queries were timed, with its moment, monotonic ns.
@@ -100,13 +103,14 @@ class Observation:
         observing: Observing = "all",
         machine: Machine = THIS_MACHINE,
         served: Callable[[], set[int]] = set,
+        neighbours: Callable[[], set[int]] = set,
     ) -> None:
         self.sampler = Sampler(sensors) if sensors and observing == "all" else None
         self.seen = []
         self.timed_conditions = []
         self._observing = observing
         self._machine = machine
-        self._served = served
+        self._served, self._neighbours = served, neighbours
         self._table: ProcessTable | None = None
         self._watcher: conditions.ConditionWatcher | None = None
         self.memory: MemoryWatch | None = None
@@ -143,7 +147,9 @@ class Observation:
         if self._observing == "nothing":
             return
         if event.name == "load":
-            self._watcher = conditions.ConditionWatcher(pid, self._machine, table=self._table, served=self._served)
+            self._watcher = conditions.ConditionWatcher(
+                pid, self._machine, table=self._table, served=self._served, neighbours=self._neighbours
+            )
         if self._watcher is None:
             return
         if event.name == "timed":

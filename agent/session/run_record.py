@@ -9,6 +9,7 @@ import msgspec
 
 from edgemeter.agent.contract.case_identity import served_model
 from edgemeter.agent.contract.energy_provenance import provenance_of
+from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Provenance
 from edgemeter.agent.contract.record_figures import CoolDown, Energy, PowerTrace, Stretch, Sustained, Windows
@@ -19,7 +20,7 @@ from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.machine import clock
 from edgemeter.agent.power.detect import scope_rank
 from edgemeter.agent.session.observation import Observing
-from edgemeter.agent.verdict.judge import judge
+from edgemeter.agent.verdict.judge import as_asked_for, judge
 from edgemeter.agent.verdict.rule import SensorFaults
 
 
@@ -53,7 +54,7 @@ class SessionContext:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run of a session; `place` counts from 1."""
+    """A run of a session; `place` counts from 1. `operating_point` is what the board was set to, as read back."""
 
     case: Case
     repeat: int
@@ -61,6 +62,7 @@ class PlannedRun:
     place: int
     sha256: str
     session: SessionContext
+    operating_point: OperatingPoint | None = None
 
 
 def run_record(
@@ -77,6 +79,7 @@ def run_record(
     case, environment, observer = run.case, run.session.environment, run.session.observer
     faults = SensorFaults(power.frozen, lost_sensors(power_traces, power.all()))
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
+    judged = judge(measured, conditions, environment, observer, cool_down, power.all(), sensor_warnings(power_traces), faults)
     return RunRecord(
         id=uuid.uuid4().hex,
         device=run.session.device,
@@ -99,10 +102,11 @@ def run_record(
         environment=environment,
         conditions=tuple(conditions),
         observer=observer,
-        verdict=judge(measured, conditions, environment, observer, cool_down, power.all(), sensor_warnings(power_traces), faults),
+        verdict=as_asked_for(judged, run.operating_point),
         provenance=_provenance(measured, power.energy),
         sustained=sustained,
         cool_down=cool_down,
+        operating_point=run.operating_point,
         order_seed=run.session.order_seed,
         order_place=run.place,
         power_traces=power_traces,
@@ -150,9 +154,12 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
         *load,
         # Only where there are some: the ids of other cases stay what they were.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
+        *([measured.steady.deadline_ms, measured.steady.queue_frames] if measured.steady is not None else []),
         *([f"{case.concurrency} users"] if case.concurrency is not None else []),
         *([case.depth_tokens] if case.depth_tokens is not None else []),
+        *([run.operating_point] if run.operating_point is not None else []),
         *([measured.dataset.text] if measured.dataset.text is not None else []),
+        *([together.neighbours] if (together := measured.together) is not None else []),
         *([served] if (served := served_model(measured.generation, measured.served)) is not None else []),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition
-from edgemeter.agent.contract.record_figures import CurvePoint, Sustained
+from edgemeter.agent.contract.record_figures import CurvePoint, Steady, Sustained
 from edgemeter.agent.energy.curve import Curve, curve_of, mean_w
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
+from edgemeter.agent.engine.scenarios import steady
 from edgemeter.agent.engine.scenarios.generation_statistics import MOMENTS, TokenMoments, tpot_ns
 from edgemeter.agent.power.detect import scope_rank
 
@@ -40,17 +41,23 @@ TimedConditions = Sequence[tuple[int, Condition]]
 
 def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
     """Return the curve of a run, from its own raw samples and what was read beside it."""
-    series = {entry.name: samples.unpack(entry) for entry in measured.samples if entry.name in ("query_start", *MOMENTS)}
+    series = {entry.name: samples.unpack(entry) for entry in measured.samples if entry.name in ("query_start", "arrival", *MOMENTS)}
+    latency_ns = series["latency"]
+    if measured.steady is not None:
+        # What a frame waited says how full the queue was.
+        latency_ns = latency_ns - (series["query_start"] - series["arrival"])
     length_s = measured.timed.length_ns / 1e9
     interval_s = max(SHORTEST_S, length_s / INTERVALS)
     places = (series["query_start"] / 1e9 // interval_s).astype(np.int64)
     power = _power(traces)
     points = tuple(
-        _point(series["latency"][places == number], measured.timed.start_ns, (number * interval_s, interval_s), conditions, power)
+        _point(latency_ns[places == number], measured.timed.start_ns, (number * interval_s, interval_s), conditions, power)
         for number in range(max(1, round(length_s / interval_s)))
     )
     if measured.generation is not None and (moments := TokenMoments.of_series(series, measured.generation)):
         points = _with_tpot(points, places, moments)
+    if measured.steady is not None:
+        points = _with_missed(points, interval_s, measured.steady, series["arrival"], series["latency"])
     return judged(points, interval_s)
 
 
@@ -76,6 +83,17 @@ def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments:
     each_ms, where = tpot_ns(moments) / 1e6, places[moments.later_tokens() > 0]
     medians = [float(np.median(each_ms[where == number])) if np.any(where == number) else None for number in range(len(points))]
     return tuple(msgspec.structs.replace(point, tpot_ms=median) for point, median in zip(points, medians, strict=True))
+
+
+def _with_missed(
+    points: Sequence[CurvePoint], interval_s: float, of_run: Steady, arrivals_ns: NDArray[np.int64], latency_ns: NDArray[np.int64]
+) -> tuple[CurvePoint, ...]:
+    schedule = steady.schedule_of_record(of_run)
+    # As of the queries, what arrived in the rest that makes no interval of its own is in none.
+    edges_ns = [round(point.t_s * 1e9) for point in points]
+    edges_ns.append(min(round((points[-1].t_s + interval_s) * 1e9), schedule.length_ns))
+    missed = steady.missed_between(schedule, steady.in_time(schedule, arrivals_ns, latency_ns), edges_ns)
+    return tuple(msgspec.structs.replace(point, missed=count) for point, count in zip(points, missed, strict=True))
 
 
 def _power(traces: Sequence[SensorTrace]) -> Curve | None:
@@ -133,3 +151,12 @@ def _left(points: Sequence[CurvePoint], is_beyond: Callable[[CurvePoint], bool |
         if len(row) == IN_A_ROW:
             return row[0]
     return None
+
+
+def with_throttling(measured: MeasuredRun, curve: Sustained | None) -> MeasuredRun:
+    """Return the run with the time from the beginning of throttling to the first frame that was missed after it."""
+    if measured.steady is None or curve is None:
+        return measured
+    series = {entry.name: samples.unpack(entry) for entry in measured.samples if entry.name in ("arrival", "latency")}
+    after_s = steady.missed_after_throttling_s(measured.steady, series["arrival"], series["latency"], curve)
+    return msgspec.structs.replace(measured, steady=msgspec.structs.replace(measured.steady, first_missed_after_throttling_s=after_s))

@@ -1,7 +1,8 @@
 """The figures by which models measured in turn are compared, run by run, and why two runs cannot be compared by one of them.
 
-A model of one call has a latency and an energy. A language model has two answers on speed, prefill (time to first token) and decoding (time
-per output token), and an energy per token; they compare only where both did the same work. It has a perplexity on one text, too.
+A model of one call has a latency and an energy, and at a steady rate missed frames. A language model has two answers on speed, prefill
+(time to first token) and decoding (time per output token), and an energy per token; they compare only where both did the same work. It has
+a perplexity on one text, too.
 """
 
 import math
@@ -11,12 +12,14 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from edgemeter.agent.base.decision import CORRECT_ANSWER, Bounds, Difference, decide, difference
+from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
+from edgemeter.agent.base.decision import CORRECT_ANSWER, MISSED, Bounds, Difference, decide, difference
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO
+from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO, MATTERS_SHARE, pair_interval
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, in_view, why_unequal_questions
+from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
 from edgemeter.agent.contract.same_work import why_other_answers, why_other_depths, why_other_questions
@@ -27,6 +30,7 @@ from edgemeter.agent.session.pairs import PairJudgement
 
 # The figures of language models by what they are called in a comparison, in its order; the names are those of options.
 TTFT, TPOT, TOKEN_ENERGY, CORRECT_ENERGY = "ttft", "tpot", "energy-output-token", "energy-correct"
+DEPENDENT = "the frames depend on each other too much"
 Pair = tuple[RunRecord, RunRecord]
 NO_TEXT = "no text was named: --text FILE"
 TEXT_FIGURES: tuple[Figure, ...] = tuple(entry for entry in in_view("compare") if entry.is_text_model_only)
@@ -35,8 +39,9 @@ TEXT_FIGURES: tuple[Figure, ...] = tuple(entry for entry in in_view("compare") i
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of those compared: the p50 of its runs with their median and its 95% interval (null below three runs), and the other figures.
 
-    `gross_mj` is the median of the runs; `accuracy_value` (0..1) and `peak_mb` are those of the run that was scored, else of the newest.
-    Of a language model `text_figures` are the medians of its figures, by their names in options, and `perplexity` that on the text.
+    `gross_mj` is the median of the runs, `missed_ratio` the share of the frames of all; `accuracy_value` (0..1) and `peak_mb` are
+    those of the run that was scored, else of the newest. Of a language model `text_figures` are the medians of its figures, by their names
+    in options, and `perplexity` that on the text.
     """
 
     name: str
@@ -51,6 +56,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     accuracy_value: float | None
     accuracy_reason: str | None
     peak_mb: float | None
+    missed_ratio: float | None = None
     text_figures: dict[str, float] = {}
     perplexity: Perplexity | None = None
 
@@ -145,6 +151,34 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
         TurnFigure("energy", "mJ/token", TEXT_VALUES[TOKEN_ENERGY], TOKEN_ENERGY),
         TurnFigure(CORRECT_ANSWER, "mJ", TEXT_VALUES[CORRECT_ENERGY], CORRECT_ENERGY),
     )
+
+
+def missed_ratio(runs: Sequence[RunRecord]) -> float | None:
+    """Return the share of the frames of all runs that was missed; None without frames at a steady rate."""
+    pooled = pooled_misses([run.steady for run in runs if run.steady is not None], 0.0)
+    return pooled.ratio if pooled else None
+
+
+def missed_difference(pairs: Sequence[Pair]) -> list[Difference]:
+    """Return how the missed frames of the second differ from those of the first, in points; nothing where neither has frames at a rate.
+
+    The bounds are those of the frames, and of the pairs where these are wider.
+    """
+    both = [(first.steady, other.steady) for first, other in pairs if first.steady and other.steady]
+    first, other = (pooled_misses(list(side), 0.0) for side in zip(*both, strict=True)) if both else (None, None)
+    if first is None or other is None:
+        return []
+    figures = [BoundedFigure(side.ratio, side.low_ratio, side.high_ratio, (), DEPENDENT) for side in (other, first)]
+    within = difference_bounds(*figures)
+    changes = [b.missed_ratio - a.missed_ratio for a, b in both]
+    over_pairs = pair_interval(changes)
+    change, bounds = other.ratio - first.ratio, None
+    if over_pairs and (within.bounds or over_pairs.low < over_pairs.high):
+        low, high = within.bounds or (change, change)
+        bounds = max(-1.0, min(low, over_pairs.low)), min(1.0, max(high, over_pairs.high))
+    reason = within.reason if over_pairs else "1 pair shows no spread: use --repeats 10"
+    decision = decide(change, bounds, MATTERS_SHARE, "difference", reason)
+    return [difference(MISSED, "", decision, (first.ratio, other.ratio), "lower")]
 
 
 def _why_other_work(choice: str, runs: Pair) -> str:

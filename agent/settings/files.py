@@ -52,6 +52,10 @@ FILES: Mapping[str, FileKind] = {
         "suite of a study of eight detectors", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:DETECTOR_STUDY",
         "edgemeter.agent.settings.files:faults_of_suite",
     ),
+    "camera": FileKind(
+        "suite of a camera's hour", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:CAMERA",
+        "edgemeter.agent.settings.files:faults_of_suite",
+    ),
     "alerts": FileKind(
         "rules and channels of alerts", "edgemeter.collector.alerts.rules:AlertRules", "edgemeter.collector.alerts.rules:SAMPLE",
         "edgemeter.collector.alerts.rules:faults",
@@ -66,7 +70,7 @@ FILES: Mapping[str, FileKind] = {
     ),
 }  # fmt: skip
 
-OF_CASES = ("suite", "mlperf-tiny", "detector-study", "campaign")  # Kinds that hold keys of cases.
+OF_CASES = ("suite", "mlperf-tiny", "detector-study", "camera", "campaign")  # Kinds that hold keys of cases.
 
 
 def sample(kind: str) -> str:

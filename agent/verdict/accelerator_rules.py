@@ -11,7 +11,7 @@ RULES = Rules()
 
 @RULES.suspect(
     "an accelerator runs at least half of the model's operators",
-    "else the figures are mostly the CPU's; a share of the operators is no share of the time",
+    "else the figures are mostly the CPU's",
     "a model whose operators the accelerator has, or the CPU as backend",
 )
 def _mostly_on_cpu(facts: RunFacts) -> str | None:

@@ -5,7 +5,7 @@ should reach, or with other kernels that ran the same file.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import update_wrapper
 
 import numpy as np
@@ -39,6 +39,7 @@ AGREED_RATIO = 0.8
 AGREED_COSINE = 0.98
 # The predictions of a model, timed or not.
 Evaluated = MeasuredRun | Scored
+_ASSUMED = "the model has no card, or a guessed one, and nothing in its file confirms what was assumed: "
 RULES = Rules()
 
 
@@ -55,7 +56,7 @@ class _OfOutputs:
 
 @RULES.invalid(
     "no output holds NaN or infinity",
-    "a kernel that overflows may be fast, but its outputs are worthless",
+    "a kernel that overflows may be fast and worthless",
     "convert the model again; try fp32",
 )
 @_OfOutputs
@@ -69,7 +70,7 @@ def _not_finite(run: Evaluated) -> str | None:
 
 @RULES.invalid(
     f"{DIFFERENT_INPUTS} or more different photographs do not all have the same outputs",
-    "the speed of a runtime that repeats its first output, or of a model broken by conversion, is worthless",
+    "a runtime that repeats its first output is fast and worthless",
     "compare with the source model; convert it again",
 )
 @_OfOutputs
@@ -103,7 +104,7 @@ def _repeated(run: Evaluated) -> str | None:
 
 @RULES.invalid(
     f"something is detected in photographs with annotated objects; with {FEW} objects, some score exceeds {LOWEST_SCORE}",
-    "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0, which also leaves suppression without work",
+    "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0",
     "check card and data; quantise boxes and scores with scales of their own",
 )
 @_OfOutputs
@@ -149,7 +150,7 @@ def _no_scores(run: Evaluated) -> str | None:
 
 @RULES.suspect(
     "the ground truth holds something to find",
-    "without it nothing confirms that the model works",
+    "else nothing confirms that the model works",
     "correct the annotations, or leave them out",
 )
 @_OfOutputs
@@ -160,7 +161,7 @@ def _nothing_to_find(run: Evaluated) -> str | None:
 @RULES.invalid(
     f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, "
     f"AbsRel below {_WORTHLESS['abs_rel']}, or a reference confirms it",
-    "models in use reach twice that; below it, quantisation broke the model, or model, card and data do not match",
+    "models in use reach twice that; below it, the model is broken, or model, card and data do not match",
     "check labels, normalisation and colour order on the card",
 )
 @_OfOutputs
@@ -212,9 +213,9 @@ def _chance(run: Evaluated) -> float:
 
 
 @RULES.invalid(
-    "the accuracy reaches the gate's share of the reference accuracy, where that is known",
-    "as in MLPerf, a result that misses the accuracy target does not count, however fast",
-    "use the more precise model, or set `--gate` to what you accept",
+    "the accuracy reaches the gate's share of the reference, where that is known",
+    "as in MLPerf, a result that misses its target does not count, however fast",
+    "the more precise model, or `--gate` with what you accept",
 )
 def _accuracy_gate(facts: RunFacts) -> str | None:
     gate = facts.measured.accuracy_gate
@@ -226,9 +227,26 @@ def _accuracy_gate(facts: RunFacts) -> str | None:
     )
 
 
+@RULES.invalid(
+    "a stream has at most `most_missed` missed windows and `most_false` false detections",
+    "MLPerf Tiny accepts 8 of each on its recording",
+    "the more precise model",
+)
+def _missed_or_false(facts: RunFacts) -> str | None:
+    detections = facts.measured.detections
+    if detections is None:
+        return None
+    counts = (
+        (detections.missed, detections.most_missed, f"of {detections.windows} windows were missed"),
+        (detections.false, detections.most_false, f"detections are false in {detections.stream_s:.0f} s"),
+    )
+    exceeded = [f"{count} {words}, accepted are {limit}" for count, limit, words in counts if limit is not None and count > limit]
+    return "; ".join(exceeded) or None
+
+
 @RULES.suspect(
     f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores; an output of boxes and scores has steps of at most 1/64",
-    "with few quantisation steps for all scores, ties decide the AP, and suppression keeps whatever comes first",
+    "with few quantisation steps for all scores, ties decide the AP",
     "quantise boxes and scores as two outputs",
 )
 @_OfOutputs
@@ -282,12 +300,17 @@ def _disagrees(facts: RunFacts) -> str | None:
     "write a card beside the model",
 )
 def _unsure_model(facts: RunFacts) -> str | None:
-    matters = " unsure: |" if facts.measured.accuracy is not None else ""
+    matters = " unsure: |" if facts.measured.accuracy is not None or facts.measured.detections is not None else ""
     guess_parts = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.measured.guesses]
     doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
     if not doubts:
         return None
-    return f"the model has no card, or a guessed one, and nothing in its file confirms what was assumed: {'; '.join(doubts)}"
+    return f"{_ASSUMED}{'; '.join(doubts)}"
+
+
+def guesses_behind(notes: Iterable[str]) -> tuple[str, ...]:
+    """Return guesses that give the note on what was assumed, as it stands among these; a record does not hold them by themselves."""
+    return tuple(f" {UNSURE_FAMILY}{note.partition(_ASSUMED)[2]}" for note in notes if _ASSUMED in note)
 
 
 def violated(run: Evaluated) -> tuple[tuple[Rule, str], ...]:

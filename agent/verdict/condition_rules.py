@@ -19,7 +19,7 @@ RULES = Rules()
 
 @RULES.suspect(
     "the requested start temperature was reached",
-    "runs that start at different temperatures throttle at different times, so they are not repeats of each other",
+    "runs that start warmer throttle earlier",
     "raise `--cool-down-limit-s`, or cool the room",
 )
 def _not_cooled(facts: RunFacts) -> str | None:
@@ -34,10 +34,15 @@ def _not_cooled(facts: RunFacts) -> str | None:
 
 @RULES.invalid(
     "the board did not throttle: no flag is set, none was set during the run, no event counter rose",
-    "under a reduced clock, the latency is a property of the heat sink rather than of the model",
+    "latency is then the heat sink's, not the model's",
     "cool the board, or choose a lower power mode",
 )
 def _throttled(facts: RunFacts) -> str | None:
+    return None if facts.measured.is_long_schedule else throttling_evidence(facts)
+
+
+def throttling_evidence(facts: RunFacts) -> str | None:
+    """Return how it shows that the board throttled; None if it does not."""
     rose = _events_that_rose(facts)
     rose.pop(UNDER_VOLTAGE_COUNTER, None)
     if rose:
@@ -77,7 +82,7 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
 
 @RULES.suspect(
     "processes other than the measured one and the agent used at most 10% of the cores while queries were timed",
-    "a timed part that is too short for clock ticks (0.5 s of one core) is checked together with warm-up and loading",
+    "where the timed part is below 0.5 s of one core, warm-up and loading count too",
     "end what the reason names, then measure again",
 )
 def _busy_machine(facts: RunFacts) -> str | None:
@@ -101,7 +106,7 @@ def _stolen_time(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "less than 16 MB went to swap during the run",
-    "a query that waits for the disk takes milliseconds longer; a few unused pages may go to swap at any time",
+    "a query that waits for the disk takes milliseconds longer",
     "end other programs, or `sudo swapoff -a`",
 )
 def _swapping(facts: RunFacts) -> str | None:
@@ -117,7 +122,7 @@ def swapping_evidence(facts: RunFacts, remedy: str) -> str | None:
 
 @RULES.suspect(
     "governor and power mode were the same before and after",
-    "otherwise parts of the run were measured under different settings",
+    "else parts of the run differ",
     "stop what changes governor or power mode",
 )
 def _settings_changed(facts: RunFacts) -> str | None:

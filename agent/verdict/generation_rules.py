@@ -80,7 +80,7 @@ def _weights_swapped(facts: RunFacts, _: Generation) -> str | None:
 @_RULES.suspect(
     "prefill rate x 2 x weights stays below what the cores could compute at most (CPU): by their clock, else 1.3 times what "
     "`edgemeter doctor` measured here",
-    "a prompt of random tokens has to be computed; a rate beyond the processor's means that it was not",
+    "a prompt of random tokens has to be computed",
     "check that the prompt is not cached and the model is the one meant",
 )
 def _prefill_above_compute(facts: RunFacts, generation: Generation) -> str | None:
@@ -178,7 +178,7 @@ def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allo
 
 @_RULES.suspect(
     "as many layers are on the GPU as were asked for",
-    'the rest runs on the CPU: many a published "GPU" result was one of the CPU',
+    "the rest runs on the CPU",
     "a smaller model or type, or fewer `gpu_layers`",
 )
 def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
@@ -236,7 +236,7 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 
 @_RULES.suspect(
     "the median TPOT of the last third of queries is at most 10% above that of the first, except in an open loop",
-    "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
+    "all queries begin at the same depth, so a slower decode is a slower machine",
     "cool the board; end other programs",
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
@@ -266,7 +266,7 @@ def _moments(facts: RunFacts, generation: Generation) -> TokenMoments | None:
 
 @_RULES.suspect(
     "pictures, prefill and decode add up to the energy of a request, within their uncertainties",
-    "each is cut out of the readings by itself: what they lack together, or have twice, one of the three has wrong",
+    "else one of the three is wrong",
     "a longer prompt, more tokens, or a faster sensor",
 )
 def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict
+from edgemeter.agent.contract.operating_point import OperatingPoint
+from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict, rule_of
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.verdict import (
@@ -17,6 +18,7 @@ from edgemeter.agent.verdict import (
     in_process_rules,
     precondition_rules,
     run_rules,
+    steady_rules,
 )
 from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults, verdict_of
 from edgemeter.agent.verdict.run_rules import ENERGY_RULES
@@ -27,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     *generation_rules.RULES,
     *answer_rules.RULES,
     *in_process_rules.RULES,
+    *steady_rules.RULES,
     *accuracy_rules.RULES,
     *condition_rules.RULES,
     *ENERGY_RULES,
@@ -55,6 +58,14 @@ def judge(
     """Return the verdict on a run: the worst state of all violated rules, and `rule: evidence` for each, reasons apart from notes."""
     facts = RunFacts(measured, conditions, environment, observer, cool_down, energies, power_warnings, sensor_faults)
     return verdict_of([(rule, evidence) for rule in RULES if (evidence := rule.evidence(facts)) is not None])
+
+
+def as_asked_for(judged: Verdict, point: OperatingPoint | None) -> Verdict:
+    """Return the verdict on a run for which the board was set to `point`: the note on a governor that was chosen says so."""
+    if point is None or point.governor is None:
+        return judged
+    notes = tuple(f"{note} (it was asked for)" if rule_of(note) == "governor" else note for note in judged.notes)
+    return msgspec.structs.replace(judged, notes=notes)
 
 
 class RuleRow(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ RULES, ENERGY_RULES = Rules(), Rules()
 )
 def _rate_not_sustained(facts: RunFacts) -> str | None:
     load = facts.measured.load
-    if load is None or load.is_sustained is not False:
+    if load is None or load.is_sustained is not False or facts.measured.steady is not None:
         return None
     dropped_by = " by Edgemeter, which had as many unanswered as it sends at once" if load.in_flight_max else ""
     unserved = f", {load.unserved} were dropped{dropped_by}" if load.unserved else ""
@@ -51,10 +51,22 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
 
 
+@RULES.note(
+    "the part of a stream that arrives fits in memory",
+    "an hour of video as inputs fits in no board's memory, and other frames may take other times",
+    "a shorter stream",
+)
+def _stream_repeats(facts: RunFacts) -> str | None:
+    stream, load = facts.measured.dataset.stream, facts.measured.load
+    if stream is None or load is None or stream.timed is None or stream.timed >= min(stream.inputs, load.samples + load.unserved):
+        return None
+    return f"the first {stream.timed:,} of {stream.inputs:,} inputs of the stream arrived over and over: more do not fit in memory"
+
+
 @RULES.invalid(
     "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes; of a server's "
     "text the first token",
-    "a latency counts only for correct outputs (the intent of MLPerf's TEST01); float kernels may sum in another order",
+    "a latency counts only for correct outputs; float kernels may sum in another order",
     "another backend or release of the runtime; report the wrong kernel",
 )
 def _outputs_differ(facts: RunFacts) -> str | None:
@@ -111,7 +123,7 @@ def _too_few_queries(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "latency had settled before timing began",
-    "latency while caches fill and clocks rise differs from the latency in steady state",
+    "it differs while caches fill and clocks rise",
     "end other programs, then measure again",
 )
 def _not_steady(facts: RunFacts) -> str | None:
@@ -156,7 +168,7 @@ def _drift(facts: RunFacts) -> str | None:
 
 @RULES.suspect(
     "resident memory grows by at most 16 MB during the timed part, and not by 1 MB in each third and 1 GB/h, where inputs have one shape",
-    "a model that keeps what it computes fills the memory; healthy runs: 2.5 MB at most",
+    "a model that keeps what it computes fills the memory",
     "let the model release its results; keep no graph for gradients (`torch.inference_mode()`)",
 )
 def _memory_grows(facts: RunFacts) -> str | None:
@@ -206,15 +218,17 @@ def _wide_bounds(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "its threads waited for a free core in at most 3% of the timed part (not checked with more threads than cores)",
-    "the kernel counts this in ns; idle machines stay below 0.1%",
+    "its threads waited for a free core in at most 3% of the timed part (not checked beside other models, or with more threads than cores)",
+    "idle machines stay below 0.1%",
     "fewer `--threads` than cores, and nothing else at work",
 )
 def _waited_for_core(facts: RunFacts) -> str | None:
-    """Check how long threads waited for a core; a run with more threads than cores waits for itself."""
+    """Check how long threads waited for a core; a run with more threads than cores waits for itself, one beside others is to wait."""
     scheduling = facts.measured.scheduling
     threads = facts.measured.runtime.threads
     if scheduling is None or scheduling.waited_ms is None or scheduling.window_ms <= 0 or threads > scheduling.cores:
+        return None
+    if facts.measured.together is not None:
         return None
     share = scheduling.waited_ms / (scheduling.window_ms * min(threads, scheduling.cores))
     if share <= WAITED_RATIO:
@@ -237,7 +251,7 @@ def _portable_kernels(facts: RunFacts) -> str | None:
 
 @ENERGY_RULES.suspect(
     "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
-    "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10%",
+    "a part cannot draw more than the whole; a sensor with unknown gain is allowed 10%",
     "check wiring and shunt of both sensors; calibrate one",
 )
 def _implausible_power(facts: RunFacts) -> str | None:
@@ -286,7 +300,7 @@ def _frozen_sensor(facts: RunFacts) -> str | None:
 
 @ENERGY_RULES.suspect(
     "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
-    "a series of energies at the wall must not go on with a module's, which leave out a part of the board",
+    "energies at the wall must not go on with a module's, which leave out a part of the board",
     "reconnect it; `edgemeter sensors` shows whether it is back",
 )
 def _lost_sensor(facts: RunFacts) -> str | None:

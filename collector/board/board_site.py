@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.board.board_view import board_view, facets, verification_section
 from edgemeter.collector.board.entries import SiteEntry
@@ -18,6 +19,7 @@ from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.runs.cases import not_measured
 from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents
@@ -162,12 +164,14 @@ def places_of(run: RunRecord) -> tuple[str, str]:
 
 
 def badge(run: RunRecord) -> str:
-    """Return the badge of a verified run as SVG: model and board, p50, energy where there is one, and what keeps it from being valid."""
-    energy = f", {figures.significant(run.energy.gross_mj)} mJ" if run.energy else ""
-    provenance = run.provenance.get("latency", "not stated")
+    """Return the badge of a verified run as SVG: model and board, p50, its own energy if measured, and what keeps it from being valid."""
+    provenance, of_energy = run.provenance.get("latency", "not stated"), energy_provenance(run)
+    label = "" if of_energy in ("measured", provenance) else f" {of_energy}"
+    energy = f", {figures.significant(run.energy.gross_mj)} mJ{label}" if run.energy and not_measured(run, "energy") is None else ""
+    company = figures.printable(f" beside {run.together.names}") if run.together else ""
     doubts = [doubt for doubt in (run.verdict.state, provenance) if doubt not in ("valid", "measured")]
     where = figures.printable(f"{run.model.name} {run.precision} on {run.environment.board or run.device}")[:LABEL]
-    text = ", ".join([f"p50 {figures.significant(run.latency.p50_ms)} ms{energy}", *doubts, "recomputed"])
+    text = ", ".join([f"p50 {figures.significant(run.latency.p50_ms)} ms{company}{energy}", *doubts, "recomputed"])
     label_px, right = (round(len(label) * CHARACTER_PX + AROUND_PX) for label in (where, text))
     colour = COLOURS["suspect"] if doubts and run.verdict.state == "valid" else COLOURS.get(run.verdict.state, COLOURS["suspect"])
     return render("badge.svg", label=where, text=text, left=label_px, right=right, colour=colour)

@@ -10,7 +10,7 @@ from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.board.entries import SiteEntry
 from edgemeter.collector.index.index_file import FACETS
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, not_measured
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.overview import coverage
@@ -85,7 +85,7 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
             "runtime", "Runtime", lambda pair: f"{pair[1].runtime.name} {pair[1].runtime.version}",
             lambda pair: with_small(
                 f"{pair[1].runtime.name} {pair[1].runtime.version}",
-                f"{pair[1].runtime.threads_text}, {pair[1].scenario.replace('_', ' ')}",
+                f"{pair[1].runtime.threads_text}, {pair[1].scenario.replace('_', ' ')}{_company(pair[1])}",
             ),
             is_text=True,
         ),
@@ -148,13 +148,24 @@ _APART: list[ViewColumn[SiteEntry]] = [
 ]
 
 
+def _company(run: RunRecord) -> str:
+    return f", beside {run.together.names}" if run.together else ""
+
+
 def _provenance(pair: Result) -> str:
     return pair[1].provenance.get("latency", "not stated to be measured")
 
 
 def _figure(entry: Figure) -> ViewColumn[Result]:
     explanation = "energy per inference, idle included, with its uncertainty (95%)" if entry.name == "energy_gross_mj" else None
-    return ViewColumn(entry.name, entry.heading, lambda pair: entry.value(pair[1]), _CELLS.get(entry.name), explanation)
+
+    def value(pair: Result) -> float | bool | None:
+        # Neither an estimate nor what several models took is the model's energy.
+        is_left_out = entry.group == "energy" and not_measured(pair[1], "energy") is not None
+        return None if is_left_out else entry.value(pair[1])
+
+    cell: Callable[[Result], str] = _CELLS.get(entry.name) or (lambda pair: figures.typeset(entry.shown(value(pair))))
+    return ViewColumn(entry.name, entry.heading, value, cell, explanation, is_optional=entry.is_of_some)
 
 
 def _p50(pair: Result) -> Markup:
@@ -166,8 +177,8 @@ def _p50(pair: Result) -> Markup:
 
 
 def _energy(run: RunRecord) -> Markup:
-    if run.energy is None:
-        return element("span", {"class": "none", "title": run.energy_reason}, "none")
+    if run.energy is None or (why := not_measured(run, "energy")) is not None:
+        return element("span", {"class": "none", "title": run.energy_reason if run.energy is None else why}, "none")
     provenance = energy_provenance(run)
     energy_source = f"{run.energy.scope}{'' if provenance == 'measured' else f', {provenance}'}"
     return with_small(figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj), energy_source)

@@ -69,3 +69,28 @@ def power_curves(styles: Sequence[parts.Style]) -> Spec:
     start = {"data": {"values": [{"at_s": 0}]}, "mark": {"type": "rule", "color": "var(--soft)"}, "encoding": {"x": at}}
     visible = {**curves, "transform": [{"filter": "indexof(hidden, datum.series) < 0"}]}
     return {**parts.sized(260), "params": [parts.HIDDEN], "layer": [visible, start]}
+
+
+def over_the_run(first: tuple[str, str], second: tuple[str, str] | None, throttled_s: float | None, *, has_bars: bool) -> Spec:
+    """Return one or two quantities (field, title) of a long run over its time: rows of `at_s`, `end_s` and the fields.
+
+    The first, on the left, `has_bars` or is a line; across stands the beginning of throttling.
+    """
+    at = {"field": "at_s", "type": "quantitative", "title": "s since the first timed query", "scale": {"nice": False}}
+    quantities = [first, *([second] if second else [])]
+    tips = [parts.tip("at_s", "from, s", ",.0f"), *(parts.tip(field, title, parts.NUMBER) for field, title in quantities)]
+    layers: list[Spec] = []
+    for index, (field, title) in enumerate(quantities):
+        colour = f"var(--s{index})"
+        axis = {"titleColor": colour, **({"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"} if index else {})}
+        is_bar = has_bars and not index
+        ends = {"x2": {"field": "end_s"}, "y2": {"datum": 0}} if is_bar else {}
+        look = {"type": "rect", "opacity": 0.6} if is_bar else {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
+        value = parts.channel(field, title=title, axis=axis, scale={"zero": is_bar})
+        layers.append({"mark": {**look, "color": colour}, "encoding": {"x": at, **ends, "y": value, "tooltip": tips}})
+    layers[-1]["params"] = [parts.zoom(["x"])]
+    if throttled_s is not None:
+        mark = {"type": "rule", "strokeDash": [4, 3], "color": "var(--ink)"}
+        tip = {"value": f"throttled from {throttled_s:,.0f} s on"}
+        layers.append({"data": {"values": [{"at_s": throttled_s}]}, "mark": mark, "encoding": {"x": at, "tooltip": tip}})
+    return {**parts.sized(150), "layer": layers, "resolve": {"scale": {"y": "independent"}}}

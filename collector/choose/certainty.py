@@ -21,12 +21,12 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
 from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST
+from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, interval_of_ratio
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.choose.limits import FigureLimit, with_unit
-from edgemeter.collector.compare.judgement import ACCURACY, energies_rank, is_in_turn, is_one_meter
-from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
+from edgemeter.collector.compare.judgement import ACCURACY, energies_rank, is_in_turn, is_one_meter, share_bounds
+from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import EnergyClass
 
@@ -99,8 +99,12 @@ def bounds_of(case: CaseSummary, entry: Figure, confidence: float) -> Bounds | N
     if entry.choice == ACCURACY:
         return _accuracy_bounds(case, confidence)
     spread = case.spreads.get(entry.name)
-    if spread is None or spread.interval is None or spread.median <= 0:
+    if spread is None or spread.interval is None or (spread.median <= 0 and not entry.is_share):
         return None
+    if entry.is_share:
+        widening = _normal_widening(confidence)
+        low, high = (spread.median + widening * (end - spread.median) for end in (spread.interval.low, spread.interval.high))
+        return max(0.0, low), min(1.0, high)
     bounds = _widened(spread, spread.interval, confidence)
     if not entry.u:
         return bounds
@@ -196,12 +200,16 @@ def _why_no_bounds(case: CaseSummary, entry: Figure) -> str:
 
 
 def change(entry: Figure, case: CaseSummary, other: CaseSummary, confidence: float) -> tuple[float, Bounds | None] | None:
-    """Return a figure of `case` against `other`'s with its bounds: a ratio, of an accuracy the difference; None where there is none."""
+    """Return a figure of `case` against `other`'s with its bounds: a ratio, of accuracies and shares the difference; None without one."""
     value, base = value_of(case, entry), value_of(other, entry)
     if value is None or base is None:
         return None
     if entry.choice == ACCURACY:
         return _accuracy_change(case, other, confidence)
+    if entry.is_share:
+        difference, within = value - base, share_bounds(case.spreads[entry.name], other.spreads[entry.name])
+        by = _normal_widening(confidence)
+        return difference, within and (difference - by * (difference - within[0]), difference + by * (within[1] - difference))
     if value <= 0 or base <= 0 or (entry.group == "energy" and not energies_rank(case, other)):
         return None
     sides = []
@@ -248,7 +256,8 @@ def is_told_apart(entry: Figure, better: CaseSummary, case: CaseSummary, confide
     if entry.choice == ACCURACY:
         is_higher_better = case.accuracy is None or case.accuracy.better == "higher"
         return high < 0 if is_higher_better else low > 0
-    return high < 1 if entry.better == "higher" else low > 1
+    same = 0 if entry.is_share else 1
+    return high < same if entry.better == "higher" else low > same
 
 
 def classes_of_energy(cases: Sequence[CaseSummary]) -> EnergyClass | None:

@@ -42,6 +42,8 @@ def further_runs(case: CaseSummary, finding: LimitFinding, confidence: float) ->
         return _further_images(case, finding)
     if case.suspect:
         return FurtherRuns(f"measure it on {FEWEST} days without what makes its runs suspect", FEWEST, command_of(run, entry))
+    if entry.is_share:
+        return FurtherRuns(f"measure its {finding.limit.title} longer", None, command_of(run, entry))
     count = further_members(case, entry, _gap(finding.value, finding.limit.value), confidence)
     if count is None:
         return FurtherRuns(f"so close to {finding.limit.amount}, no reasonable number of runs would settle it", None)
@@ -56,7 +58,7 @@ def _more(case: CaseSummary, entry: Figure, count: int) -> str:
 def members_apart(entry: Figure, case: CaseSummary, other: CaseSummary, confidence: float) -> str:
     """Return about how many more days or boards of each would tell two cases apart in a figure; empty where no reasonable number would."""
     changed = change(entry, case, other, confidence)
-    if entry.choice == ACCURACY or changed is None:
+    if entry.choice == ACCURACY or entry.is_share or changed is None:
         return ""
     # Both sides scatter: to each goes its share of the distance.
     gap = abs(math.log(changed[0])) / math.sqrt(2)
@@ -145,6 +147,8 @@ def command_of(run: RunRecord, entry: Figure) -> str:
         options.append(("--samples-per-query", run.load.samples_per_query))
     if run.load is not None and run.load.target_per_s is not None:
         options.append(("--rate", f"{run.load.target_per_s:g}"))
+    if run.steady is not None:
+        options += [("--deadline", f"{run.steady.deadline_ms:g}ms"), ("--queue-frames", run.steady.queue_frames)]
     if run.load is not None and run.load.concurrency is not None:
         options.append(("--concurrency", run.load.concurrency))
     options += [("--batch", run.batch)] if run.scenario == "offline" and run.batch > 1 else []

@@ -12,7 +12,7 @@ from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasuremen
 from edgemeter.collector.choose.certainty import bounds_of, change, confidence_of, figure_text, value_of
 from edgemeter.collector.choose.further_runs import members_apart
 from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits
-from edgemeter.collector.compare.judgement import ACCURACY, speed_of
+from edgemeter.collector.compare.judgement import ACCURACY, change_text, interval_text, speed_of
 from edgemeter.collector.compare.pairing import PRECISION_BITS, References
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import named
@@ -120,6 +120,9 @@ def _claim(entry: Figure, case: CaseSummary, baseline: CaseSummary, limits: Choi
     value, bounds = changed
     if entry.choice == ACCURACY:
         return _accuracy_claim(case, baseline, value, bounds, limits)
+    if entry.is_share:
+        within = interval_text(entry.choice, bounds) if bounds else "no interval"
+        return f"{change_text(entry.choice, value)} of {entry.title} ({within})"
     words, span = entry.times, figures.span(*bounds) if bounds else "no interval"
     if entry.choice == "latency":
         value, words = 1 / value, "times as fast"

@@ -33,7 +33,7 @@ from edgemeter.collector.index.rollup import RolledUp, compare_rolled_up, rolled
 from edgemeter.collector.index.stored_summaries import read_rests
 from edgemeter.collector.runs.store import LedgerStore, StoreContents, open_store
 from edgemeter.collector.show import matrix_table
-from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
+from edgemeter.collector.show.compare_table import shortened, show_answers, show_comparison, show_verdicts
 
 # How alike a name and one of the catalogue are that is meant.
 NEARLY = 0.8
@@ -240,6 +240,7 @@ def _show(comparison: Comparison, form: Format | None) -> None:
     read_rests(row.case for row in shortest.rows)
     show_comparison(shortest, console)
     show_verdicts(shortest, console)
+    show_answers(comparison, console)
     hidden = len(comparison.rows) - len(shortest.rows)
     if hidden:
         click.echo(

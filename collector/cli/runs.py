@@ -318,13 +318,13 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
         "measured (UTC)": [stamp(record.started_at_ns) for record in records],
         "device": [record.device for record in records],
         "model": [record.model.name for record in records],
-        "": [f"{record.precision} {record.runtime.setting_text}" for record in records],
+        "": [f"{record.precision} {record.runtime.setting_text}{_frames_text(record)}" for record in records],
     }
     ranks = {"device": REDUNDANT if len(set(names["device"])) == 1 else 3}
     # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
     columns = [
         *(TableColumn(name, safe(cells), "left", ranks.get(name, 0), folds=name == "model") for name, cells in names.items()),
-        *(TableColumn(entry.heading, [plain_digits(entry.value(record)) for record in records], rank=1) for entry in figures),
+        *(TableColumn(entry.heading, [entry.table_text(entry.value(record)) for record in records], rank=1) for entry in figures),
         TableColumn("verdict", states, "left"),
         TableColumn("remark", safe([_remark(run) for run in listed]), "left", rank=2),
     ]
@@ -359,6 +359,12 @@ def _entry(run: ListedRun) -> Mapping[str, Any]:
         **{entry.name: entry.value(record) for entry in in_view("run")},
         "history": [msgspec.to_builtins(event) for event in run.events],
     }
+
+
+def _frames_text(record: RunRecord) -> str:
+    """Return rate and deadline of frames: by them, and not by the model, so many are missed."""
+    steady = record.steady
+    return f" {plain_digits(steady.rate_per_s)}/s in {plain_digits(steady.deadline_ms)} ms" if steady else ""
 
 
 def _state(record: RunRecord) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
 from edgemeter.agent.contract.figures import Figure, Group, in_view, with_part
-from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
+from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of
 from edgemeter.collector.compare.judgement import ACCURACY, JUDGED
 
 
@@ -55,7 +55,7 @@ def _of_figure(entry: Figure) -> dict[str, Callable[[ComparisonRow], Plain]]:
 def _compared() -> dict[str, str]:
     """Return the columns of the ratios: value, range over runs of the median latency, 95% interval, outcome and words."""
     columns: dict[str, str] = {}
-    for choice, stem in {**{choice: entry.stem + "_ratio" for choice, entry in JUDGED.items()}, ACCURACY: "accuracy_difference"}.items():
+    for choice, stem in {**{choice: entry.change_column for choice, entry in JUDGED.items()}, ACCURACY: "accuracy_difference"}.items():
         columns[stem] = f"ratios.values.{choice}"
         if choice == "latency":
             columns |= {f"{stem}_min": "ratios.p50_low", f"{stem}_max": "ratios.p50_high"}
@@ -67,7 +67,19 @@ def _compared() -> dict[str, str]:
 
 _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     **_under("case.key", "device", "fleet", "role", "model", "precision", "runtime", "runtime_package", "runtime_version", "backend"),
-    **_under("case.key", "threads", "batch", "scenario", "samples_per_query", "target_per_s", "concurrency", "task"),
+    **_under(
+        "case.key",
+        "threads",
+        "batch",
+        "scenario",
+        "samples_per_query",
+        "target_per_s",
+        "deadline",
+        "together",
+        "operating_point",
+        "concurrency",
+        "task",
+    ),
     "dataset": "case.newest.dataset.name",
     "dataset_images": "case.newest.dataset.images",
     "dataset_sha256": "case.key.dataset_sha256",
@@ -125,8 +137,10 @@ def flat(row: ComparisonRow) -> dict[str, Plain]:
 
 
 def to_json(comparison: Comparison) -> str:
-    """Return `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`."""
-    return json_document({"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out})
+    """Return `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`, with the `answer` of power modes, if there is one."""
+    answers = answers_of(comparison)
+    document = {"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out}
+    return json_document(document | ({"answer": answers} if answers else {}))
 
 
 def to_csv(rows: Sequence[ComparisonRow]) -> str:

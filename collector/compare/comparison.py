@@ -9,6 +9,7 @@ from edgemeter.agent.base.decision import ONE_DAY
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
 from edgemeter.agent.contract.case_identity import PAIR_MARKS, CaseKey, Relation, are_alike, likeness, relation
+from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, without_mode
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, energies_rank, judge_case, ratios, withheld
 from edgemeter.collector.compare.pairing import PRECISION_BITS, NearestCase, References, nearest
@@ -225,12 +226,18 @@ def of_summaries(
 
 
 def comparable(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
-    """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario."""
+    """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario, one company."""
     return list(grouped((_group(row.case.key), row) for row in rows).values())
 
 
+def answers_of(comparison: Comparison) -> list[ModeAnswer]:
+    """Return the answers of cases that ran in several power modes or clocks of one board; the runs of no others are read."""
+    of_cases = grouped((without_mode(row.case.key), row) for row in comparison.rows).values()
+    return mode_answers(run for rows in of_cases if len(rows) > 1 for row in rows for run in row.case.runs)
+
+
 def _group(key: CaseKey) -> tuple[str, ...]:
-    return key.model, key.served_model or "", key.dataset_sha256, key.scenario
+    return key.model, key.served_model or "", key.dataset_sha256, key.scenario, key.together
 
 
 def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str) -> Callable[[CaseKey], bool]:

@@ -7,17 +7,17 @@ from itertools import groupby
 from typing import TypeAlias
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bounds
-from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, decide, decide_accuracy, percent
+from edgemeter.agent.base.accuracy_bounds import BoundedFigure, DifferenceBounds, difference_bounds
+from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, Scale, decide, decide_accuracy, percent, points_text
 from edgemeter.agent.base.metrics import Better, metric_name
-from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
+from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, interval_of_ratio
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
 from edgemeter.collector.compare.pairing import is_one_class
-from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
+from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 
-# What is judged by its ratio, by the name of the figure in options.
+# What is judged by its ratio, of shares by its difference, by the name of the figure in options.
 JUDGED: Mapping[str, Figure] = {
     entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
 }
@@ -34,7 +34,7 @@ FORESEEN = 1000
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Case / reference, by the names in `JUDGED`; of the accuracy case - reference, in the metric's own unit.
+    """Case / reference, by the names in `JUDGED`; of shares case - reference (0..1), as of the accuracy in the metric's own unit.
 
     Energies only have a ratio when they may be ranked together (`energy_class`). `p50_low` and `p50_high` are the extremes that the ranges
     over runs allow.
@@ -65,10 +65,9 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
             continue
         if other_work(entry, case, reference):
             continue
-        figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
-        if figure and other and (ratio := _ratio(figure.median, other.median)) is not None:
-            values[name] = ratio
-            if not is_itself and (bounds := _ratio_bounds(entry, case, reference)) is not None:
+        if (value := _change(entry, case, reference)) is not None:
+            values[name] = value
+            if not is_itself and (bounds := _bounds(entry, case, reference)) is not None:
                 intervals[name] = bounds
     accuracy = DifferenceBounds(None)
     if case.accuracy and reference.accuracy and case.accuracy.measure == reference.accuracy.measure:
@@ -115,10 +114,25 @@ def _ratio(value: float, other: float) -> float | None:
     return value / other if value > 0 and other > 0 else None
 
 
-def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> Bounds | None:
+def _change(entry: Figure, case: CaseSummary, reference: CaseSummary) -> float | None:
+    figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
+    if figure is None or other is None:
+        return None
+    return figure.median - other.median if entry.is_share else _ratio(figure.median, other.median)
+
+
+def _bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> Bounds | None:
+    if entry.is_share:
+        return share_bounds(case.spreads[entry.name], reference.spreads[entry.name])
     with_meter = bool(entry.u) and not is_one_meter(case, reference)
     bounded, other = (_side(entry, side, with_meter=with_meter) for side in (case, reference))
     return None if bounded is None or other is None else interval_of_ratio(*bounded, *other)
+
+
+def share_bounds(share: Spread, other: Spread) -> Bounds | None:
+    """Return the 95% bounds of the difference of two shares; None where one has none."""
+    sides = [BoundedFigure(side.median, side.interval.low, side.interval.high, ()) for side in (share, other) if side.interval]
+    return difference_bounds(*sides).bounds if len(sides) == 2 else None
 
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
@@ -160,14 +174,30 @@ CaseJudgements: TypeAlias = Mapping[str, Judgement | None]
 
 @dataclass(frozen=True, slots=True)
 class SmallestDifferences:
-    """The smallest differences that matter: of ratios, and of accuracy in its own unit (0..1)."""
+    """The smallest differences that matter: of ratios, of accuracy in its own unit, and of shares (0..1)."""
 
     ratio: float = MATTERS_RATIO
     accuracy: float = MATTERS_ACCURACY
+    share: float = MATTERS_SHARE
 
     def of(self, figure: str) -> float:
         """Return the smallest difference of this figure that matters."""
-        return self.accuracy if figure == ACCURACY else self.ratio
+        return self.accuracy if figure == ACCURACY else self.share if in_points(figure) else self.ratio
+
+
+def in_points(figure: str) -> bool:
+    """Return whether two values of a figure differ by points, and are no ratio."""
+    return figure == ACCURACY or JUDGED[figure].is_share
+
+
+def change_text(figure: str, value: float) -> str:
+    """Return a change in words: a ratio as `1.07x`, a difference in points."""
+    return f"{value * 100:+.2f} points" if in_points(figure) else figures.times(value)
+
+
+def interval_text(figure: str, bounds: Bounds) -> str:
+    """Return the bounds of a ratio, or of a difference in points."""
+    return f"{bounds[0] * 100:+.2f} to {bounds[1] * 100:+.2f} points" if in_points(figure) else figures.span(*bounds)
 
 
 def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
@@ -199,9 +229,10 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
         return None
     sides = _sides(figure, case, reference)
     reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else _few_runs(sides)
+    scale: Scale = "difference" if in_points(figure) else "ratio"
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
-    decision = replace(decide(ratio, ratios.intervals.get(figure), matters, reason=reason), caution=caution)
+    decision = replace(decide(ratio, ratios.intervals.get(figure), matters, scale, reason), caution=caution)
     is_of_one_day = any(is_within_a_day(figure, interval) for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
 
@@ -231,8 +262,8 @@ def speed_of(case: CaseSummary) -> str:
 
 
 def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
-    """Return the judgements on `case` in words, latency first; throughput only of offline loads."""
-    figures = dict.fromkeys(("latency", speed_of(case), "energy", "accuracy"))
+    """Return the judgements on `case` in words, latency first; throughput only of offline loads, missed frames of steady ones."""
+    figures = dict.fromkeys(("latency", speed_of(case), "missed", "energy", "accuracy"))
     return [f"{figure}: {judged.words}" for figure in figures if (judged := judgements[figure])]
 
 
@@ -247,25 +278,31 @@ def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> 
     if figure == ACCURACY:
         reason = "not the same metric on the same images" if case.accuracy and reference.accuracy else "not scored"
         return reference.accuracy_reason or case.accuracy_reason or reason
-    return JUDGED[figure].why_absent
+    sides = _sides(figure, case, reference)
+    # Such as no false detection: what it is a multiple of is nothing.
+    return "one side is 0: no ratio" if len(sides) == 2 and min(side.median for side in sides) <= 0 else JUDGED[figure].why_absent
 
 
 def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
     entry, sides = JUDGED[figure], _sides(figure, case, reference)
     details = f"{_rounded(decision.value or 0.0)} {entry.times}"
+    if entry.is_share:
+        details = f"{' against '.join(figures.share(side.median) for side in sides)}, {change_text(figure, decision.value or 0.0)}"
     if decision.bounds:
         # What the interval rests on, and what therefore is not in it.
         over, within = " against ".join(interval.over for interval in _intervals(sides)), within_of(sides)
         basis = f"{over}; within {within}" if within else over
-        details += f" (95%: {_rounded(decision.bounds[0])} to {_rounded(decision.bounds[1])}, {basis})"
+        ends = interval_text(figure, decision.bounds) if entry.is_share else " to ".join(map(_rounded, decision.bounds))
+        details += f" (95%: {ends}, {basis})"
     if decision.reason == ONE_DAY:
         details += f"; {ON_MORE_DAYS}"
     elif decision.outcome == "not settled":
-        details += _foresight(decision, sides)
+        details += "; measure longer" if entry.is_share else _foresight(decision, sides)
     if entry.group == "energy" and decision.outcome != "not judged":
         details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
     better: Better = "higher" if entry.better == "higher" else "lower"
-    return _judgement(decision, better, (entry.lower, entry.higher), percent(decision.matters), details)
+    margin = points_text(decision.matters) if entry.is_share else percent(decision.matters)
+    return _judgement(decision, better, (entry.lower, entry.higher), margin, details)
 
 
 def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:

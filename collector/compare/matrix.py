@@ -38,6 +38,8 @@ class RowKey(NamedTuple):
     scenario: str
     samples_per_query: int | None
     target_per_s: float | None
+    deadline: str | None
+    together: str
     concurrency: int | None
     prompt_tokens: int | None
     depth_tokens: int | None
@@ -235,6 +237,8 @@ def row_name(matrix: Matrix, row: RowKey) -> str:
     parts: list[str | None] = [row.model, row.served_model, row.precision_class, row.scenario]
     parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []
     parts += [f"{row.target_per_s:g} per s"] if row.target_per_s else []
+    parts += [f"deadline {row.deadline}"] if row.deadline else []
+    parts += [f"together with {row.together}"] if row.together else []
     parts += [f"{row.concurrency} users"] if row.concurrency else []
     values = f"{row.input_values} values" if row.input_values else None
     parts += [f"{lengths} ({row.dataset_sha256[:6]})"] if lengths else [f"data {row.dataset_sha256[:6]}", row.text_form, values]

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, TELLING_NEIGHBOURS, median_interval, neighbour_widening
+from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, TELLING_NEIGHBOURS, log_reach, median_interval, neighbour_widening
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import Group, kind_of
 from edgemeter.agent.contract.record import RunRecord
@@ -110,8 +110,8 @@ def _over_days(independent: MedianInterval, middle: float, values: Sequence[floa
     """Return the interval of one board's days (oldest first), wider where days depend on each other or another level is suspected."""
     logs = [math.log(value) for value in values]
     widening = neighbour_widening(logs)
-    low = middle * math.exp(-widening * _reach(independent.low, middle))
-    high = middle * math.exp(widening * _reach(middle, independent.high))
+    low = middle * math.exp(-widening * log_reach(independent.low, middle))
+    high = middle * math.exp(widening * log_reach(middle, independent.high))
     if (split := best_split(logs)) is not None:
         low, high = min(low, split.low), max(high, split.high)
     step_day = days[split.begin] if split is not None and split.is_suspect else None
@@ -145,24 +145,11 @@ def best_split(logs: Sequence[float]) -> Split | None:
     return Split(begin, math.exp(since - reach), math.exp(since + reach), score > SUSPECT_SPLIT)
 
 
-def interval_of_ratio(
-    value: float, own_bounds: tuple[float, float], other: float, other_bounds: tuple[float, float]
-) -> tuple[float, float]:
-    """Return the bounds of `value` / `other`, which always hold the ratio itself; all are > 0."""
-    below = math.hypot(_reach(own_bounds[0], value), _reach(other, other_bounds[1]))
-    above = math.hypot(_reach(value, own_bounds[1]), _reach(other_bounds[0], other))
-    return value / other * math.exp(-below), value / other * math.exp(above)
-
-
 def widened_interval(bounds: tuple[float, float], value: float, u_value: float) -> tuple[float, float]:
     """Return `bounds` of `value` (> 0) with an expanded uncertainty (95%) that repeating does not shrink."""
     also = math.log1p(u_value / value)
-    below, above = math.hypot(_reach(bounds[0], value), also), math.hypot(_reach(value, bounds[1]), also)
+    below, above = math.hypot(log_reach(bounds[0], value), also), math.hypot(log_reach(value, bounds[1]), also)
     return value * math.exp(-below), value * math.exp(above)
-
-
-def _reach(low: float, high: float) -> float:
-    return max(0.0, math.log(high / low))
 
 
 def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
@@ -188,7 +175,10 @@ def _apart(points: Sequence[RunPoint]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of one figure over the runs that have it, its range, how many they are, and the 95% interval where there are enough."""
+    """The median of one figure over the runs that have it, its range, how many they are, and the 95% interval where there are enough.
+
+    Of missed frames `median` is the share of the frames of all runs.
+    """
 
     median: float
     low: float
@@ -201,6 +191,26 @@ def of_points(points: Sequence[RunPoint]) -> Spread | None:
     """Return the spread of the points, None when there are none."""
     values = [point.value for point in points]
     return Spread(median(values), min(values), max(values), len(values), interval_of_points(points)) if values else None
+
+
+def of_shares(points: Sequence[RunPoint], share: float, bounds: tuple[float, float] | None) -> Spread:
+    """Return the spread of a share (0..1, often 0): that of all runs together stands in place of their median.
+
+    `bounds` (95%) are those of what was counted; where runs, days or devices lie further apart, they are wider. Below three runs there
+    is no interval.
+    """
+    values = [point.value for point in points]
+    spread = Spread(share, min(values), max(values), len(values))
+    if len(points) < FEWEST:
+        return spread
+    level, members = _members(points)
+    reach = student_quantile(CONFIDENCE, len(members) - 1) * stdev(members) / math.sqrt(len(members))
+    middle, bounds = fmean(members), bounds or (share, share)
+    if bounds[0] == bounds[1] and not reach:
+        return spread
+    low, high = max(0.0, min(bounds[0], middle - reach)), min(1.0, max(bounds[1], middle + reach))
+    devices, days = {point.device for point in points}, {point.day for point in points}
+    return replace(spread, interval=MedianInterval(low, high, level, len(members), len(devices), len(days), len(points)))
 
 
 def point_of(run: RunRecord, value: float) -> RunPoint:

@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Scope
-from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
+from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, of_shares, point_of
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, grouped, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
@@ -255,7 +255,7 @@ def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, fl
         valued = _valued(entry, members[entry.group])
         if entry.needs_all and len(valued) < len(members[entry.group]):
             continue
-        if spread := of_points([point_of(run, value) for run, value in valued]):
+        if spread := _spread(entry, valued):
             spreads[entry.name] = spread
         known_u = [reader(entry.u)(run) for run, _ in valued] if entry.u else []
         if known_u and None not in known_u:
@@ -267,7 +267,13 @@ def spread_of_figure(case: CaseSummary, entry: Figure) -> Spread | None:
     """Return the spread of any figure of a case, also of one that no comparison shows."""
     if entry in _SUMMED:
         return case.spreads.get(entry.name)
-    return of_points([point_of(run, value) for run, value in _valued(entry, _members(case.runs, entry.group))])
+    return _spread(entry, _valued(entry, _members(case.runs, entry.group)))
+
+
+def _spread(entry: Figure, valued: Sequence[tuple[RunRecord, float]]) -> Spread | None:
+    points = [point_of(run, value) for run, value in valued]
+    over_runs = entry.over_runs([run for run, _ in valued]) if entry.over_runs and entry.is_share else None
+    return of_shares(points, *over_runs) if over_runs else of_points(points)
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:

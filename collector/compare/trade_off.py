@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.metrics import Better, gain
+from edgemeter.agent.contract.case_identity import load_text
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import EnergyClass
@@ -86,7 +87,10 @@ def front_band(points: Sequence[FrontPoint]) -> list[tuple[float, float, float]]
 
 @dataclass(frozen=True, slots=True)
 class TradeOffClass:
-    """The class of cases that may appear in one chart: task, data, images, metric, scenario, provenance; of energies the class too."""
+    """The class of cases that may appear in one chart: task, data, images, metric, scenario, load, provenance; of energies the class too.
+
+    `load` is the rate, the users and the models at the same time, in words.
+    """
 
     task: str
     metric: str
@@ -94,6 +98,7 @@ class TradeOffClass:
     images: int
     normalisation: str | None
     scenario: str
+    load: str
     provenance: str
     energy: EnergyClass | None
 
@@ -136,7 +141,7 @@ def trade_offs(summaries: Sequence[CaseSummary], cost: Cost) -> tuple[list[Trade
         elif accuracy := case.accuracy:
             energy, key = case.energy.ranks_as if cost == "energy" and case.energy else None, case.key
             data = accuracy.metric, accuracy.dataset_sha256, accuracy.images, accuracy.normalisation
-            staged.setdefault(TradeOffClass(key.task, *data, key.scenario, key.provenance, energy), []).append(case)
+            staged.setdefault(TradeOffClass(key.task, *data, key.scenario, load_text(key), key.provenance, energy), []).append(case)
     return [_trade_off(stage, cases, cost) for stage, cases in staged.items()], absent
 
 

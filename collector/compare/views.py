@@ -52,6 +52,7 @@ def trade_off_rows(trade_offs: Sequence[TradeOff], cost: Cost) -> list[FlatRow]:
                 {
                     **case_row(point.case),
                     "scenario": key.scenario,
+                    "load": trade_off.stage.load or None,
                     "dataset_sha256": key.dataset_sha256,
                     "accuracy_metric": trade_off.stage.metric,
                     "accuracy_value": point.accuracy,

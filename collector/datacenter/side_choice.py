@@ -14,7 +14,7 @@ from edgemeter.collector.datacenter.workload import TokenWorkload, differences, 
 from edgemeter.collector.runs.cases import MEASURED, named, names_of
 
 # A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
-FREE = ("scenario", "samples_per_query", "target_per_s", "concurrency")
+FREE = ("scenario", "samples_per_query", "target_per_s", "deadline", "concurrency")
 
 # Of a language model its workload says the same, whether it ran in the process or behind a server.
 IN_WORKLOAD = ("dataset_sha256", "input_values", "precision", "prompt_tokens", "output_tokens")

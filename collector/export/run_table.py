@@ -27,6 +27,7 @@ from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, Field
 _FACTS = (
     "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package", "runtime_version", "dataset_name", "dataset_sha256",
     "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric", "generation_counts", "generation_sampling",
+    "steady_rate_per_s", "steady_deadline_ms", "steady_queue_frames", "steady_frames", "steady_dropped", "steady_late", "steady_effective",
     "environment_agent", "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_reasons", "provenance",
 )  # fmt: skip
 

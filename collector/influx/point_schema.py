@@ -74,7 +74,7 @@ WORKED_OUT = tuple(entry for entry in in_view("influx") if not entry.path)
 # in `variant`: what no tag of its own holds, but for what may change within a series of the trend.
 VARIANT = (
     "backend", "threads", "batch", "input_values", "samples_per_query", "target_per_s", "concurrency", "power_mode", "provenance",
-    "settings", "served_model", "text_form",
+    "settings", "served_model", "text_form", "operating_point", "deadline", "together",
 )  # fmt: skip
 
 UNMEASURED = frozenset({"estimated", "published"})
@@ -82,7 +82,15 @@ UNMEASURED = frozenset({"estimated", "published"})
 LONGEST_PART = 60
 
 # What is read of a record for the tags beside `TAGS`.
-PATHS = sorted({*(path for field in FIELDS for path in field.paths), "energy.is_modelled", "energy.scope", "energy.sensor"})
+PATHS = sorted(
+    {
+        *(path for field in FIELDS for path in field.paths),
+        "energy.is_modelled",
+        "energy.scope",
+        "energy.sensor",
+        "together.energy_is_shared",
+    }
+)
 
 
 def energy_source(record: RunRecord) -> str | None:
@@ -121,7 +129,7 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
 @lru_cache(65_536)
 def _case(key: CaseKey, inputs: tuple[Tensor, ...]) -> tuple[str, str]:
     parts: list[str] = []
-    usual = {"samples_per_query": key.batch, "provenance": "measured", "settings": ""}
+    usual = {"samples_per_query": key.batch, "provenance": "measured", "settings": "", "operating_point": "", "together": ""}
     for name in VARIANT:
         if name == "input_values":
             parts += ["x".join(map(str, tensor.shape)) for tensor in inputs]

@@ -23,7 +23,10 @@ from edgemeter.collector.otlp.messages import Attributes, MetricName, MetricsOfR
 from edgemeter.collector.receive.monitor import Histogram, MonitorMetric
 
 # The units of the table of figures.
-UCUM = {"ms": "ms", "mJ": "mJ", "W": "W", "MB": "MBy", "°C": "Cel", "per s": "{sample}/s", "tokens/s": "{token}/s"}
+UCUM = {
+    "ms": "ms", "s": "s", "mJ": "mJ", "W": "W", "J/s": "W", "MB": "MBy", "°C": "Cel", "per s": "{sample}/s", "tokens/s": "{token}/s",
+    "per h": "1/h",
+}  # fmt: skip
 # By the end of a name: the unit, and whether the end leaves the name, as a store that appends units would have it twice.
 _ENDS = (
     ("_seconds", "s", True), ("_bytes", "By", True), ("_ratio", "1", True), ("_days", "d", True), ("_c", "Cel", True), ("_s", "s", True),

@@ -13,12 +13,12 @@ import msgspec
 
 from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, decide, percent
 from edgemeter.agent.base.figures import count, significant, span
-from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
+from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, interval_of_ratio
 from edgemeter.agent.contract.energy_provenance import group_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.collector.compare.judgement import is_within_a_day
-from edgemeter.collector.compare.spread import Spread, interval_of_ratio, widened_interval
+from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary, spread_of_figure
 from edgemeter.collector.published.conditions import ConditionDifferences, conditions_of, device_of, differences
 from edgemeter.collector.published.judgement import Agreement, PublishedComparison
@@ -104,6 +104,7 @@ def _why_not(row: PublishedRow, case: CaseSummary, differs: ConditionDifferences
         (key.provenance != MEASURED, f"its runs are {key.provenance or 'not known to be measured'}"),
         (bool(differs.decisive), ", ".join(differs.decisive)),
         (key.target_per_s is not None, f"its queries came at a rate, {key.target_per_s} per s"),
+        (bool(key.together), f"its runs are beside other models, {key.together}"),
         (key.samples_per_query > key.batch, f"each query had {key.samples_per_query} samples"),
     )
     return next((why for is_so, why in reasons if is_so), "")

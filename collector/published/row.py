@@ -64,7 +64,7 @@ class PublishedKind:
 SIZE = "size"
 NOT_STATED = "not stated"  # Of a text that every row has.
 KINDS: Mapping[str, PublishedKind] = {
-    **{entry.choice: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth},
+    **{entry.choice: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth and entry.unit in UNITS},
     SIZE: PublishedKind("size of the model's file", "MB", None),
 }
 

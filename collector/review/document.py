@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Bounds, change_text, percent
+from edgemeter.agent.base.decision import MISSED, Bounds, change_text, percent
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.tables import markdown
 from edgemeter.agent.base.terminal import TableColumn
@@ -90,7 +90,7 @@ def without_baseline(sides: Sequence[str], why: str, new: StoreContents, limits:
 
 def worst(pair: ReviewPair) -> str:
     """Return in one word what became of a case: worse, better, both, alike, not settled or not judged."""
-    judged = [judgement for figure in (speed_of(pair.case), "energy", "accuracy") if (judgement := pair.judgements[figure])]
+    judged = [judgement for figure in (speed_of(pair.case), MISSED, "energy", "accuracy") if (judgement := pair.judgements[figure])]
     is_worse, is_better = any(judgement.is_worse for judgement in judged), any(judgement.is_better for judgement in judged)
     if is_worse or is_better:
         return "both" if is_worse and is_better else "worse" if is_worse else "better"
@@ -126,6 +126,8 @@ def _row(pair: ReviewPair, findings: Sequence[GateFinding], around: ReviewSurrou
     case, baseline, judged = pair.case, pair.baseline, pair.judgements
     verdict = worst(pair)
     p50 = _change(baseline.p50_ms, case.p50_ms, "ms", judged["latency"])
+    if missed := judged[MISSED]:
+        p50 += f"<br>missed: {missed.words}"
     energy = _change(baseline.gross_mj, case.gross_mj, "mJ", judged["energy"])
     verdict_cell = f"**{verdict}**" if verdict in ("worse", "both") else verdict
     limits = [
@@ -291,7 +293,8 @@ def choice_columns(choice: CaseChoice) -> list[TableColumn]:
     for diff in choice.differences:
         if diff.change is not None:
             is_accuracy = diff.figure == ACCURACY
-            rounded, heading = (figures.accuracy, diff.unit) if is_accuracy else (figures.significant, JUDGED[diff.figure].heading)
+            entry = None if is_accuracy else JUDGED[diff.figure]
+            rounded, heading = (entry.shown, entry.heading) if entry else (figures.accuracy, diff.unit)
             columns += [TableColumn(heading, [rounded(diff.a), rounded(diff.b)]), TableColumn("", ["", change_text(diff)])]
     return columns
 
@@ -349,7 +352,7 @@ def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, 
         "changed": list(pair.changed),
         "baseline": _side_document(pair.baseline),
         "new": _side_document(pair.case),
-        **{f"{entry.stem}_ratio": _ratio(ratios.values.get(name), ratios.intervals.get(name)) for name, entry in JUDGED.items()},
+        **{entry.change_column: _ratio(ratios.values.get(name), ratios.intervals.get(name)) for name, entry in JUDGED.items()},
         "accuracy_difference": _ratio(ratios.values.get(ACCURACY), ratios.intervals.get(ACCURACY)),
         "verdicts": {figure: judged.words for figure, judged in pair.judgements.items() if judged},
     }

@@ -29,7 +29,7 @@ IN_DOUBT = "in doubt a gate stays closed"
 
 @dataclass(frozen=True, slots=True)
 class GateLimit:
-    """By how much a figure may be worse: a ratio, or of accuracy the difference (0..1). `text` is how it was written."""
+    """By how much a figure may be worse: a ratio, or of accuracy and of shares the difference (0..1). `text` is how it was written."""
 
     figure: str
     by: float

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from edgemeter.agent.base.decision import Difference, Scale, decide, difference, sentence
+from edgemeter.agent.base.decision import MISSED, Difference, Scale, decide, difference, sentence
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.contract.case_identity import like_with_like, relation
 from edgemeter.agent.contract.record_conditions import Verdict, rule_of
 from edgemeter.collector.compare.judgement import (
@@ -20,6 +20,7 @@ from edgemeter.collector.compare.judgement import (
     Ratios,
     SmallestDifferences,
     decide_figure,
+    in_points,
     judge_case,
     ratios,
     speed_of,
@@ -219,17 +220,19 @@ def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters
 
 
 def case_differences(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> tuple[Difference, ...]:
-    """Return the figures of `b` against those of `a`: latency (of an offline case throughput), accuracy, energy."""
-    figures: tuple[str, ...] = (speed_of(a), "accuracy", "energy")
+    """Return the figures of `b` against those of `a`: latency (of an offline case throughput), missed frames, accuracy, energy."""
+    missed = (MISSED,) if a.key.scenario == b.key.scenario == "steady" else ()
+    figures: tuple[str, ...] = (speed_of(a), *missed, "accuracy", "energy")
     return tuple(_difference(figure, a, b, matters.of(figure)) for figure in figures)
 
 
 def _difference(figure: str, a: CaseSummary, b: CaseSummary, matters: float) -> Difference:
-    scale: Scale = "difference" if figure == "accuracy" else "ratio"
+    scale: Scale = "difference" if in_points(figure) else "ratio"
     decision = decide_figure(figure, b, a, ratios(b, a), matters) or decide(None, None, matters, scale, why_not_compared(figure, b, a))
     if figure == "accuracy":
         name = metric_name(a.accuracy.metric) if a.accuracy and decision.value is not None else figure
         values = median_of(a.accuracy_value), median_of(b.accuracy_value)
         return difference(figure, name, decision, values, a.accuracy.better if a.accuracy else "higher")
     entry = JUDGED[figure]
-    return difference(figure, entry.unit, decision, (median_of(a.spreads.get(entry.name)), median_of(b.spreads.get(entry.name))))
+    better: Better = "higher" if entry.better == "higher" else "lower"
+    return difference(figure, entry.unit, decision, (median_of(a.spreads.get(entry.name)), median_of(b.spreads.get(entry.name))), better)

@@ -103,6 +103,8 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
     provenance = group_provenance(run, group_name)
     if provenance in ("measured", "replayed"):
         return None
+    if provenance == "shared" and run.together is not None:
+        return f"{group_name}: shared with {run.together.names}, which ran at the same time: it is no cost of one model"
     if provenance is None:
         return f"{group_name}: the record does not state that it was measured"
     return f"{group_name}: {provenance}, not measured: it does not rank beside measurements"
@@ -135,6 +137,9 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
     dataset_sha256: str
     provenance: str
     settings: str
+    operating_point: str
+    together: str
+    deadline: str | None
     target_per_s: float | None
     concurrency: int | None
     input_values: int | None
@@ -151,7 +156,10 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         users = "" if self.concurrency is None else f" of {self.concurrency}"
         before = f"{self.prompt_tokens or 'some'}+" if self.depth_tokens is None else f"depth {self.depth_tokens} + "
         tokens = "" if self.output_tokens is None else f", {before}{self.output_tokens} tokens"
-        details = "".join(f", {text}" for text in (self.settings, self.served_model, self.text_form) if text)
+        together = f"together with {self.together}" if self.together else ""
+        details = "".join(
+            f", {text}" for text in (self.settings, self.operating_point, together, self.served_model, self.text_form) if text
+        )
         return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
 
     def of_type(self) -> "SeriesKey":
@@ -160,7 +168,9 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
 
 
 # Stands where the series is known from elsewhere.
-NO_SERIES = SeriesKey("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", None, None, None, None, None, None, None, None)
+NO_SERIES = SeriesKey(
+    *("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", "", ""), *(None, None, None, None, None, None, None, None, None)
+)  # fmt: skip
 
 
 def series_of(run: RunRecord) -> SeriesKey:

@@ -16,13 +16,13 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.terminal import TableColumn, print_lines, print_notes, print_text, writable
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record_conditions import rule_of
-from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
+from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of, comparable
 from edgemeter.collector.compare.judgement import verdict_lines
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.store import LeftOut
-from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, only, runtime_name
+from edgemeter.collector.show.wording import Notes, accuracy_name, company_text, level_text, only, runtime_name
 
 # Characters between two columns: a space and the table's own line, which is a space where the terminal knows more than ASCII.
 GAP = 2
@@ -65,6 +65,7 @@ def _differing(rows: Sequence[ComparisonRow]) -> list[TableColumn]:
         _text("Device", rows, lambda case: case.key.device),
         _text("Fleet", rows, lambda case: case.key.fleet),
         _text("Power mode", rows, lambda case: case.key.power_mode or figures.ABSENT, 4),
+        _text("Clocks", rows, lambda case: case.key.operating_point or figures.ABSENT, 4),
         _text("Threads", rows, lambda case: str(case.key.threads), 4),
         _text("Batch", rows, lambda case: str(case.key.batch)),
         _text("Backend", rows, lambda case: case.key.backend, 6),
@@ -210,7 +211,7 @@ def _shared(rows: Sequence[ComparisonRow]) -> str:
         only(
             f"data {data.name}" if case.generates else f"data {data.name} ({figures.count(data.images, 'image')})" for case, data in named
         ),
-        only(case.key.scenario for case in cases),
+        only(f"{case.key.scenario}{company_text(case.key)}" for case in cases),
         only(figures.count(case.key.threads, "thread") for case in cases),
         only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
     )
@@ -257,6 +258,12 @@ def _show_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
         print_text(console, f"{number:>5}  {reason}")
     if len(reasons) > REASONS_SHOWN:
         print_text(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --json")
+
+
+def show_answers(comparison: Comparison, console: Console) -> None:
+    """Print the answer of each case that ran in several power modes or clocks of one board."""
+    for answer in answers_of(comparison):
+        print_text(console, f"{answer.model}, {answer.settings} on {answer.device}: {answer.summary}")
 
 
 NEAREST_SHOWN = 5

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain, metric_name
-from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.case_identity import CaseKey, load_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import front, specs
@@ -23,7 +23,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
-from edgemeter.collector.show.wording import case_names, listed, names, short_names
+from edgemeter.collector.show.wording import case_names, company_text, listed, names, short_names
 
 # Steps of one cumulative line; of many lines each gets fewer, so that a page of many cases stays small.
 STEPS, STEPS_IN_ALL = 120, 3000
@@ -56,7 +56,7 @@ class Charts:
 
 
 def latency_front(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
-    """Return latency against accuracy, a chart for each task, set of data, scenario and metric.
+    """Return latency against accuracy, a chart for each task, set of data, scenario, load and metric.
 
     With `with_boards` the table behind it also holds each board of a row of several, which a page shows where one of them was picked.
     """
@@ -128,7 +128,8 @@ def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled:
         without += len(rows) - len(lines)
         if lines:
             queries = sum(distribution.count for _, distribution in lines)
-            title, text = f"{rows[0].case.key.model}: latency of every query", f"{queries:,} queries; a line is a case."
+            key, text = rows[0].case.key, f"{queries:,} queries; a line is a case."
+            title = f"{key.model}: latency of every query{company_text(key)}"
             charts.append(distribution_chart(title, lines, text))
     text = f"{figures.count(without, 'case')} came without raw samples, so their latency distribution is not shown."
     return Charts(tuple(charts), (text,) if without else ())
@@ -160,7 +161,8 @@ def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
             if amounts:
                 values = [{"series": name, "part": part, "value": amount, "place": names.index(part)} for name, part, amount in amounts]
                 legend = tuple((part, f"var(--p{index % 4})", "square") for index, part in enumerate(names))
-                title, spec = f"{rows[0].case.key.model}: {named}", specs.stacked_bars(unit, names, len(rows))
+                key = rows[0].case.key
+                title, spec = f"{key.model}: {named}{company_text(key)}", specs.stacked_bars(unit, names, len(rows))
                 charts.append(Chart(title, spec, rows_table(values), legend=legend))
     return Charts(tuple(charts))
 
@@ -182,14 +184,15 @@ def facts(row: ComparisonRow) -> dict[str, str | float | None]:
 
 def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) -> list[list[ComparisonRow]]:
     def facet(case: CaseSummary) -> tuple[str, ...]:
-        return case.key.task, case.key.dataset_sha256, case.key.scenario, case.accuracy.metric if case.accuracy else "", apart(case)
+        key, metric = case.key, case.accuracy.metric if case.accuracy else ""
+        return key.task, key.dataset_sha256, key.scenario, load_text(key), metric, apart(case)
 
     return list(grouped((facet(row.case), row) for row in rows).values())
 
 
 def _facet_title(rows: Sequence[ComparisonRow]) -> str:
-    newest = rows[0].case.newest
-    return f"{newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}"
+    newest, load = rows[0].case.newest, load_text(rows[0].case.key)
+    return f"{newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}{f', {load}' if load else ''}"
 
 
 def _energy_class(case: CaseSummary) -> str:

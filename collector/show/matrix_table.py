@@ -65,7 +65,8 @@ def show_trade_offs(trade_offs: Sequence[TradeOff], absent: Sequence[AbsentCase]
     for trade_off in trade_offs:
         stage = trade_off.stage
         at = f", energy at {stage.energy}" if stage.energy else ""
-        header = f"{stage.task}, {stage.scenario}, {figures.count(stage.images, 'image')} of data {stage.dataset_sha256[:6]}{at}"
+        scenario = ", ".join(filter(None, (stage.scenario, stage.load)))
+        header = f"{stage.task}, {scenario}, {figures.count(stage.images, 'image')} of data {stage.dataset_sha256[:6]}{at}"
         print_text(console, header, "bold")
         numbers = ("p50 ms" if cost == "latency" else "mJ gross", metric_name(stage.metric))
         table = plain_table("", "case", *numbers, "beaten by", right=numbers)

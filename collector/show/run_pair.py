@@ -4,12 +4,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Bounds, Decision
+from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import key_of, relation
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Ratios, SmallestDifferences, decide_figure, ratios, why_not_compared
+from edgemeter.collector.compare.judgement import (
+    ACCURACY,
+    JUDGED,
+    Ratios,
+    SmallestDifferences,
+    change_text,
+    decide_figure,
+    interval_text,
+    ratios,
+    why_not_compared,
+)
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import CaseRuns, unusable
 from edgemeter.collector.show.run_facts import Facts, grouped_facts
@@ -39,7 +49,7 @@ class PairedFigure:
     def change(self) -> str:
         """B against A: a ratio as `1.07x`, of an accuracy the difference in points; empty where there is none."""
         value = self.decision.value if self.decision else None
-        return "" if value is None else f"{value * 100:+.2f} points" if self.name == ACCURACY else figures.times(value)
+        return "" if value is None else change_text(self.name, value)
 
     @property
     def interval(self) -> str:
@@ -100,11 +110,6 @@ def decisions(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> d
     compared: Ratios = ratios(b, a)
     decided = {name: decide_figure(name, b, a, compared, matters.of(name)) for name in (*JUDGED, ACCURACY)}
     return {name: decision for name, decision in decided.items() if decision is not None}
-
-
-def interval_text(name: str, bounds: Bounds) -> str:
-    """Return the bounds of a ratio, or of a difference of accuracies."""
-    return f"{bounds[0] * 100:+.2f} to {bounds[1] * 100:+.2f} points" if name == ACCURACY else figures.span(*bounds)
 
 
 def _why_no_ratio(a: RunRecord, b: RunRecord) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.case_identity import FIELD, FIELDS
+from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import apart, grouped
 
@@ -89,6 +89,11 @@ def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[s
         if _different([*shown_texts, *telling, texts]) > _different([*shown_texts, *telling]):
             telling.append(texts)
     return telling
+
+
+def company_text(key: CaseKey) -> str:
+    """Return what is said of a case that ran at the same time as others, after a comma; empty of one alone."""
+    return f", together with {key.together}" if key.together else ""
 
 
 def short_names(cases: Sequence[CaseSummary]) -> list[str]:

@@ -16,7 +16,7 @@ from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show.compare_table import OF_THE_KIND
 from edgemeter.collector.show.comparison_charts import anchor, facts
 from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, assign_styles
-from edgemeter.collector.show.wording import accuracy_name, case_names, level_text, runtime_name
+from edgemeter.collector.show.wording import accuracy_name, case_names, company_text, level_text, runtime_name
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import NOTHING, Attributes, Markup, element, join, part
 from edgemeter.collector.web.view import (
@@ -70,8 +70,8 @@ class CaseTable:
         parts: list[Markup] = []
         for rows in comparable(pages[number]):
             model = rows[0].case.key.model
-            task = rows[0].case.newest
-            group = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}"
+            task, company = rows[0].case.newest, company_text(rows[0].case.key)
+            group = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}{company}"
             heading = element("h3", None, link(self.links.to("model", model=model), model), element("small", None, group))
             lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
             has_boards = any(row.boards for row in rows)
@@ -191,7 +191,13 @@ def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
         return row.case.spreads.get(entry.name)
 
     return [
-        ViewColumn(entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(row, entry.name)),
+        ViewColumn(
+            entry.column,
+            entry.heading,
+            lambda row: median_of(figure(row)),
+            lambda row: _spread_cell(row, entry),
+            is_optional=entry.is_of_some,
+        ),
         ViewColumn(with_part(entry.column, "_min"), "", lambda row: spread.low if (spread := figure(row)) else None, is_shown=False),
         ViewColumn(with_part(entry.column, "_max"), "", lambda row: spread.high if (spread := figure(row)) else None, is_shown=False),
     ]
@@ -274,11 +280,12 @@ def _verdict(row: ComparisonRow) -> Markup:
     return with_small(verdict, "" if provenance == "measured" else provenance)
 
 
-def _spread_cell(row: ComparisonRow, figure: str) -> Markup:
-    if (spread := row.case.spreads.get(figure)) is None:
+def _spread_cell(row: ComparisonRow, entry: Figure) -> Markup:
+    if (spread := row.case.spreads.get(entry.name)) is None:
         return join([figures.typeset(figures.ABSENT)])
-    median, span = figures.significant(spread.median), figures.span(spread.low, spread.high)
-    return join([with_small(median, "" if span == median else span), _worst(row, figure) if figure == "latency_p50_ms" else ""])
+    median, span = entry.shown(spread.median), entry.range_text(spread.low, spread.high)
+    worst = _worst(row, entry.name) if entry.name == "latency_p50_ms" else ""
+    return join([with_small(median, "" if span == median else span), worst])
 
 
 def _worst(row: ComparisonRow, figure: str) -> Markup:

@@ -9,14 +9,14 @@ from edgemeter.agent.contract.load_sweep import sweeps
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import CALL_FRONTIER, TEXT_FRONTIER, frontier, over_depth, strips
-from edgemeter.collector.compare.comparison import Comparison, comparable
+from edgemeter.collector.compare.comparison import Comparison, answers_of, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped, not_measured
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import conclusions
 from edgemeter.collector.show.series_style import numbered_style
-from edgemeter.collector.show.wording import case_names, listed, names
+from edgemeter.collector.show.wording import case_names, company_text, listed, names
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
 from edgemeter.collector.web.markup import Markup, element, join, part
@@ -75,6 +75,7 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
             chart_gallery(context.sheet, [comparison_charts.latency_distributions(comparison, styles, sampled_runs)]),
             note("Of the newest run of each case."),
         ),
+        *_modes(every_case),
         *_users(context, every_case),
         *_over_depth(
             context, summaries(context.connection, [case for case in model_cases if case.key.depth_tokens is not None], case_filter)
@@ -101,12 +102,18 @@ def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
         for row, name in zip(rows, lanes, strict=True):
             values += [_dot(name, run) for run in row.case.runs[-RUNS_DRAWN:] if run.latency.p50_ms]
         if values:
-            title = f"{rows[0].case.key.model}: p50 of every run"
+            title = f"{rows[0].case.key.model}: p50 of every run{company_text(rows[0].case.key)}"
             legend = tuple((name, numbered_style(index).paint, "circle") for index, name in enumerate(lanes))
             spec = strips("p50 of a run, ms", legend, [value for dot in values if isinstance(value := dot["value"], float)])
             text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: suspect."
             charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
     return part("gallery", charts) if charts else note("No run has a p50.")
+
+
+def _modes(comparison: Comparison) -> list[Markup]:
+    """Return the section of cases that ran in several power modes or clocks of one board: which of them to take."""
+    texts = [f"{answer.device} · {answer.model}, {answer.settings}: {answer.summary}." for answer in answers_of(comparison)]
+    return [section("modes", "Power modes and clocks", *map(note, texts))] if texts else []
 
 
 def _users(context: ViewContext, comparison: Comparison) -> list[Markup]:

@@ -7,10 +7,10 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.run_specs import power_curves
-from edgemeter.collector.compare.judgement import JUDGED, CaseJudgements, judge_case, ratios
+from edgemeter.collector.compare.judgement import JUDGED, CaseJudgements, change_text, interval_text, judge_case, ratios
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
-from edgemeter.collector.show.run_pair import NO_INTERVAL, FactPair, PairedFigure, RunPair, interval_text, pair_of
+from edgemeter.collector.show.run_pair import NO_INTERVAL, FactPair, PairedFigure, RunPair, pair_of
 from edgemeter.collector.show.series_style import numbered_style
 from edgemeter.collector.show.wording import sentence
 from edgemeter.collector.web.context import ViewContext, read_run
@@ -113,7 +113,7 @@ def _judged(figure: PairedFigure, judgements: CaseJudgements) -> str | None:
     if judged is None or judged.decision.value is None:
         return None
     value, bounds = judged.decision.value, judged.decision.bounds
-    change = figures.times(value) if figure.name in JUDGED else f"{value * 100:+.2f} points"
+    change = change_text(figure.name, value)
     within = f", 95% {interval_text(figure.name, bounds)}" if bounds else ""
     reason = f" ({judged.decision.reason})" if judged.decision.reason else ""
     return f"{figures.typeset(f'{change}{within}')}: {judged.verdict}{reason}"

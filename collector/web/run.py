@@ -20,6 +20,7 @@ from edgemeter.collector.show.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.run_over_time import over_time
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, link, note, section, verdict_cell
 from edgemeter.collector.web.why import why
@@ -52,9 +53,11 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     lost, lost_tables = why(context, {"This run": record})
     parts = [
         trail,
+        *([note(f"Ran {record.together.words}.")] if record.together else []),
         _compare_with(context, record, number),
         section("verdict", "Verdict and evidence", _verdict(record)),
         section("latency", *_time_line(context, record), _latency(context, record)),
+        over_time(context, record),
         section("energy", "Energy", energy_budget(context, record)),
         section("accuracy", "Accuracy", _accuracy(record)),
         *([lost] if record.accuracy else []),

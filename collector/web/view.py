@@ -170,7 +170,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn(Generic[Item]):
-    """One column: its name in plain form, its heading, the plain value, and the cell where that is not the value as text."""
+    """One column: its name in plain form, its heading, the plain value, and the cell where that is not the value as text.
+
+    An optional one is not shown where no row has a value.
+    """
 
     name: str
     heading: str
@@ -179,6 +182,7 @@ class ViewColumn(Generic[Item]):
     explanation: str | None = None
     is_text: bool = False
     is_shown: bool = True
+    is_optional: bool = False
 
 
 def grid(
@@ -192,7 +196,11 @@ def folding_grid(
     name: str, columns: Sequence[ViewColumn[Item]], groups: Sequence[Sequence[Item]], attributes: Callable[[Item], Attributes]
 ) -> Markup:
     """Return a table of groups of rows as markup; of a group whose first row holds a `details` the others show while that is open."""
-    shown_columns = [column for column in columns if column.is_shown]
+    shown_columns = [
+        column
+        for column in columns
+        if column.is_shown and not (column.is_optional and all(column.value(item) is None for items in groups for item in items))
+    ]
     bodies = [[(attributes(item), [_cell_of(column, item) for column in shown_columns]) for item in items] for items in groups]
     return render("grid.html", name=name, columns=shown_columns, bodies=bodies)
 

@@ -15,7 +15,7 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_op
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgemeter.agent.session.in_turn import MeasuredInTurn
+    from edgemeter.agent.session.turn_comparison import MeasuredInTurn
     from edgemeter.models.cli.board_formats import BoardFormats
 
 RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run. Default: rapid."}

@@ -8,7 +8,7 @@ import ipaddress
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import msgspec
 from edgemeter import provisioning
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.identity import join_file_text
+from edgemeter.agent.operating import board_settings
 from edgemeter.provisioning.apply import offer
 from edgemeter.provisioning.apply.board import STAGE_ON_DISK, ExaminedBoard, Interpreter, RootShell, inspect_board, inspect_disk
 from edgemeter.provisioning.apply.offer import Offer, PythonTar
@@ -284,16 +285,29 @@ class _Device:
             "install_s": INSTALL_S,
             "join_s": JOIN_S,
         }
-        # JSON within a Python string: what a plan holds is data on the device, whatever it contains.
-        program = f"import json\nPLAN = json.loads({json.dumps(json.dumps(plan))})\n{ON_DEVICE.read_text()}"
         self._steps.now(f"{steps[0]} ...")
-        result = self._root.run([python.path, "-"], program.encode(), INSTALL_S + START_S)
+        result = self._root.run([python.path, "-"], device_program(plan).encode(), INSTALL_S + START_S)
         completed = [_parse_step(line) for line in result.stdout.splitlines() if line.startswith("{")]
         for step in completed:
             self._steps.add(step)
         if result.returncode != 0 or len(completed) != len(steps):
             missing = steps[min(len(completed), len(steps) - 1)]
             raise TransientError(f"{missing} ended on the device: {last_line(result.stderr, 300)}: run it again")
+
+
+def device_program(plan: Mapping[str, object]) -> str:
+    """Return `on_device.py` with a plan, and the module of the agent that it imports, as a program for a bare Python."""
+    name, settings = board_settings.__name__, Path(board_settings.__file__).read_text()
+    # JSON within a Python string: what a plan holds is data on the device, whatever it contains.
+    return "\n".join(
+        (
+            "import json, sys, types",
+            f"PLAN = json.loads({json.dumps(json.dumps(plan))})",
+            f"sys.modules[{name!r}] = module = types.ModuleType({name!r})",
+            f"exec({settings!r}, module.__dict__)",
+            ON_DEVICE.read_text(),
+        )
+    )
 
 
 def _parse_step(line: str) -> ApplyStep:

@@ -40,8 +40,8 @@ class Offer:
         return f"{manifest.version} for {manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
 
     def files(self) -> list[FileEntry]:
-        """Return all files to copy: those of the manifest, the manifest and its signature."""
-        signed = (self.folder / name for name in (install.MANIFEST, install.SIGNATURE))
+        """Return all files to copy: those of the manifest, the manifest and its signature, if it has one."""
+        signed = (path for name in (install.MANIFEST, install.SIGNATURE) if (path := self.folder / name).exists())
         return [*self.manifest.files, *(FileEntry(path.name, install.sha256(path), path.stat().st_size) for path in signed)]
 
     def unpacked_bytes(self) -> int:

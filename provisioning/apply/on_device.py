@@ -12,12 +12,32 @@ import os
 import pwd
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+# Sent with this text, as a module of its own: `applying.py`.
+from edgemeter.agent.operating.board_settings import (
+    PATH,
+    POWER_MODES,
+    UnknownSettingError,
+    check_as_found,
+    check_governor,
+    governor_files,
+    has_power_modes,
+    last_line,
+    lines,
+    must,
+    power_mode_now,
+    power_mode_of,
+    power_modes,
+    run,
+    set_power_mode,
+    write,
+)
+from edgemeter.agent.operating.board_settings import SettingError as StepError
 
 USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
@@ -28,14 +48,8 @@ RULES = "70-edgemeter.rules"
 CORALS, HAILO = {"1a6e:089a", "18d1:9302"}, "0x1e60"
 # Longer than an update's switch holds the lock; a measurement may hold it longer.
 LOCK_S = 20.0
-# An SSH session's path may lack the folders of administration.
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 StepResult = tuple[str, str]
-
-
-class StepError(Exception):
-    """A step cannot be done; the message states why and what to do."""
 
 
 class LocalDevice:
@@ -232,43 +246,39 @@ class LocalDevice:
 
     def power_mode(self) -> StepResult:
         """Set the Jetson's power mode."""
-        mode = self.plan["power_mode"]
-        if not shutil.which("nvpmodel"):
-            return "skipped", f"no nvpmodel here: power_mode = {mode!r} is for a Jetson"
-        name, number = power_mode_now()
-        if mode in {name, number}:
-            return "ok", f"{number} {name}"
-        matches = (re.search(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)", line) for line in lines(self.below("/etc/nvpmodel.conf")))
-        modes = {match[2]: match[1] for match in matches if match}
-        mode_number = mode if mode in modes.values() else modes.get(mode)
-        if mode_number is None:
-            raise StepError(f"unknown power mode {mode!r}: correct power_mode in fleet.toml: {', '.join(modes) or 'none is listed'}")
+        check_as_found(self.below("/"))
+        setting = self.plan["power_mode"]
+        if not has_power_modes():
+            return "skipped", f"no nvpmodel here: power_mode = {setting!r} is for a Jetson"
+        now = power_mode_now()
+        if setting in {now.name, now.number}:
+            return "ok", f"{now.number} {now.name}"
+        with in_fleet_file("power_mode"):
+            mode = power_mode_of(setting, power_modes(self.below(f"/{POWER_MODES}")))
         if not self.is_dry:
-            run("nvpmodel", "-m", mode_number)
-            if power_mode_now()[1] != mode_number:
-                raise StepError(
-                    f"the board changes to power mode {mode!r} only at a boot: `sudo nvpmodel -m {mode_number}` there, and answer yes"
-                )
-        return "changed", f"{number} {name} -> {mode}"
+            with self.quiet():
+                set_power_mode(mode)
+        return "changed", f"{now.number} {now.name} -> {setting}"
 
     def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""
+        check_as_found(self.below("/"))
         governor = self.plan["governor"]
-        files = sorted(Path(self.plan["sysfs"]).glob("devices/system/cpu/cpu*/cpufreq/scaling_governor"))
+        files = governor_files(Path(self.plan["sysfs"]))
         if not files:
             return "skipped", "the kernel has no CPU governors here"
-        for path in files:
-            available = " ".join(lines(path.with_name("scaling_available_governors"))).split()
-            if (available and governor not in available) or not re.fullmatch(r"[a-z_]+", governor):
-                raise StepError(f"unknown governor {governor!r}: correct governor in fleet.toml: {', '.join(available)}")
+        with in_fleet_file("governor"):
+            check_governor(files, governor)
         changed = []
         if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()):
             changed.append(GOVERNOR)
         enabled, why = self.enable(GOVERNOR)
         to_change = [path for path in files if path.read_text().strip() != governor]
-        for path in [] if self.is_dry else to_change:
-            path.write_text(f"{governor}\n")
-        return outcome([*changed, *enabled, *(path.parts[-3] for path in to_change)], why)
+        if to_change and not self.is_dry:
+            with self.quiet():
+                for path in to_change:
+                    write(path, governor)
+        return outcome([*changed, *enabled, *(str(path.parent.relative_to(path.parents[2])) for path in to_change)], why)
 
     def join(self) -> StepResult:
         """Give the device its identity and configuration."""
@@ -347,24 +357,13 @@ def open_shared(path: Path) -> int:
     return os.open(path, flags)
 
 
-def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run a command with empty input and return its result."""
+@contextlib.contextmanager
+def in_fleet_file(key: str) -> Iterator[None]:
+    """Name the key of fleet.toml that an unknown setting in the block has to be corrected in."""
     try:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s
-        )
-    except FileNotFoundError as error:
-        raise StepError(f"there is no {command[0]!r} here") from error
-    except subprocess.TimeoutExpired as error:
-        raise StepError(f"`{' '.join(command[:3])}` did not end within {timeout_s:g} s") from error
-
-
-def must(*command: str, timeout_s: float = 120.0) -> str:
-    """Return what a command printed; a failed one fails the step."""
-    completed = run(*command, timeout_s=timeout_s)
-    if completed.returncode != 0:
-        raise StepError(f"`{' '.join(command[:3])}` failed: {last_line(completed.stderr or completed.stdout)}")
-    return completed.stdout
+        yield
+    except UnknownSettingError as error:
+        raise StepError(f"{error}: correct {key} in fleet.toml") from error
 
 
 def outcome(changed: list[str], why: str = "") -> StepResult:
@@ -372,29 +371,9 @@ def outcome(changed: list[str], why: str = "") -> StepResult:
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
 
 
-def power_mode_now() -> tuple[str, str]:
-    """Return name and number of the power mode."""
-    printed = must("nvpmodel", "-q")
-    match = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", printed, re.MULTILINE)
-    if match is None:
-        raise StepError(f"nvpmodel reports no power mode: {last_line(printed)}")
-    return match[1], match[2]
-
-
-def lines(path: Path) -> list[str]:
-    """Return the lines of a file; none if it does not exist."""
-    return path.read_text(errors="replace").splitlines() if path.exists() else []
-
-
-def last_line(text: str) -> str:
-    """Return the last line that is not blank."""
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][:300]
-
-
 def ordered(version: str) -> tuple[list[int], bool]:
     """Return a key by which versions are ordered: numbers, and a pre-release before its release."""
-    numbers = re.match(r"\d+(?:\.\d+)*", version)
-    if numbers is None:
+    if (numbers := re.match(r"\d+(?:\.\d+)*", version)) is None:
         return [], False
     return [int(part) for part in numbers[0].split(".")], not version[numbers.end() :].startswith(("a", "b", "rc", ".dev"))
 

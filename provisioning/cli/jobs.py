@@ -14,6 +14,7 @@ from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.options import FiniteRange, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.contract import suite as suites
 from edgemeter.provisioning.cli.options import change_options, dry_run_option, folder_option, format_option, print_notes, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
@@ -69,10 +70,10 @@ def run(
 
     Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
     """
-    from edgemeter.provisioning.jobs import ordering, packing
+    from edgemeter.provisioning.jobs import ordering
 
     # A mistake in the suite is reported first, before devices are looked up and large files are packed.
-    packing.read_suite(suite)
+    suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
         picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
         packed = ordering.pack(folder, suite, is_dry_run=dry_run)
@@ -119,11 +120,11 @@ def schedule(
 
     Example: edgemeter fleet schedule nightly suite.toml --cron '0 2 * * *' --on board=pi5
     """
-    from edgemeter.provisioning.jobs import ordering, packing
+    from edgemeter.provisioning.jobs import ordering
 
     ordering.check_schedule(name, cron, suite, is_end=end, is_canary=canary_run)
     if suite is not None:
-        packing.read_suite(suite)
+        suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
         picked = ordering.pick(folder, registry, selection)
         work, notes = ordering.schedule_work(folder, name, cron, suite, is_dry_run=dry_run)

@@ -126,8 +126,9 @@ def follow_job(
     sleep: Callable[[float], None] = time.sleep,
     *,
     owner: Owner = "job",
+    gives_up: Callable[[Execution], bool] = lambda _: False,
 ) -> list[Execution]:
-    """Return the executions of a job or a campaign, by device, when it is over.
+    """Return the executions of a job or a campaign, by device, when it is over, or `gives_up` on each that has not ended.
 
     Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
     """
@@ -143,7 +144,8 @@ def follow_job(
                 executions[execution.device] = execution
             if table is not None:
                 table.draw(executions)
-            if executions and _is_over(registry, owner, name, executions.values()):
+            waited_for = [execution for execution in executions.values() if not execution.is_final and not gives_up(execution)]
+            if executions and ((owner == "job" and not waited_for) or _is_over(registry, owner, name, executions.values())):
                 return [executions[device] for device in sorted(executions)]
             if (
                 not has_warned

@@ -15,15 +15,17 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.toml import read_toml, toml_document
+from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
+from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.model_formats import FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
-from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, renew_keys, set_keys
+from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, dota, readers, yolo
+from edgemeter.agent.recognition.recognise import language_model_name, name_of
 from edgemeter.provisioning.content.store import ContentStore
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
@@ -32,6 +34,8 @@ _LONGEST_NAME = 100
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
+# Keys of a case that an order can bring; annotations travel with the data, and options are refused with a reason of their own.
+SENT = {FORMER_KEYS.get(key, key) for key in order_suite.KEYS} | {"annotations", "options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +136,6 @@ class PackedSuite:
     notes: tuple[str, ...] = ()
 
 
-def read_suite(path: Path) -> SuiteFile:
-    """Return the suite in a TOML file; raises ConfigError if there is none, or it is wrong."""
-    return read_toml(path, SuiteFile, "suite", complete=renew_keys)
-
-
 def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
     """Return the suite in a TOML file as work for devices; its models are searched beside the file, then in the catalogue.
 
@@ -144,7 +143,7 @@ def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) ->
         ConfigError: the suite, a model or a data set of it is wrong.
         UnavailableError: a model cannot be fetched, or the content cannot be stored.
     """
-    return pack(read_suite(path), path.resolve().parent, store, find)
+    return pack(read_file(path), path.resolve().parent, store, find)
 
 
 def pack(
@@ -160,6 +159,8 @@ def pack(
             raise ConfigError(f"{where}: {order_suite.CODE}")
         if merged.options:
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
+        if unsent := [key for key in set_keys(merged) if key not in SENT]:
+            raise ConfigError(f"{where}: no order can bring {unsent[0]}: leave it out, or measure on the board itself")
         cases += _spread(merged, models, where)
     packed = (data or DataPacker(store)).pack(cases, folder)
     replaced = [
@@ -237,6 +238,16 @@ class _SuiteModels:
         """Return a case with the path of its model on this machine."""
         return msgspec.structs.replace(case, model=str(self._paths[str(case.model)]))
 
+    def named(self, case: Settings) -> Settings:
+        """Return a case with the name that its model has in runs of this machine, where its file has another one on devices."""
+        path = self._paths[str(case.model)]
+        if case.name or (case.model == path.name and path.name != FOLDER_CONFIG):
+            return case
+        (single, *_) = expand(SuiteFile(name="named", case=[msgspec.structs.replace(self.local(case), together=None)]), self.folder).cases
+        if single.output_tokens is not None:
+            return msgspec.structs.replace(case, name=language_model_name(path))
+        return case if card_path(path).exists() else msgspec.structs.replace(case, name=name_of(path))
+
     def _path(self, model: str) -> Path:
         if order_suite.is_code(model, None):
             raise ConfigError(f"no order can bring {model!r}: {order_suite.CODE}")
@@ -250,13 +261,17 @@ class _SuiteModels:
 
 def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
     """Return the suite as TOML, after reading it as devices will."""
+    document = _toml(name, cases)
+    order_suite.read(document)
+    expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
+    return document if (named := [models.named(case) for case in cases]) == cases else _toml(name, named)
+
+
+def _toml(name: str, cases: list[Settings]) -> bytes:
     # Devices with an earlier release know the former keys.
     former = {key: former for former, key in FORMER_KEYS.items()}
     wire_cases = [{former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()} for case in cases]
-    document = toml_document({"name": name, "case": wire_cases}).encode()
-    order_suite.read(document)
-    expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
-    return document
+    return toml_document({"name": name, "case": wire_cases}).encode()
 
 
 def _spread(case: Settings, names: _SuiteModels, where: str) -> list[Settings]:

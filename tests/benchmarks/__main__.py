@@ -62,6 +62,7 @@ PARTS = {
     "short-history": Part("short_history", 200, is_long=True),
     "choose": Part("choosing", 420, is_long=True),
     "soak": Part("soak", 600, is_long=True),
+    "camera-hour": Part("camera_hour", 3700, is_long=True),
 }
 
 

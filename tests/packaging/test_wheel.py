@@ -164,6 +164,7 @@ SMOKE = {
     "": partial(says, "doctor", "no model can run", status=1),
     "vision": partial(says, "doctor", "hotcoco", status=1),
     "audio": partial(imports, "soundfile"),
+    "video": partial(imports, "cv2"),
     "text": partial(imports, "tokenizers"),
     "litert": partial(measures, ".tflite"),
     "tflite": partial(measures, ".tflite"),

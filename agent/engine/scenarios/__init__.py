@@ -1,1 +1,1 @@
-"""How queries come: closed loop (single_stream, multi_stream, offline) and open loop (poisson); the table of names is in `scenario.py`."""
+"""How queries come: closed loop (single_stream, multi_stream, offline), open loop (poisson, steady); names are in `scenario.py`."""

@@ -194,6 +194,18 @@ def _tail_z(exceeds: NDArray[np.bool_], lengths: list[int]) -> float:
     return highest
 
 
+def effective_trials(happens: NDArray[np.bool_]) -> int:
+    """Return how many independent queries would know the share of those to which something happens as well; `happens` in their order [n].
+
+    All of them, unless these stand together.
+    """
+    n = happens.size
+    rare = happens if np.count_nonzero(happens) * 2 <= n else ~happens
+    lengths = [LONGER**power // 2 for power in range(1, 20) if LONGER**power // 2 <= n // 4]
+    is_chance = not lengths or _tail_z(rare, lengths) <= NormalDist().inv_cdf(1 - FALSE_ALARMS / len(lengths))
+    return n if is_chance else _effective(rare)
+
+
 def effective_queries(latency_ms: NDArray[np.float64], threshold_ms: float) -> int:
     """Return how many independent queries would bound the share above the threshold as well; `latency_ms` in the order of the run [n].
 
@@ -201,8 +213,11 @@ def effective_queries(latency_ms: NDArray[np.float64], threshold_ms: float) -> i
     Source: batch means (Schmeiser, Operations Research 30 (1982) 556); an effective number with the quantile of Student's t, as for shares
     of surveys (Korn and Graubard, Survey Methodology 24 (1998) 193).
     """
-    n = latency_ms.size
-    exceeds = latency_ms > threshold_ms
+    return _effective(latency_ms > threshold_ms)
+
+
+def _effective(exceeds: NDArray[np.bool_]) -> int:
+    n = exceeds.size
     batches = min(BATCHES, n // 2)
     edges = np.arange(batches + 1) * n // batches
     shares = np.add.reduceat(exceeds, edges[:-1], dtype=np.float64) / np.diff(edges)

@@ -74,7 +74,7 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
         for offset in offsets:
             item = order[count % timing.DRAWN]
             call = bind(inputs[item])
-            _wait_until(begin + offset, clock, subject.sleep)
+            wait_until(begin + offset, clock, subject.sleep)
             start = clock()
             call()
             end = clock()
@@ -91,7 +91,8 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
     )
 
 
-def _wait_until(moment_ns: int, clock: timing.Clock, sleep: Callable[[float], None]) -> None:
+def wait_until(moment_ns: int, clock: timing.Clock, sleep: Callable[[float], None]) -> None:
+    """Return at this moment of the clock, at once if it has passed."""
     rest_ns = moment_ns - clock()
     if rest_ns > SPIN_NS:
         sleep((rest_ns - SPIN_NS) / 1e9)

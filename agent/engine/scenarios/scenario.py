@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
+from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_stage
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.runtimes import Array, TensorInfo
@@ -105,6 +105,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "multi_stream": Scenario(closed_loop.run_multi_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
     "offline": Scenario(closed_loop.run_offline, over_window=True, seconds=closed_loop.offline_seconds),
     "poisson": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
+    "steady": Scenario(steady.run, over_window=True, seconds=steady.seconds),
     "conversation": Scenario(closed_loop.run_single_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
     "trace": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
     "concurrent": Scenario(concurrent.run, over_window=True, seconds=concurrent.seconds),
@@ -158,13 +159,19 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
     queueing_ns = timed.starts_ns - timed.arrivals_ns
     busy = None if timed.overlap else poisson.utilisation_ratio(timed)
     keeps_up = poisson.keeps_up(timed) if timed.overlap else busy is not None and busy < 1
+    gives_up = bool(timed.unserved)
+    if timed.schedule is not None:
+        rate_per_s = timed.schedule.rate_per_s
+        busy, needed_ratio = steady.busy_ratio(timed, timed.schedule)
+        # A frame that was dropped in a stall does not mean that the model is too slow for the others.
+        keeps_up, gives_up = needed_ratio < 1, False
     return msgspec.structs.replace(
         part,
         target_per_s=rate_per_s,
         achieved_per_s=served * 1e9 / max(timed.end_ns - timed.begin_ns, 1),
         utilisation_ratio=busy,
         # A trace has a rate that changes.
-        is_sustained=False if timed.unserved else None if rate_per_s is None else keeps_up,
+        is_sustained=False if gives_up else None if rate_per_s is None else keeps_up,
         unserved=timed.unserved,
         tail_ms=(timed.end_ns - int(timed.arrivals_ns[-1])) / 1e6,
         in_flight_max=in_flight_max,

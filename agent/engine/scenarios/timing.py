@@ -1,24 +1,28 @@
 """The inputs and results of timing a scenario. Between two clock reads there is nothing but the runtime's own call."""
 
 import gc
+import math
 import random
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.energy.queries import Times, no_pauses
+from edgemeter.agent.energy.window import Window
 
 Array = NDArray[Any]
 Bind = Callable[[Sequence[Array]], Callable[[], object]]
 Clock = Callable[[], int]
 # Queries drawn ahead (uniformly, with replacement); the draw repeats after them.
 DRAWN = 4096
+NONE_WITHIN = "no query lay wholly within the {seconds:.3g} s in which all models were timed: use a longer mode (--mode normal)"
 KEPT_OUTPUTS = 8
 
 
@@ -60,7 +64,8 @@ class TimingPlan:
     A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and
     spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals; `offsets_ns` are arrivals
     that are stated. `users` are those of a closed loop of several. With `pauses` a closed loop makes random pauses between queries. A
-    run on prompts of a file ends at a multiple of `pass_queries`.
+    run on prompts of a file ends at a multiple of `pass_queries`. Of frames at a fixed rate `queue_frames` wait at most, an answer is late
+    `deadline_ns` after the arrival (None: at the next one), and with `in_order` frame n takes input n, from the first again after the last.
     """
 
     queries: int
@@ -74,6 +79,9 @@ class TimingPlan:
     offsets_ns: tuple[int, ...] | None = None
     pauses: bool = False
     pass_queries: int = 1
+    deadline_ns: int | None = None
+    queue_frames: int = 1
+    in_order: bool = False
 
     def whole(self, queries: int, query_s: float = 0.0) -> int:
         """Return so many queries, and as many as come in `seconds` at this time for each, up to whole passes."""
@@ -91,6 +99,42 @@ class TimingPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameSchedule:
+    """Frames at a fixed rate: frame n, from 0, arrives n / `rate_per_s` after the beginning, and its answer is due `deadline_ns` later.
+
+    Of frames that the model has not begun the newest `queue_frames` wait.
+    """
+
+    rate_per_s: float
+    deadline_ns: int
+    queue_frames: int
+    frames: int
+
+    @property
+    def length_ns(self) -> int:
+        """Return how long the schedule is: to the moment at which one more frame would arrive."""
+        return self.arrival_ns(self.frames)
+
+    def arrival_ns(self, number: int) -> int:
+        """Return when a frame arrives, after the beginning."""
+        return round(number * 1e9 / self.rate_per_s)
+
+    def arrivals_ns(self, numbers: Times) -> Times:
+        """Return the same of many frames, int64 [n]."""
+        moments_ns: Times = np.rint(numbers * 1e9 / self.rate_per_s).astype(np.int64)
+        return moments_ns
+
+    def arrived(self, since_ns: int) -> int:
+        """Return how many frames have arrived so long after the beginning."""
+        return min(self.frames, max(0, math.floor((since_ns + 0.5) * self.rate_per_s / 1e9) + 1))
+
+    def numbers(self, arrivals_ns: Times) -> Times:
+        """Return the numbers of the frames that arrived at these moments after the beginning, int64 [n]."""
+        numbers: Times = np.rint(arrivals_ns * (self.rate_per_s / 1e9)).astype(np.int64)
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
 class TimedQueries:
     """The timed queries: start and latency of each, monotonic ns, int64 [n]; `kept` holds the outputs of a few, by input index.
 
@@ -98,6 +142,7 @@ class TimedQueries:
     latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
     loop those of so many `users`, whose first queries, which are not among these, ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are begin
     and end of each pause between queries, int64 [n, 2]. `failures` counts queries without an answer by kind; they are not among these.
+    `schedule` is that of frames at a fixed rate.
     """
 
     starts_ns: Times
@@ -112,6 +157,7 @@ class TimedQueries:
     pauses_ns: Times = field(default_factory=no_pauses)
     ramp_up_ns: Times = field(default_factory=lambda: np.empty(0, np.int64))
     failures: Mapping[str, int] = field(default_factory=dict)
+    schedule: FrameSchedule | None = None
 
     @property
     def arrived_ns(self) -> Times:
@@ -139,6 +185,36 @@ class TimedQueries:
     def paused_ns(self) -> int:
         """Return how long all pauses took."""
         return int(np.diff(self.pauses_ns).sum())
+
+    def within(self, window: Window) -> "TimedQueries":
+        """Return what lies wholly within a window; raises MeasurementError if no query does.
+
+        Frames of a schedule count from its beginning, that of all runs of a block: one before the window would be a dropped one.
+        """
+        ends_ns = self.arrived_ns + self.latency_ns
+        start_ns = window.start_ns if self.schedule is None else self.begin_ns
+        counts = (self.arrived_ns >= start_ns) & (ends_ns <= window.end_ns)
+        if not counts.any():
+            raise MeasurementError(NONE_WITHIN.format(seconds=window.length_ns / 1e9))
+        end_ns = int(ends_ns[counts].max())
+        schedule, unserved = self.schedule, self.unserved
+        if schedule is not None:
+            frames = int(schedule.numbers(self.arrived_ns[counts] - self.begin_ns).max()) + 1
+            schedule, unserved = replace(schedule, frames=frames), frames - int(counts.sum())
+            # The last frame has its share of the idle time, too.
+            end_ns = max(end_ns, min(window.end_ns, self.begin_ns + schedule.length_ns))
+        pauses_ns = self.pauses_ns[(self.pauses_ns[:, 0] >= window.start_ns) & (self.pauses_ns[:, 1] <= end_ns)]
+        return replace(
+            self,
+            starts_ns=self.starts_ns[counts],
+            latency_ns=self.latency_ns[counts],
+            begin_ns=max(self.begin_ns, start_ns),
+            end_ns=end_ns,
+            unserved=unserved,
+            schedule=schedule,
+            arrivals_ns=None if self.arrivals_ns is None else self.arrivals_ns[counts],
+            pauses_ns=pauses_ns,
+        )
 
 
 class Moments:

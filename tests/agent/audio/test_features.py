@@ -13,11 +13,13 @@ from edgemeter.agent.audio.front_end import FrontEnd, features
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Features
 from edgemeter.agent.datasets.items import item_of_file
+from edgemeter.agent.recognition.wake_word import wake_word_card
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.audio_factory import FEATURES, RATE, make_audio_card, mlperf_card, tone, write_recording
-from tests.fixtures.vision_factory import make_loaded
+from tests.fixtures.vision_factory import make_loaded, tensors
 
-REFERENCE = np.load(Path(__file__).parents[2] / "fixtures" / "audio" / "reference.npz")
+STORED = Path(__file__).parents[2] / "fixtures" / "audio"
+REFERENCE = np.load(STORED / "reference.npz")
 WAVE = REFERENCE["wave"].astype(np.float32) / 32768
 WHISPER = Features(window=400, hop=160, fft=400, bands=80, mel="slaney", power=2, log="whisper", centred=True)
 KEYWORDS = TensorInfo("input_1", (None, 49, 10, 1), "int8", 0.5847029089927673, 83)
@@ -41,6 +43,47 @@ def test_keyword_spottings_input_is_mlperfs_bit_by_bit(tmp_path):
     (values,) = calls_of(mlperf_card("mlperf-tiny-kws"), KEYWORDS, write_recording(tmp_path / "word.wav", WAVE))
     assert (values.shape, values.dtype) == ((1, 49, 10, 1), np.int8)
     assert np.array_equal(values[0, ..., 0], REFERENCE["kws_int8"])
+
+
+def test_the_streaming_wake_words_features_are_tensorflows(tmp_path):
+    """92 frames of a sweep, a rattle, noise and silence to 1e-5; of 3,680 int8 values one lies where single precision rounds it up."""
+    stored = np.load(STORED / "wake_word.npz")
+    wave = stored["wave"].astype(np.float32) / 32768
+    frames = TensorInfo("frames", (1, 30, 1, 40), "int8", 0.003921568859368563, -128)
+    card = wake_word_card("strm_ww", "int8", make_loaded(tensors((1, 3)), [frames]))
+    computed = features(wave, RATE, card.input.features)
+    assert computed.shape == stored["features"].shape == (92, 40)
+    assert np.abs(computed - stored["features"]).max() < 1e-5
+    path = write_recording(tmp_path / "long.wav", wave)
+    front, item = FrontEnd(card, make_loaded([], [frames])), item_of_file(tmp_path, path.name)
+    values, stream = front.of_stream(item)
+    calls = [front.call(value, item)["frames"] for value in values]
+    assert (stream.inputs, stream.rate_per_s, stream.length_s, stream.first_s) == (63, 31.25, 3.0, 0.992)
+    frames_int8 = np.array([*(call[0, 0, 0] for call in calls), *calls[-1][0, 1:, 0]])
+    assert [frames_int8.shape, int((frames_int8 != stored["int8"]).sum())] == [(92, 40), 1]
+    assert all(np.array_equal(call[0, :, 0], frames_int8[first : first + 30]) for first, call in enumerate(calls))
+
+
+def test_a_long_recording_has_the_features_of_its_parts():
+    """Frames are transformed some thousands at once: what comes after them is the same as by itself."""
+    long = np.random.default_rng(3).normal(size=160 * 9000).astype(np.float32)
+    settings = Features(**FEATURES)
+    assert np.allclose(features(long, RATE, settings)[4090:4100], features(long[160 * 4090 : 160 * 4100], RATE, settings), atol=1e-9)
+
+
+def test_a_stream_of_samples_is_cut_where_a_call_ends(tmp_path):
+    """Without frames each call takes the card's samples, and the next what follows; the rest is left out."""
+    card, info = make_audio_card("keyword-spotting"), TensorInfo("x", (1, 1600), "float32")
+    path = write_recording(tmp_path / "long.wav", np.arange(4000) / 4000)
+    values, stream = FrontEnd(card, make_loaded([], [info])).of_stream(item_of_file(tmp_path, path.name))
+    assert (stream.inputs, stream.rate_per_s, stream.first_s) == (2, 10.0, 0.1)
+    assert np.allclose(np.concatenate(values), np.arange(3200) / 4000, atol=1e-6)
+    write_recording(tmp_path / "short.wav", np.zeros(99))
+    with pytest.raises(ConfigError, match=r"short\.wav' is shorter than one call"):
+        FrontEnd(card, make_loaded([], [info])).of_stream(item_of_file(tmp_path, "short.wav"))
+    endless = make_audio_card("x", features=FEATURES)
+    with pytest.raises(ConfigError, match=r"set input\.features\.frames in its card"):
+        FrontEnd(endless, make_loaded([], [info])).of_stream(item_of_file(tmp_path, path.name))
 
 
 def test_features_that_lie_ready_are_taken_as_they_are(tmp_path):

@@ -1,6 +1,7 @@
 """Plug-ins of other packages: a tiny package with entry points of every family, in a site folder of its own."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def create(group, name):
     if group == decoders.ENTRY_POINTS:
         return decoders.create(make_card(name), make_loaded(tensors((1, 1, 4))))
     if group == tasks.ENTRY_POINTS:
-        return tasks.create(make_card("any", name), make_loaded(), None)
+        return tasks.create(make_card("any", name), make_loaded(), SimpleNamespace(is_stream=False))
     return FAMILIES[group].create(name)
 
 

@@ -127,4 +127,7 @@ def test_hedges_g_is_the_difference_in_standard_deviations():
 def test_two_runs_and_runs_too_far_apart_for_a_float_have_no_interval():
     """A spread cannot be told from two runs; absurd values in a record end no comparison."""
     assert run_statistics.median_interval([1.0, 1.1]) is None
+    assert run_statistics.median_interval([0.0, 1.0, 1.1]) is None
+    assert run_statistics.median_interval([0.0, 0.0, 0.0, 0.0, 1.0]) is None
+    assert run_statistics.median_interval([0.0] * 6) == run_statistics.Interval(0.0, 0.0)
     assert run_statistics.median_interval([1e-300, 1e300, 1e300]) is None

@@ -1,9 +1,11 @@
 """Facts about `edgemeter.agent.base.statistics`, against published tables."""
 
+from math import comb
+
 import pytest
 
 from edgemeter.agent.base import statistics
-from edgemeter.agent.base.statistics import jackknife_freedom, wilson_interval
+from edgemeter.agent.base.statistics import exact_interval, jackknife_freedom, wilson_interval
 
 
 def test_quantiles_are_those_of_the_tables():
@@ -33,6 +35,13 @@ def test_with_many_degrees_of_freedom_it_is_normal():
     assert (statistics.student_two_sided_p(0.0, 5), statistics.student_two_sided_p(float("inf"), 5)) == (1.0, 0.0)
 
 
+def test_bounds_of_a_count_are_garwoods():
+    """Source of the values: the table of exact limits of a Poisson mean, E. S. Pearson and H. O. Hartley, Biometrika Tables I, 40."""
+    for count, low, high in [(0, 0.0, 3.689), (1, 0.0253, 5.572), (5, 1.62, 11.67), (8, 3.45, 15.76), (30, 20.24, 42.83)]:
+        assert statistics.poisson_interval(count) == pytest.approx((low, high), abs=6e-3), count
+    assert statistics.poisson_interval(2000) == pytest.approx((1913.3, 2089.6), abs=0.2)
+
+
 def test_the_bounds_are_those_of_the_literature():
     """The bounds of a ratio agree with published values to four digits."""
     # By the formula with z = 1.959964, worked out apart; 81 of 263 is the example of R. G. Newcombe, Statistics in Medicine 17 (1998).
@@ -54,3 +63,25 @@ def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
     assert jackknife_freedom([0.5] * 19 + [0.9]) == 3
     assert jackknife_freedom([0.1, 0.2, 0.3]) == 2
     assert 3 < jackknife_freedom([0.5, 0.51] * 9 + [0.52, 0.55]) < 19
+
+
+def test_exact_bounds_leave_a_fortieth_on_each_side():
+    """At the lower bound as many successes or more come with 2.5%, at the upper as many or fewer; summed term by term."""
+
+    def at_most(successes, trials, share):
+        return sum(comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(successes + 1))
+
+    for successes, trials in ((1, 10), (5, 10), (3, 150), (9, 10), (60, 900)):
+        low, high = exact_interval(successes, trials)
+        assert 1 - at_most(successes - 1, trials, low) == pytest.approx(0.025, rel=1e-6)
+        assert at_most(successes, trials, high) == pytest.approx(0.025, rel=1e-6)
+    assert exact_interval(0, 900) == (0.0, pytest.approx(1 - 0.025 ** (1 / 900)))
+    assert exact_interval(900, 900) == (pytest.approx(0.025 ** (1 / 900)), 1.0)
+
+
+def test_exact_bounds_of_many_are_nearly_wilsons():
+    """Where the two change places a bound moves by 0.3% of itself at most, a third of which is the success more."""
+    below, above = exact_interval(1000, 54_000), exact_interval(1001, 54_000)
+    assert 0 < above[1] / below[1] - 1 < 3e-3
+    assert 0 < above[0] / below[0] - 1 < 3e-3
+    assert exact_interval(2.5, 100)[0] < 0.025 < exact_interval(2.5, 100)[1]

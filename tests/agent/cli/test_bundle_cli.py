@@ -64,11 +64,12 @@ def test_a_run_writes_bundles_that_verify(tmp_path):
 
 @pytest.mark.slow
 def test_every_scenario_verifies(tmp_path):
-    """Real runs of all four, power read beside them: whatever the engine states, energy or the reason for none, comes out again."""
+    """Real runs of all of one model, power read beside them: whatever the engine states, energy or the reason for none, comes out again."""
     (tmp_path / "power.csv").write_text("t_s,power_w\n0,3.1\n0.05,3.2\n0.1,3.0\n0.15,3.1\n")
     (tmp_path / "config.toml").write_text(f'[sensors.replay]\npath = "{tmp_path}/power.csv"\nscope = "board-input"\n')
-    cases = ("single_stream", "multi_stream", "offline", "poisson")
-    written = [f'[[case]]\nscenario = "{name}"\n' + ("rate_per_s = 50.0\n" if name == "poisson" else "") for name in cases]
+    cases = ("single_stream", "multi_stream", "offline", "poisson", "steady")
+    rated = ("poisson", "steady")
+    written = [f'[[case]]\nscenario = "{name}"\n' + ("rate_per_s = 50.0\n" if name in rated else "") for name in cases]
     defaults = f'[defaults]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 1.0\n'
     (tmp_path / "suite.toml").write_text(f'name = "all"\n{defaults}{"".join(written)}')
     options = ("--power", "replay", "--config", tmp_path / "config.toml", "--bundle", tmp_path / "results", "--json")

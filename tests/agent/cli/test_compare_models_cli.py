@@ -183,3 +183,16 @@ def test_a_quantised_cache_has_its_loss_of_quality_beside_its_speed(tmp_path):
     assert len(set(values)) == 3
     assert abs(values[1] - values[0]) < abs(values[2] - values[0])
     assert all("perplexity" in contrast["sentence"] for contrast in document["contrasts"])
+
+
+@pytest.mark.slow
+def test_a_deadline_is_compared_in_turn(tmp_path):
+    """`--deadline` and `--queue-frames` are of both sides: a model of 30 ms misses all frames by 20 ms, one of 1 ms none."""
+    for name, latency_ms in (("a", 1.0), ("b", 30.0)):
+        replay_case(tmp_path, name, latency_ms)
+    options = ("--scenario", "steady", "--rate", 20, "--deadline", "20ms", "--queue-frames", 2, "--mode", "rapid", "--repeats", 2)
+    result = run(tmp_path / "a.replay.json", tmp_path / "b.replay.json", *options, env={"COLUMNS": "200"})
+    assert result.returncode == 0, result.stderr
+    assert "20 a second deadline 20 ms 2 frames may wait" in result.stdout
+    assert "Missed" in result.stdout
+    assert "100%" in result.stdout

@@ -66,6 +66,7 @@ MEANINGS = {
     "--keep-days": "days after which data is deleted",
     "--keep-predictions": "keep the predictions with each run",
     "--kind": "kind of entry or file",
+    "--keep-there": "leave the release on the board",
     "--ledger": "where runs are kept",
     "--licence": "licence of what is added",
     "--limit": "number of entries listed",

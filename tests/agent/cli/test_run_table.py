@@ -6,13 +6,21 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from edgemeter.agent.cli import run_table
+from edgemeter.agent.cli import run_session, run_table
 from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import CurvePoint, Load, Stage, Stretch, Sustained, Windows
 from edgemeter.agent.contract.record_generation import GenerationEnergy, TokenEnergy
 from edgemeter.agent.ledger.run_history import short_id
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_model, make_record
+from tests.fixtures.record_factory import (
+    make_accuracy,
+    make_energy,
+    make_environment,
+    make_generation,
+    make_latency,
+    make_model,
+    make_record,
+)
 
 EVIDENCE = "--why shows the evidence, later `edgemeter runs show ID`; `edgemeter config rules` says what to do\n"
 
@@ -325,3 +333,18 @@ def test_queries_that_depend_are_named_with_what_they_are_worth():
     text = printed(make_record(id="1" * 32, latency=latency), make_record(id="2" * 32, latency=latency), width=250, why=True)
     assert text.count("1,024 queries of tiny-detector depend on each other, worth fewer") == 1
     assert "300 for p50, 20 for p99.9; no bounds of p99.9 (time about 90,000 queries)" in text
+
+
+def test_power_modes_are_named_in_their_rows_and_answered_in_a_sentence():
+    """And the sentence stands below the table."""
+    modes = [
+        run
+        for mode, p50_ms in (("0 15W", 4.0), ("1 25W", 2.0))
+        for run in repeats(p50_ms, p50_ms, p50_ms, environment=make_environment(power_mode=mode))
+    ]
+    text = printed(*modes, width=120)
+    assert [line.split()[4] for line in text.splitlines() if line.startswith("tiny-detector")] == ["15W", "25W"]
+    assert "\nfastest: 25W (p50 2 ms); least energy per inference, not clearly apart: 15W (62.5 mJ), 25W (62.5 mJ); " in text
+    assert "fastest" not in printed(*modes[:3])
+    (answer,) = msgspec.json.decode(run_session.session_document(run_session.SessionOutcome(modes, [], None)))["answer"]
+    assert [point["name"] for point in answer["points"]] == ["15W", "25W"]

@@ -2,12 +2,14 @@
 
 import io
 
+import msgspec
+
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.cli.run_plan import announcement, expectation
 from edgemeter.agent.cli.session_progress import LINE_EVERY_S, SessionProgress, fitting
 from edgemeter.agent.engine.job import Phase, RunProgress
 from edgemeter.agent.session.session import RunBegins, RunEnds
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_record, make_steady
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
 
@@ -39,7 +41,7 @@ def test_a_pipe_gets_one_line_a_phase_with_the_time_left():
             (Phase(name="load"), 1.0),
             (Phase(name="warm-up", seconds=10.0), 2.0),
             (Phase(name="timed", seconds=10.0), 16.0),
-            (RunEnds(make_record()), 0.0),
+            (RunEnds(make_record(steady=make_steady())), 0.0),
             (RunBegins(case, 1, 2, 2), 5.0),
             (Phase(name="timed", seconds=10.0), 1.0),
             (RunEnds(MeasurementError("it broke")), 0.0),
@@ -51,7 +53,7 @@ def test_a_pipe_gets_one_line_a_phase_with_the_time_left():
     assert load == f"{first}load, all: about 35 s left"
     assert warm_up == f"{first}warm-up, at most 10 s left, all: about 35 s left"
     assert timed == f"{first}timed, 10 s left, all: about 26 s left"
-    assert ended.startswith(f"{first}p50 12.25 ms")
+    assert ended.startswith(f"{first}p50 12.25 ms, 0.33% of the frames missed")
     assert second_timed == f"{second}timed, 16 s left, all: about 16 s left"
     assert failed == f"{second}failed: it broke"
     assert budget == "2 of 2 runs took 26 s: timed 17 s, processes and imports 6.0 s, warm-up 2.0 s, load 1.0 s"
@@ -106,5 +108,8 @@ def test_what_will_be_done_and_how_long_it_takes_is_one_line():
     )
     assert announcement([rapid]) == "measuring a.onnx onnx 1 thread; mode rapid; 3 runs, 4 s to 12 s"
     scored = one_case("a.onnx", mode="rapid", data="photos", start_below_c=50.0)
-    assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the images")
+    assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the data")
+    pair = [one_case(f"{name}.onnx", mode="rapid", agreement="never") for name in "ab"]
+    # Each alone, and both at the same time, which takes as long as one.
+    assert "; 12 runs, 14 s to 36 s" in announcement([msgspec.structs.replace(case, together="both") for case in pair])
     assert announcement([rapid] * 5).startswith("measuring a.onnx onnx 1 thread, a.onnx onnx 1 thread, a.onnx onnx 1 thread and 2 more;")

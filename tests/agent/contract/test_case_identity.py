@@ -15,14 +15,15 @@ from edgemeter.agent.contract.case_identity import (
     precision_class,
     relation,
 )
+from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record_conditions import TextForm
-from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_figures import Load, Neighbour, Together
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare.matrix import RowKey, row_of
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.runs.cases import SeriesKey, series_of
 from tests.fixtures.point_lines import read_whole
-from tests.fixtures.record_factory import make_environment, make_generation, make_model, make_record, make_runtime
+from tests.fixtures.record_factory import make_environment, make_generation, make_model, make_record, make_runtime, make_steady
 from tests.fixtures.rows import table_row
 
 
@@ -44,6 +45,7 @@ CHANGES = {
     "backend": {"runtime": make_runtime(backend="cuda")},
     "batch": {"batch": 8, "load": Load(samples_per_query=1, samples=80), "inputs": ()},
     "power_mode": {"environment": make_environment(power_mode="15W")},
+    "operating_point": {"operating_point": OperatingPoint(governor="powersave")},
     "settings": {"runtime": make_runtime(options={"graph_optimisation": "none"})},
     "provenance": {"provenance": {"latency": "replayed"}},
     "model": {"model": make_model(name="other")},
@@ -52,6 +54,10 @@ CHANGES = {
     "scenario": {"scenario": "offline"},
     "samples_per_query": {"load": Load(samples_per_query=8, samples=80)},
     "target_per_s": {"load": Load(samples_per_query=1, samples=80, target_per_s=2.0)},
+    "deadline": {"steady": make_steady(deadline_ms=40.0)},
+    "together": {
+        "together": Together(neighbours=(Neighbour(model="ssd", sha256="c3" * 32, runtime="onnx", threads=1),), overlap_ms=1000.0)
+    },
     "concurrency": {"load": Load(samples_per_query=1, samples=80, concurrency=4)},
     "prompt_tokens": {"generation": make_generation(prompt_tokens=64)},
     "depth_tokens": {"generation": make_generation(depth_tokens=64)},
@@ -75,6 +81,7 @@ USUAL = {
     "depth_tokens": {"generation": make_generation(depth_tokens=0)},
     "output_tokens": {"generation": make_generation()},
     "text_form": of_texts(),
+    "deadline": {"steady": make_steady()},
 }
 
 

@@ -59,9 +59,9 @@ def test_the_part_of_a_figure_stands_before_its_unit():
 def test_the_duty_cycle_is_the_share_of_the_timed_part_in_which_the_model_worked():
     """Eight queries of 100 ms in a second; of an open loop what the load states; nothing where queries overlap, or without a window."""
     latency = make_latency(count=8, mean_ms=100.0)
-    second = Windows(timed_start_ns=5, timed_end_ns=5 + 1_000_000_000)
+    second = Windows(timed_start_ns=4_300_000_000_000, timed_end_ns=1_000_000_000)
     poisson = Load(samples_per_query=1, samples=8, target_per_s=20.0, utilisation_ratio=0.3)
-    overlapping = {"windows": Windows(timed_start_ns=5, timed_end_ns=5 + 400_000_000)}
+    overlapping = {"windows": Windows(timed_start_ns=4_300_000_000_000, timed_end_ns=400_000_000)}
     rows = (({"windows": second}, 0.8), ({"windows": None}, None), (overlapping, None), ({"windows": second, "load": poisson}, 0.3))
     for changes, ratio in rows:
         with table_row(ratio):

@@ -35,7 +35,7 @@ def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
     """With all commented keys switched on the sample still reads."""
     lines = SAMPLE.read_text().splitlines()
     text = "\n".join(line.removeprefix("# ") for line in lines).replace('"..."', f'"{"0" * 64}"')
-    assert len(_suite(tmp_path, text).cases) == 23
+    assert len(_suite(tmp_path, text).cases) == 30
 
 
 def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
@@ -47,11 +47,10 @@ def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
     keys = 'model = ["a.onnx", "a.gguf"]'
     network, generator = _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n').cases
     assert texts["mode"].endswith(f"Default: {network.mode} ({network.seconds:g} s).")
-    assert texts["minutes"].endswith(f"Default: {modes['sustained'].seconds / 60:g}.")
     assert texts["prompt_tokens"].endswith(f"Default: {generator.prompt_tokens}.")
     assert texts["output_tokens"].endswith(f"Default: {generator.output_tokens}.")
     assert texts["agreement"].endswith(f"Default: {network.agreement}; in mode rapid never.")
-    assert texts["repeats"].endswith("Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained.")
+    assert texts["repeats"].endswith("Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained and with minutes.")
     assert {name: mode.repeats for name, mode in modes.items()} == {"rapid": 3, "quick": 3, "normal": 5, "full": 5, "sustained": 1}
 
 
@@ -94,6 +93,8 @@ def test_a_key_of_one_scenario_chooses_it(tmp_path):
         ('rate_per_s = "auto"', "poisson"),
         ("concurrency = 2", "concurrent"),
         ("turns = 2", "conversation"),
+        ('runtime = "served"\nrate_per_s = 15\ndeadline = "60ms"', "steady"),
+        ('runtime = "served"\nrate_per_s = 15\nqueue_frames = 2', "steady"),
     ]:
         with table_row(key):
             cases = _suite(tmp_path, f'name = "m"\n[[case]]\nmodel = "m.server"\n{key}\n').cases
@@ -119,6 +120,13 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
         ('model = "a.gguf"\nconcurrency = 2', "llama answers one query after the other"),
         ('model = "a.onnx"\nconcurrency = 2', "concurrency is for language models"),
         ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = "auto"', "not searched for"),
+        ('model = "a.onnx"\nscenario = "steady"\nrate_per_s = "auto"', "not searched for: give rate_per_s = NUMBER"),
+        ('model = "m.server"\nruntime = "served"\nscenario = "steady"\nrate_per_s = "auto"', "not searched for: give rate_per_s = NUMBER"),
+        ('model = "a.onnx"\ndeadline = "60ms"', "steady needs rate_per_s: add rate_per_s = NUMBER"),
+        ('model = "a.onnx"\nrate_per_s = 15\ndeadline = "fast"', "deadline 'fast' is no time: write 60ms"),
+        ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = 15\ndeadline = "60ms"', "deadline is for steady"),
+        ('model = "a.gguf"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
+        ('model = "m.server"\nruntime = "server"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
         ('model = "m.server"\nslo = "ttft=5"', "ttft=500ms"),
         ('model = "m.server"\nruntime = "served"\nslo = "ttft=500ms"', "slo ttft is of tokens, .* latency=50ms"),
         ('model = "m.server"\nruntime = "served"\ntrace = "t.jsonl"', "served"),
@@ -143,6 +151,19 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     ]:
         with table_row(keys), pytest.raises(ConfigError, match=says):
             _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')
+
+
+def test_frames_at_a_rate_last_for_the_minutes_that_were_asked_for(tmp_path):
+    """However few come in them; without minutes the mode decides; the length of the case is that of its schedule."""
+    begin = 'name = "m"\n[[case]]\nmodel = "a.onnx"\nscenario = "steady"\n'
+    for keys, queries, seconds in (
+        ("minutes = 2", 1, 120.0),
+        ("", 128, 1280.0),
+        ("minutes = 2\nqueries = 20", 20, 200.0),
+        ("rate_per_s = 15", 128, 10.0),
+    ):
+        (case,) = _suite(tmp_path, begin + (keys if "rate" in keys else f"rate_per_s = 0.1\n{keys}")).cases
+        assert (case.queries, case.seconds, case.deadline_ms, case.queue_frames) == (queries, seconds, None, 1)
 
 
 def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
@@ -174,6 +195,27 @@ def test_a_missing_suite_is_one_line(tmp_path):
         contract_suite.read(tmp_path / "none.toml")
 
 
+def test_mlperf_tinys_fifth_task_is_a_stream():
+    """It is heard at its own speed, and accepts eight errors of each kind."""
+    case = contract_suite.read(contract_suite.MLPERF_TINY).cases[-1]
+    assert (case.scenario, case.rate_per_s, case.most_missed, case.most_false) == ("steady", None, 8, 8)
+    assert [Path(str(path)).name for path in (case.model, case.stream, case.annotations)] == [
+        "strm_ww_int8.tflite", "long_wav.wav", "long_wav_ww_windows.json",
+    ]  # fmt: skip
+
+
+def test_defaults_of_data_do_not_reach_a_stream(tmp_path):
+    """What is set for the case itself contradicts it; the other cases keep them."""
+    defaults = '[defaults]\ndata = "photos"\nannotations = "a.json"\nsubset = 3\n'
+    cases = '[[case]]\nmodel = "a.onnx"\n[[case]]\nmodel = "a.onnx"\nstream = "a.wav"\n'
+    text = f'name = "s"\n{defaults}{cases}'
+    photographs, stream = _suite(tmp_path, text).cases
+    assert (Path(photographs.data).name, photographs.subset) == ("photos", 3)
+    assert (stream.data, stream.annotations, stream.subset, stream.scored_on) == (None, None, None, None)
+    with pytest.raises(ConfigError, match="subset is for data that are no stream"):
+        _suite(tmp_path, f"{text}subset = 3\n")
+
+
 def test_paths_are_relative_to_the_suite(tmp_path):
     """A suite works from any working directory."""
     suite = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.onnx"\ndata = "photos"\n')
@@ -186,6 +228,15 @@ def test_cases_of_one_name_are_distinguished_by_their_factories(tmp_path):
     models = ("net.py:eager", "edgemeter.agent.factories.jax_jit:make")
     text = 'name = "m"\n[defaults]\nname = "net"\n' + "".join(f'[[case]]\nmodel = "{model}"\n' for model in models)
     assert [case.label for case in _suite(tmp_path, text).cases] == ["net net python", "net jax_jit python"]
+
+
+def test_the_suite_of_a_camera_is_an_hour_with_a_deadline_and_a_sweep(tmp_path):
+    """Measured once, at 15 frames a second; switched on, the sweep has a case for each power mode."""
+    (hour,) = contract_suite.read(contract_suite.CAMERA).cases
+    assert (hour.scenario, hour.rate_per_s, hour.deadline_ms, hour.seconds, hour.repeats) == ("steady", 15.0, 60.0, 3600.0, 1)
+    lines = contract_suite.CAMERA.read_text().splitlines()
+    _, *modes = _suite(tmp_path, "\n".join(line.removeprefix("# ") for line in lines)).cases
+    assert [(case.power_mode, case.seconds, case.repeats) for case in modes] == [(mode, 300.0, 3) for mode in ("15W", "25W", "MAXN_SUPER")]
 
 
 def test_the_suite_of_the_study_is_its_protocol():

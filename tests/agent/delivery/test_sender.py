@@ -63,12 +63,13 @@ def make_sender(outbox, window=1000):
 
 
 def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
-    """250 records in 3 messages of at most 100, each record once, in order."""
+    """250 records in 3 messages of at most 100 (fewer where their bytes fill one), each record once, in order."""
     put(outbox, 250)
     line = Line()
     make_sender(outbox).send(line)
     assert line.seqs() == list(range(1, 251))
-    assert [len(several) for _, several in line.sent] == [BATCH_RECORDS, BATCH_RECORDS, 50]
+    assert len(line.sent) == 3
+    assert max(len(several) for _, several in line.sent) <= BATCH_RECORDS
 
 
 def test_what_has_gone_does_not_go_again_and_what_comes_alone_goes_alone(outbox):

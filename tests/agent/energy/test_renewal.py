@@ -69,6 +69,26 @@ def test_a_sensor_in_step_with_the_queries_gives_no_energy_but_what_would_give_o
     assert "scenario poisson" in reason
 
 
+def test_frames_in_step_get_the_nearest_rate_that_is_not():
+    """15 frames a second and ten looks at the power: three frames between two of them; at 14.85 the energy is given, and right."""
+    camera = World(update_s=(0.1, 0.1), seen=0.25, jitter=0, fps=15, low_w=3.0)
+    trial, _ = renewal_in(camera)
+    reason = assess(trial.trace, dataclasses.replace(trial.run, frames_per_s=15.0))[1]
+    assert "in step with queries every 66.7 ms: it may see the same part of each; at 14.85 frames a second it sees all parts" in reason
+    out_of_step = coverage(dataclasses.replace(camera, fps=14.85), 10)
+    assert (out_of_step.refusals, out_of_step.gross) == ((), 1.0)
+    assert out_of_step.gross_u_w < 0.3
+
+
+def test_frames_at_a_fixed_rate_have_an_energy_by_a_sensor_that_looks_when_it_is_read():
+    """However regular they are: readings come at random moments, ten times or once a second."""
+    for rate in (10.0, 1.0):
+        frames = coverage(World(rate=rate, jitter=0, fps=15, low_w=3.0, duty=0.3), 20)
+        assert frames.refusals == ()
+        assert min(frames.gross, frames.net) >= 0.9
+        assert frames.gross_u_w < 0.05
+
+
 # Its clock ticks between every two readings, as one in fourteen does whose phase is left to chance.
 UNSEEN = World(rate=1, update_s=(1.0, 1.0), span_spread=0.0)
 UNSEEN_SEED = 15

@@ -3,13 +3,15 @@
 import hashlib
 import io
 
+import msgspec
 import pytest
 
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.orders import Data, Measure, Schedule
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
-from tests.agent.jobs.driver import records_in
+from edgemeter.agent.session.turn_comparison import TurnsTaken
+from tests.agent.jobs.driver import REPLAY, records_in, suite
 
 # A device takes no order that is not signed.
 pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
@@ -92,3 +94,45 @@ def test_a_schedule_measures_on_its_photographs(device, archive):
     assert device.until(lambda: any(entry.schedule and entry.state == "done" for entry in book.latest(5)))
     book.close()
     assert records_in(device.home)[0]["accuracy"]["dataset_sha256"] == archive[1].sha256
+
+
+TURNS = """name = "two"
+[[case]]
+model = ["a.replay.json", "b.replay.json"]
+mode = "rapid"
+queries = 20
+seconds = 0
+idle_seconds = 0
+repeats = {rounds}
+"""
+
+
+def in_turn(device, rounds, models=("a", "b")):
+    """Return the work of measuring two replays in turn, the second of which is slower."""
+    replays = {"a": REPLAY, "b": REPLAY.replace(b"[2.0, 2.5]", b"[4.0, 5.0]")}
+    document = TURNS.format(rounds=rounds).encode() if len(models) > 1 else suite()
+    names = [f"{name}.replay.json" for name in models] if len(models) > 1 else ["m.replay.json"]
+    return device.measure(document, [(name, replays[model]) for name, model in zip(names, models, strict=True)], in_turn=True)
+
+
+def test_an_order_in_turn_reports_which_run_was_when(device):
+    """Alternately, each run in the outbox; a difference of a half ends it early; the text makes the comparison again."""
+    device.order(in_turn(device, rounds=8))
+    final = device.final()
+    assert final.state == "done", final.reason
+    turns = msgspec.json.decode(final.text, type=TurnsTaken)
+    assert [(turn.round, turn.side) for turn in turns.turns[:4]] == [(0, 0), (0, 1), (1, 1), (1, 0)]
+    assert (len(turns.turns), turns.most_runs) == (len(final.runs), 16)
+    records = {record["id"]: record for record in records_in(device.home)}
+    assert [turn.run for turn in turns.turns] == list(records) == list(final.runs)
+    assert {records[turn.run]["model"]["name"] for turn in turns.turns if turn.side} == {"b.replay"}
+
+
+@pytest.mark.parametrize(("rounds", "models", "reason"), [(3, ("a",), "1 cases, 1 rounds"), (800, ("a", "b"), "2 cases, 800 rounds")])
+def test_an_order_in_turn_has_two_cases_and_not_too_many_runs(device, rounds, models, reason):
+    """Else it is rejected, and nothing is measured."""
+    device.order(in_turn(device, rounds, models))
+    final = device.final()
+    assert final.state == "rejected"
+    assert reason in final.reason
+    assert records_in(device.home) == []

@@ -226,6 +226,20 @@ def test_the_server_of_the_model_is_not_one_of_the_others(tmp_path):
     assert condition.busiest_other.pid == 8
 
 
+def test_a_model_that_is_measured_at_the_same_time_is_not_one_of_the_others(tmp_path):
+    """Of 80 busy ticks in 100 the two measured ones used 70; once one has gone, nothing is known of the others."""
+    tree = {"proc/stat": "cpu 100 0 100 700 100 0 0 0\n", "proc/5/stat": _stat(5, 10, 0), "proc/7/stat": _stat(7, 50, 50)}
+    machine = recorded(write(tmp_path, tree))
+    watcher = conditions.ConditionWatcher(7, machine, table=load.read_processes(machine), neighbours=lambda: {5, 7})
+    watcher.start()
+    write(tmp_path, {"proc/5/stat": _stat(5, 70, 0), "proc/8/stat": _stat(8, 10, 0)})
+    write(tmp_path, {"proc/stat": "cpu 180 0 100 720 100 0 0 0\n", "proc/7/stat": _stat(7, 60, 50)})
+    (condition,) = watcher.stop()
+    assert (condition.other_load_ratio, condition.served_load_ratio) == (0.1, None)
+    assert condition.busiest_other.pid == 8
+    assert load.read_usage(machine, 7, neighbours={5, 6}).own is None
+
+
 def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
     """The latest mark that is far enough away counts; none is: unknown."""
     marks = [load.ProcessorUsage(0, 0, 0, 0), load.ProcessorUsage(100, 50, 0, 0), load.ProcessorUsage(190, 50, 0, 0)]

@@ -10,8 +10,8 @@ from rich.console import Console
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.cli import compare_models
 from edgemeter.agent.contract.record_conditions import Tensor, Verdict
-from edgemeter.agent.session import in_turn, session
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_latency, make_record
+from edgemeter.agent.session import in_turn, session, turn_comparison
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_latency, make_record, make_steady
 from tests.fixtures.replay_case import replay_case
 
 WHO = session.DeviceIdentity("bench", "lab")
@@ -43,6 +43,7 @@ def compare(monkeypatch, tmp_path):
                 yield sides[int(case.model[-13])](n if images else n + 1)
 
         monkeypatch.setattr(session, "measure", measure)
+        compared.cases = cases
         return in_turn.measure_in_turn(cases, rounds, BENCH)
 
     return compared
@@ -238,3 +239,62 @@ def test_a_session_measures_in_the_order_that_it_is_given(monkeypatch, tmp_path)
     assert "is compiled for an Edge TPU" in comparison.left_out[0]
     with pytest.raises(ConfigError, match="is compiled for an Edge TPU"):
         in_turn.measure_in_turn([cases[0], hopeless], 5, BENCH)
+
+
+def test_a_comparison_is_made_again_from_its_turns_and_records(compare):
+    """With a side that failed, a run that counts nowhere and one that scored: the same to the last digit."""
+    runs = {}
+
+    def stored(run):
+        record = msgspec.structs.replace(run, id=f"run-{len(runs)}")
+        return runs.setdefault(record.id, record)
+
+    def sometimes(n):
+        return MeasurementError("it died") if n == 2 else stored(run_of(12.0 + 0.01 * n))
+
+    for images in (None, "photos"):
+        sides = (lambda n: stored(run_of(10.0 + 0.01 * n)), sometimes, lambda _: stored(run_of(9.0, "invalid", "hot")))
+        measured = compare(*sides, rounds=6, images=images)
+        turns = msgspec.json.decode(
+            msgspec.json.encode(turn_comparison.TurnsTaken(turns=measured.turns, most_runs=18)), type=turn_comparison.TurnsTaken
+        )
+        cases = compare.cases
+        remade = turn_comparison.compare_turns(cases, turns, runs)
+        assert msgspec.structs.replace(remade, most_runs=measured.most_runs) == measured
+
+
+def test_turns_without_their_records_compare_nothing(compare):
+    """The reason of each missing run stands in the error; turns of more cases than there are name nobody's runs."""
+    measured = compare(lambda _: run_of(10.0), lambda _: run_of(12.0), rounds=2)
+    turns = turn_comparison.TurnsTaken(turns=measured.turns, most_runs=4)
+    with pytest.raises(MeasurementError, match=r"no pair of runs can be compared: pair 1, A: the record \S+ is absent"):
+        turn_comparison.compare_turns(compare.cases, turns, {})
+    with pytest.raises(MeasurementError, match="the turns are of more than 1 cases"):
+        turn_comparison.compare_turns(compare.cases[:1], turns, {})
+
+
+def steady_run(late):
+    """Return a record of 900 frames of which so many were late, at 12 ms each."""
+    return run_of(12.0, scenario="steady", steady=make_steady(late=late, missed_ratio=late / 900, effective=900))
+
+
+def test_missed_frames_of_models_in_turn_are_compared(compare):
+    """p50 does not see a fifth of the frames; 0 against 0 is alike."""
+    screen = io.StringIO()
+    for late, state, claim in (
+        (180, "higher", "misses 20% against 0% of the frames, 20.0 points more"),
+        (0, "alike", "misses as many frames"),
+    ):
+        comparison = compare(lambda _: steady_run(0), lambda _, late=late: steady_run(late))
+        (contrast,) = comparison.contrasts
+        (missed,) = [difference for difference in contrast.differences if difference.figure == "missed"]
+        assert (missed.state, missed.a, missed.b) == (state, 0.0, late / 900)
+        assert claim in contrast.sentence
+        compare_models.show(comparison, Console(file=screen, width=140))
+    assert "Missed" in screen.getvalue()
+    assert "+20.0 points" in screen.getvalue()
+    assert not [
+        difference
+        for difference in compare(lambda _: run_of(1.0), lambda _: run_of(1.0)).contrasts[0].differences
+        if difference.figure == "missed"
+    ]

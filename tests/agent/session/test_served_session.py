@@ -1,9 +1,12 @@
 """Facts about sessions on a served model: what its server can hold, what it counted, its energy, and what is left when it dies."""
 
+import itertools
 import json
 import statistics
 import subprocess
 import sys
+import time
+from collections import deque
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -54,14 +57,38 @@ def scripted(folder, script, sensors=None, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", [{}, {"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 50.0}])
+@pytest.mark.parametrize(
+    "load", [{}, {"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 50.0}, {"scenario": "steady", "rate_per_s": 50.0}]
+)
 def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
     """The accuracy's queries come later; what is left of the latency is a number, and an arrival has connected within it."""
     script = ServedModelScript(queue_s=0.002, compute_s=0.005)
     served = scripted(tmp_path, script, queries=64, seconds=1.0, **load).served
     assert served.requests_of_others == 0
     assert 0 < served.remainder_ms < 1e3 * 5
-    assert (served.connect is not None) == ("rate_per_s" in load)
+    assert (served.connect is not None) == (load.get("scenario") == "poisson")
+
+
+@pytest.mark.slow
+def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
+    """Every tenth answer is an error: an hour is not lost for one of them, and the failures are counted."""
+    paced, asked_s = itertools.count(1), deque([0.0] * 6, maxlen=6)
+
+    def instead(_method, path):
+        if not path.endswith("/infer"):
+            return None
+        asked_s.append(time.monotonic())
+        # Queries of the warm-up follow each other at once.
+        is_frame = asked_s[-1] - asked_s[0] > 0.09
+        return (503, {}, b"busy") if is_frame and next(paced) % 10 == 0 else None
+
+    script = ServedModelScript(instead=instead)
+    run = scripted(tmp_path, script, queries=64, seconds=2.0, scenario="steady", rate_per_s=50.0)
+    assert 3 <= run.served.failed_queries <= 11
+    assert run.steady.frames == 100
+    assert run.steady.dropped >= run.served.failed_queries
+    assert run.latency.count == 100 - run.steady.dropped
+    assert not [finding for finding in recompute(run) if isinstance(finding, FigureDifference)]
 
 
 @pytest.mark.slow

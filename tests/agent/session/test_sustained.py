@@ -1,5 +1,7 @@
 """Facts about `edgemeter.agent.session.sustained`."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -8,10 +10,12 @@ from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import CurvePoint
 from edgemeter.agent.energy import window
 from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.power import Description, Reading
 from edgemeter.agent.session import sustained
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_generation
+from tests.fixtures.timing_world import World, plan
 
 START_NS = 5_000_000_000
 QUERY_NS = 50_000_000
@@ -129,3 +133,72 @@ def test_a_language_model_has_its_tpot_by_interval():
     assert points[0].tpot_ms == pytest.approx(100.0)
     assert points[-1].tpot_ms == pytest.approx(150.0)
     assert sustained.sustained_of(half_an_hour(), [], []).points[0].tpot_ms is None
+
+
+def frames_run(script, **changes):
+    """Return a run of frames that was played: 15 a second for ten minutes, calls as in the script (ns, by their number)."""
+    world = World(script)
+    settings = {"queries": 1, "seconds": 600.0, "rate_per_s": 15.0, "deadline_ns": 60_000_000, "expected_ns": 40_000_000} | changes
+    timed = steady.run(world.subject(clock=world.ticking), plan(**settings))
+    frames = window.Window(timed.begin_ns, timed.end_ns)
+    series = scenario.time_series(timed, frames.start_ns)
+    return timed, measured(samples=series, timed=frames, steady=steady.steady_of(timed), load=scenario.load_of_timed(timed, 1, 1, 15.0))
+
+
+def test_frames_that_are_missed_after_throttling_are_dated():
+    """40 ms until 300 s, then 50 ms, and from 400 s on 70 ms: throttled at 300 s, and what is missed begins 100 s later."""
+    _, run = frames_run(lambda call: (40 if call < 4500 else 50 if call < 6000 else 70) * 1_000_000)
+    curve = sustained.sustained_of(run, [], [])
+    assert run.is_long_schedule
+    assert len(curve.points) == 180
+    assert curve.throttled_after_s == pytest.approx(300, abs=3.4)
+    assert curve.level_p50_ms == pytest.approx(40, rel=0.01)
+    assert sum(point.missed for point in curve.points) == run.steady.dropped + run.steady.late == 3000
+    assert {point.missed for point in curve.points if point.t_s + curve.interval_s < 400} == {0}
+    # 50 frames in each interval of ten thirds of a second, and the last answer comes a little after the schedule.
+    assert {point.missed for point in curve.points if point.t_s >= 400} <= {49, 50, 51}
+    after = sustained.with_throttling(run, curve).steady
+    assert after.first_missed_s == 400.0
+    assert after.first_missed_after_throttling_s == pytest.approx(400 - curve.throttled_after_s)
+
+
+@pytest.mark.parametrize("first_slow", [4449, 4455, 4490])
+def test_what_is_missed_within_an_interval_of_throttling_has_no_time_between(first_slow):
+    """Throttling and misses 2 s later, at any phase of the intervals of 3.3 s: the curve does not tell that they are 2 s apart."""
+    _, run = frames_run(lambda call: (40 if call < first_slow else 50 if call < first_slow + 30 else 70) * 1_000_000)
+    curve = sustained.sustained_of(run, [], [])
+    assert curve.throttled_after_s == pytest.approx(first_slow / 15, abs=3.4)
+    assert sustained.with_throttling(run, curve).steady.first_missed_after_throttling_s is None
+
+
+def test_a_full_queue_is_no_throttling():
+    """One stall of half a second makes ten frames wait; the calls themselves took no longer."""
+    timed, run = frames_run(lambda call: 500_000_000 if call == 4500 else 60_000_000, queue_frames=8, deadline_ns=100_000_000)
+    assert timed.latency_ns[4510:4512].min() > 300_000_000
+    assert sustained.sustained_of(run, [], []).throttled_after_s is None
+
+
+def test_what_was_missed_before_throttling_or_never_after_it_has_no_such_time():
+    """Throttled without a miss after it: null, whatever was missed before."""
+    _, run = frames_run(lambda call: (90 if call == 20 else 30 if call < 4500 else 50) * 1_000_000)
+    curve = sustained.sustained_of(run, [], [])
+    after = sustained.with_throttling(run, curve).steady
+    assert curve.throttled_after_s is not None
+    assert (after.first_missed_s, after.first_missed_after_throttling_s) == (pytest.approx(20 / 15), None)
+
+
+def test_less_than_a_minute_of_frames_has_no_curve():
+    """899 frames at 15 a second are short of it by one; other loads have one in mode sustained only."""
+    assert not frames_run(lambda _: 1_000_000, seconds=899 / 15)[1].is_long_schedule
+    assert frames_run(lambda _: 1_000_000, seconds=60.0)[1].is_long_schedule
+    assert not half_an_hour().is_long_schedule
+
+
+def test_frames_that_arrive_in_the_rest_are_missed_in_no_interval():
+    """Of 604.9 s the last is no interval of its own: an interval misses no more frames than arrive in it."""
+    _, run = frames_run(lambda _: 200_000_000, seconds=604.9)
+    curve = sustained.sustained_of(run, [], [])
+    assert max(point.missed for point in curve.points) <= math.ceil(15 * curve.interval_s)
+    _, run = frames_run(lambda _: 200_000_000, seconds=68.0)
+    curve = sustained.sustained_of(run, [], [])
+    assert max(point.missed for point in curve.points) <= math.ceil(15 * curve.interval_s)

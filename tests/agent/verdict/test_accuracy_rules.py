@@ -2,7 +2,7 @@
 
 import msgspec
 
-from edgemeter.agent.contract.record_accuracy import AccuracyGate, Agreement, Answers
+from edgemeter.agent.contract.record_accuracy import AccuracyGate, Agreement, Answers, StreamDetections
 from edgemeter.agent.contract.record_conditions import DatasetInfo, RuntimeInfo, Tensor
 from edgemeter.agent.engine.job import NOTHING_TO_FIND
 from edgemeter.agent.verdict import accuracy_rules
@@ -43,7 +43,15 @@ def scored(value, metric="coco_ap", images=80):
     return {"accuracy": make_accuracy(value=value, metric=metric, images=images)}
 
 
+def heard(missed, false):
+    """Return detections of a stream of ten minutes, of which eight may be missed and eight false."""
+    counts = {"windows": 50, "found": 50 - missed, "missed": missed, "false": false, "most_missed": 8, "most_false": 8}
+    return {"detections": StreamDetections(label="marvin", threshold=0.95, stream_s=600.0, false_per_h=6.0 * false, **counts)}
+
+
 CASES = [
+    ("missed-or-false", "invalid", heard(9, 8), "9 of 50 windows were missed, accepted are 8"),
+    ("missed-or-false", "invalid", heard(9, 12), "accepted are 8; 12 detections are false in 600 s, accepted are 8"),
     ("not-finite", "invalid", answered(not_finite=3), "3 of 80 inputs hold NaN"),
     ("constant-output", "invalid", {"answers": Answers(inputs=8, alike=7, not_finite=0)}, "8 different inputs got the same outputs"),
     ("no-detections", "invalid", answered(found=0, highest_score=None, distinct_scores=0), "nothing was found in 80 photographs with 815"),
@@ -110,6 +118,8 @@ SOUND = [
     {"accuracy_gate": msgspec.structs.replace(GATE, passed=True)},
     agreed(),
     agreed(same_answer_ratio=None, lowest_cosine=0.99),
+    heard(8, 8),
+    {"detections": msgspec.structs.replace(heard(50, 900)["detections"], most_missed=None, most_false=None)},
 ]
 
 
@@ -162,6 +172,11 @@ def test_what_was_assumed_without_evidence_is_noted_beside_an_accuracy():
     (note,) = judgement.notes
     assert note.startswith("unsure-model: ")
     assert note.endswith("assumed: 80 classes, those of COCO")
+    # A record has the note and not the guess: the check of a bundle judges again.
+    guesses = accuracy_rules.guesses_behind(judgement.notes)
+    assert verdict.judge(measured(guesses=guesses, **answered(), **scored(0.36)), ()).notes == judgement.notes
+    assert verdict.judge(measured(guesses=guesses), ()).notes == judgement.notes
+    assert accuracy_rules.guesses_behind(("clock-unknown: the wall clock is not synchronised",)) == ()
     assert verdict.judge(measured(guesses=GUESSES[:1], **answered(), **scored(0.36)), ()).notes == ()
     assert verdict.judge(measured(guesses=GUESSES, accuracy=None), ()).notes == ()
 

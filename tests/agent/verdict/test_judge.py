@@ -22,6 +22,7 @@ from edgemeter.agent.verdict import (
     judge,
     precondition_rules,
     run_rules,
+    steady_rules,
 )
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.collector.cli.rules import rules
@@ -153,8 +154,15 @@ def test_every_rule_states_what_to_do():
 
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
-    in_cases = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start", "portable-kernels", "answers-part"}
-    files = (accelerator_rules, accuracy_rules, precondition_rules, generation_rules, answer_rules, in_process_rules)
+    in_cases = {case[0] for case in CASES} | {
+        "observer-effect",
+        "not-cooled",
+        "compiled-at-start",
+        "portable-kernels",
+        "answers-part",
+        "stream-repeats",
+    }
+    files = (accelerator_rules, accuracy_rules, precondition_rules, generation_rules, answer_rules, in_process_rules, steady_rules)
     elsewhere = {rule.name for rules in (*(file.RULES for file in files), run_rules.ENERGY_RULES) for rule in rules}
     assert {rule.name for rule in verdict.RULES} - elsewhere == in_cases
 

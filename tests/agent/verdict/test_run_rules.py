@@ -2,7 +2,8 @@
 
 import msgspec
 
-from edgemeter.agent.contract.record_figures import Load, UncertaintyTerm
+from edgemeter.agent.contract.record_conditions import Scheduling
+from edgemeter.agent.contract.record_figures import Load, Neighbour, Together, UncertaintyTerm
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.agent.verdict.rule import SensorFaults
 from tests.fixtures.measured_factory import measured
@@ -166,3 +167,12 @@ def test_a_compilation_while_queries_are_timed_is_suspect():
         run = measured(runtime=msgspec.structs.replace(runtime, facts={"compiled_ns": moments}))
         reasons = [reason for reason in verdict.judge(run, ()).reasons if reason.startswith("recompiled: ")]
         assert [f"timed: {count}, " in reason for reason in reasons] == [True] * (count > 0)
+
+
+def test_waiting_for_a_core_beside_another_model_is_no_doubt():
+    """It is what is measured; alone it makes the run suspect."""
+    waiting = Scheduling(window_ms=1000.0, ran_ms=500.0, waited_ms=500.0, preemptions=9, cores=1)
+    neighbour = Neighbour(model="b", sha256="b" * 64, runtime="onnx", threads=1)
+    for together, rules in ((None, ("waited-for-core",)), (Together(neighbours=(neighbour,), overlap_ms=1000.0), ())):
+        run = msgspec.structs.replace(measured(scheduling=waiting), together=together)
+        assert verdict.judge(run, ()).rules == rules

@@ -3,8 +3,9 @@
 import pytest
 
 from edgemeter.agent.contract.figures import FIGURES
+from edgemeter.agent.contract.record_figures import Load
 from edgemeter.collector.choose.further_runs import command_of
-from tests.fixtures.record_factory import make_record, make_runtime
+from tests.fixtures.record_factory import make_record, make_runtime, make_steady
 
 
 @pytest.mark.parametrize(
@@ -14,3 +15,9 @@ from tests.fixtures.record_factory import make_record, make_runtime
 def test_the_command_has_the_backend_that_was_asked_for(recorded, backend):
     """A record names with it what was computed in, which no runtime takes as a backend."""
     assert f"--backend {backend} " in command_of(make_record(runtime=make_runtime(backend=recorded)), FIGURES[0])
+
+
+def test_the_command_of_frames_has_their_rate_deadline_and_queue():
+    """Without them it would be another case."""
+    run = make_record(scenario="steady", load=Load(samples_per_query=1, samples=900, target_per_s=15.0), steady=make_steady(queue_frames=2))
+    assert "--scenario steady --rate 15 --deadline 60ms --queue-frames 2 " in command_of(run, FIGURES[0])

@@ -13,6 +13,7 @@ from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.level_factory import level_runs, stepped_ms
+from tests.fixtures.record_factory import make_environment, make_latency
 from tests.fixtures.rows import table_row
 
 
@@ -36,6 +37,23 @@ def test_json_prints_rows_and_what_was_left_out(store):
     printed = json.loads(result.stdout)
     assert [row["device"] for row in printed["rows"]] == ["server-1", "pi-1"]
     assert printed["left_out"] == []
+
+
+def test_power_modes_of_one_board_are_answered_in_a_sentence(tmp_path):
+    """Below the table and in JSON, of the device's runs and of no others."""
+    path = tmp_path / "runs.json"
+    modes = [
+        make_run(id=f"{mode}{number}", environment=make_environment(power_mode=mode), latency=make_latency(p50_ms=p50_ms))
+        for mode, p50_ms in (("0 15W", 40.0), ("1 25W", 29.0))
+        for number in range(3)
+    ]
+    path.write_bytes(document(*modes, make_reference(id="r")))
+    (answer,) = json.loads(run("--reference", "reference", "--ledger", str(path), "--json").stdout)["answer"]
+    assert answer["device"] == "pi-1"
+    assert answer["summary"].startswith("fastest: 25W (p50 29 ms)")
+    printed = run("--reference", "reference", "--ledger", str(path)).stdout
+    assert f"on pi-1: {answer['summary']}" in printed
+    assert "Power mode" in printed
 
 
 def test_csv_prints_a_header_and_a_line_per_row(store):

@@ -18,7 +18,7 @@ from edgemeter.agent.ledger.own_runs import OwnRuns
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_steady
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -276,3 +276,12 @@ def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_c
     for run_id in ledger[2:]:
         edgemeter("runs", "exclude", run_id, "--reason", "x")
     assert "nothing to compare yet" in edgemeter("compare").stderr
+
+
+def test_runs_at_a_steady_rate_are_listed_with_rate_and_deadline(home):
+    """The same model misses none or all of its frames by them."""
+    steady = {"scenario": "steady", "steady": make_steady(rate_per_s=5.0)}
+    fill(home / "ledger.sqlite", [make_run(id="a" * 32, **steady), make_run(id="b" * 32)])
+    lines = edgemeter("runs", "list").stdout
+    assert "2T 5/s in 60 ms" in lines
+    assert lines.count("/s in") == 1

@@ -3,7 +3,10 @@ import io
 import json
 
 from edgemeter.agent.base.documents import JOINT
+from edgemeter.agent.contract.figures import in_view
+from edgemeter.agent.contract.record_figures import Load
 from edgemeter.collector.compare.columns import COLUMNS, to_csv, to_json
+from edgemeter.collector.compare.judgement import JUDGED
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_generation, make_generation_energy
 
@@ -107,3 +110,12 @@ def test_a_language_model_has_its_rates_and_lengths():
     assert row["energy_output_token_gross_mj"] is None
     plain = both(compare_runs(make_run(), make_reference()))[0]["rows"][0]
     assert plain["ttft_p50_ms"] is plain["decode_tokens_per_s"] is plain["prompt_tokens"] is None
+
+
+def test_a_figure_that_is_a_ratio_and_its_ratio_to_the_reference_are_two_columns():
+    """A duty cycle of 0.2 is half of the reference's 0.4, and the ratio does not take its place."""
+    loads = [Load(samples_per_query=1, samples=80, target_per_s=20.0, utilisation_ratio=ratio) for ratio in (0.2, 0.4)]
+    row = both(compare_runs(make_run(load=loads[0]), make_reference(load=loads[1])))[0]["rows"][1]
+    assert (row["duty_cycle_ratio"], row["duty_cycle_ratio_ratio"]) == (0.2, 0.5)
+    names = [entry.column for entry in in_view("compare")]
+    assert not {entry.change_column for entry in JUDGED.values()} & {*names}

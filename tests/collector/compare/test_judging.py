@@ -1,11 +1,14 @@
 import msgspec
+import pytest
 
+from edgemeter.agent.contract.record_accuracy import StreamDetections
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.judgement import SmallestDifferences, why_not_compared
+from edgemeter.collector.compare.judgement import SmallestDifferences, verdict_lines, why_not_compared
+from edgemeter.collector.compare.spread import RunPoint, of_shares
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -212,3 +215,56 @@ def test_queries_of_other_prompts_of_a_file_are_not_compared():
     assert why_not_compared("ttft", row.case, row.reference) == (
         "88 against 64 queries ask other prompts of a file of 80: draw a subset that is asked whole (--subset)"
     )
+
+
+def steady_row(missed, reference_missed, runs=3, frames=900):
+    """Return the row of a device that missed so many of 900 frames in each run, beside a reference that missed others."""
+    both = []
+    for day in range(runs):
+        at = {"started_at_ns": 1_760_000_000 * 10**9 + day * DAY_NS, "scenario": "steady"}
+        both += [
+            make(**at, steady=make_steady(late=late, missed_ratio=late / frames, effective=frames))
+            for make, late in ((make_run, missed), (make_reference, reference_missed))
+        ]
+    (row,) = [row for row in compare_runs(*both).rows if not row.is_reference]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("missed", "reference_missed", "words"),
+    [
+        (180, 0, "more missed frames: 20% against 0%, +20.00 points (95%: +18"),
+        (0, 180, "fewer missed frames: 0% against 20%, -20.00 points (95%: -21"),
+        (0, 0, "alike: 0% against 0%, +0.00 points (95%: -0.14 to +0.14 points, 3 days against 3 days; within this board"),
+        (45, 41, "not settled: 5.0% against 4.6%, +0.44 points"),
+    ],
+)
+def test_missed_frames_are_judged_by_points(missed, reference_missed, words):
+    """A side that misses none is the usual one: there is no ratio to it, and there is a difference."""
+    row = steady_row(missed, reference_missed)
+    (line,) = [line for line in verdict_lines(row.case, row.judgements) if line.startswith("missed: ")]
+    assert line.startswith(f"missed: {words}"), line
+
+
+def test_too_few_runs_give_no_verdict_on_missed_frames():
+    """A run that missed none does not show how far runs lie apart."""
+    judgement = steady_row(180, 0, runs=2).judgements["missed"]
+    assert judgement.words == "not judged: 1 run too few (2 against 2; an interval takes 3 each), 20% against 0%, +20.00 points"
+
+
+def test_runs_that_lie_apart_widen_the_bounds_of_a_share():
+    """Of 900 frames each run missed 0, 0 and 270: the mean says little of the next run."""
+    spread = of_shares([RunPoint(share, "pi", day) for day, share in enumerate((0.0, 0.0, 0.3))], 0.1, (0.09, 0.11))
+    assert (spread.median, spread.low, spread.high, spread.interval.low) == (0.1, 0.0, 0.3, 0.0)
+    assert spread.interval.high > 0.5
+
+
+def test_no_false_detection_has_no_ratio():
+    """What it is a multiple of is nothing."""
+    stream = {"label": "marvin", "threshold": 0.95, "stream_s": 900.0, "windows": 5, "found": 5, "missed": 0}
+    runs = [
+        make(detections=StreamDetections(**stream, false=false, false_per_h=4.0 * false))
+        for make, false in ((make_run, 1), (make_reference, 0))
+    ]
+    row = compare_runs(*runs).rows[-1]
+    assert why_not_compared("false-detections", row.case, row.reference) == "one side is 0: no ratio"

@@ -28,7 +28,7 @@ from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
 from tests.fixtures.generating_run import measured
 from tests.fixtures.point_lines import point_line
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_generation_energy, make_record
+from tests.fixtures.record_factory import make_generation_energy, make_record, make_steady
 
 
 def rows_of(runs, names=None):
@@ -270,3 +270,19 @@ def test_an_export_of_no_run_is_an_error_and_writes_nothing(tmp_path):
     with pytest.raises(UnavailableError, match="nothing was written"):
         CliRunner().invoke(cli, ["report", f"{store}?device=nobody", "-o", str(target)], catch_exceptions=False)
     assert not target.exists()
+
+
+def test_frames_of_a_steady_run_can_be_counted_again_from_a_table():
+    """Rate, deadline and queue tell rows apart, and the counts give the share."""
+    names = [column.name for column in run_table.chosen_columns()]
+    (row,) = rows_of([make_run(scenario="steady", steady=make_steady(effective=800))], names)
+    expected = {
+        "rate_per_s": "15.0",
+        "deadline_ms": "60.0",
+        "queue_frames": "1",
+        "frames": "900",
+        "dropped": "0",
+        "late": "3",
+        "effective": "800",
+    }
+    assert {name: row[f"steady_{name}"] for name in expected} == expected

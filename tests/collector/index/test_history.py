@@ -96,7 +96,7 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
                         if isinstance(expected, tuple)
                         else np.array_equal(value, expected, isinstance(expected, np.ndarray))
                     ), field
-            assert sum(len(days.day) for days in together) >= (0 if name in {"ttft", "tpot", "error", "energy-net"} else 100)
+            assert sum(len(days.day) for days in together) >= (0 if name in {"missed", "ttft", "tpot", "error", "energy-net"} else 100)
     history.close()
 
 

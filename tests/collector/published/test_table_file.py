@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published import table_file
-from edgemeter.collector.published.row import PublishedRow, fault
+from edgemeter.collector.published.row import KINDS, PublishedRow, fault
 from edgemeter.collector.published.shipped_rows import shipped_rows
 from edgemeter.collector.reference.imported import ReferenceStore
 from tests.fixtures.rows import table_row
@@ -57,6 +57,14 @@ def test_published_units_become_ours():
         with table_row(metric, unit):
             converted = make_row(figure=metric, value=value, unit=unit, images=5000).canonical
             assert converted == (pytest.approx(canonical[0]), canonical[1])
+
+
+def test_every_figure_may_be_published_in_its_unit():
+    """And in no unknown one, with those that there are."""
+    for name, kind in KINDS.items():
+        with table_row(name):
+            assert kind.factor(kind.unit or "ratio") == 1.0
+            assert kind.factor("parsec") is None
 
 
 def test_an_impossible_figure_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -19,7 +20,7 @@ from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, no_energy
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
-from tests.fixtures.record_factory import make_accuracy, make_environment
+from tests.fixtures.record_factory import make_accuracy, make_environment, make_steady
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
 
@@ -154,6 +155,26 @@ def test_runs_of_one_day_on_each_side_cannot_be_judged_unless_they_are_in_turn()
                 assert printed.endswith("gate: could not judge")
                 assert "**could not judge, and in doubt a gate stays closed**" in review_document.to_markdown(result, findings)
                 assert json.loads(review_document.to_json(result, findings))["gate"] == "could not judge"
+
+
+def steady_side(late, start):
+    """Return runs of three days, each of which answered so many of 900 frames late."""
+    steady = make_steady(late=late, missed_ratio=late / 900, effective=900)
+    runs = [run for day in range(3) for run in make_side(agent=str(start), runs=1, start=start + 86_400 * day, seed=day, seq=start + day)]
+    return [msgspec.structs.replace(run, scenario="steady", steady=steady) for run in runs]
+
+
+def test_a_limit_of_missed_frames_is_kept_where_neither_side_misses_any():
+    """It is in points of all frames: a camera that misses none is the usual baseline."""
+    for late, state, verdict in ((0, "open", "alike"), (180, "violated", "worse")):
+        with table_row(late):
+            result = reviewed(steady_side(0, 0), steady_side(late, 100))
+            findings = gate.judge(result, gate.parse("missed:5%"))
+            assert (gate.state_of(findings), review_document.worst(result.pairs[0])) == (state, verdict)
+            comment = review_document.to_markdown(result, findings)
+            assert f"<br>missed: {'more missed frames: 20%' if late else 'alike: 0%'} against 0%" in comment
+            sentence = json.loads(review_document.to_json(result, findings))["pairs"][0]["sentence"]
+            assert ("misses 20% against 0% of the frames, 20.0 points more" if late else "misses as many frames") in sentence
 
 
 def test_a_suspected_step_keeps_no_limit():

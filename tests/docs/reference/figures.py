@@ -29,7 +29,7 @@ def _cells(entry: Figure) -> Iterator[str]:
     yield entry.better or "-"
     yield f"`{entry.name}`" if entry.path else where("csv", entry.name)
     column = where("compare", entry.column)
-    yield "the same" if entry.path and column == f"`{entry.name}`" else column
+    yield "same" if entry.path and column == f"`{entry.name}`" else column
     yield where("matrix", entry.choice)
     yield ", ".join(f"`{rule.name}`" for rule in entry.trends) or "-"
     yield "uncertainty" if entry.u else "95%" if entry.low else "-"

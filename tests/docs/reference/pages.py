@@ -43,24 +43,24 @@ def index() -> str:
 # By file: title, what it is about, and what makes it.
 PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "index.md": ("Reference", "this list", index),
-    "commands.md": ("Commands", "every command in one line; `man edgemeter` has all options", commands.page),
-    "configuration.md": ("Configuration and environment", "environment variables, precedence, samples of files", settings.page),
+    "commands.md": ("Commands", "one line each; `man edgemeter` has all options", commands.page),
+    "configuration.md": ("Configuration and environment", "variables, precedence, samples", settings.page),
     "sensors.md": ("Power sensors", "what each measures, needs and is set by", parts.sensors_page),
-    "runtimes.md": ("Runtimes", "libraries, backends, settings, and what is timed", parts.runtimes_page),
-    "generators.md": ("Generators", "what generates text, its settings, and what is timed", parts.generators_page),
+    "runtimes.md": ("Runtimes", "libraries, backends, settings, what is timed", parts.runtimes_page),
+    "generators.md": ("Generators", "of text", parts.generators_page),
     "decoders.md": ("Decoders", "from a detector's outputs to boxes", parts.decoders_page),
-    "card.md": ("The model card", "every key of a model's card, and how photographs are resized", card.page),
+    "card.md": ("The model card", "its keys, and how photographs are resized", card.page),
     "record.md": ("The run record", "every field with its unit", records.page),
     "rules.md": (
         "My run is suspect: what now",
-        "every rule of the verdict, with its reason and what to do",
+        "every rule of the verdict",
         lambda: judge.rules_markdown(judge.RULES),
     ),
-    "comparability.md": ("What is compared with what", "which cases and figures stand beside each other", comparability),
-    "figures.md": ("Figures", "every figure of a run, and its name in each view", figures.page),
-    "metrics.md": ("Metrics", "`/metrics` and `/healthz` of the collector, and the metrics of trends and alerts", messages.metrics_page),
-    "mqtt.md": ("MQTT topics", "every topic with its direction and message", messages.topics_page),
-    "influxdb-fields.md": ("InfluxDB fields", "every measurement, tag and field", influx_fields.page),
+    "comparability.md": ("What is compared with what", "which cases match", comparability),
+    "figures.md": ("Figures", "by name in each view", figures.page),
+    "metrics.md": ("Metrics", "of the collector, trends and alerts", messages.metrics_page),
+    "mqtt.md": ("MQTT topics", "direction and message", messages.topics_page),
+    "influxdb-fields.md": ("InfluxDB fields", "measurements, tags and fields", influx_fields.page),
 }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgemeter.agent.contract import record
+from edgemeter.agent.contract.figures import with_part
 from tests.docs.reference.tables import anchor, table, unit_of
 
 HEAD = """# The run record
@@ -17,7 +18,7 @@ One measurement of one case in one process. Its schema number is {number}.
 - **Units** end the names. A ratio is 0..1. Absent is null, never 0.
 
 [record.schema.json](record.schema.json) has type, unit and meaning of every field, as `edgemeter config schema` prints it. Below are the
-fields of a run, and the names in its parts.
+fields of a run, and the names in its parts; *95%* marks a value with its bounds beside it (`_low`, `_high`).
 
 """
 
@@ -30,7 +31,12 @@ def page() -> str:
     run = ((f"`{name}` {_link(kind)}", kind["description"]) for name, kind in parts[first]["properties"].items())
     text = HEAD.format(number=record.SCHEMA) + table(["field", "meaning"], run)
     for name in inner:
-        fields = ", ".join(f"`{field}`{_link(kind, ' ')}" for field, kind in parts[name]["properties"].items())
+        properties = parts[name]["properties"]
+        bounded = {field for field in properties if {with_part(field, "_low"), with_part(field, "_high")} <= {*properties}}
+        bounds = {with_part(field, end) for field in bounded for end in ("_low", "_high")}
+        fields = ", ".join(
+            f"`{field}`{' *95%*' * (field in bounded)}{_link(kind, ' ')}" for field, kind in properties.items() if field not in bounds
+        )
         text += f"\n## {name}\n\n{fields}\n"
     return text
 

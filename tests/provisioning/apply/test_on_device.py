@@ -51,10 +51,15 @@ class Inside:
             "governor_unit": (applying.UNITS / "edgemeter-governor.service.in").read_text().format(plan.get("governor", "")),
             **plan,
         }
-        source = f"import json\nPLAN = json.loads({json.dumps(json.dumps(program))})\n{applying.ON_DEVICE.read_text()}"
         environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **self.environment}
         output = subprocess.run(
-            [sys.executable, "-"], input=source, text=True, capture_output=True, check=True, timeout=300, env=environment
+            [sys.executable, "-"],
+            input=applying.device_program(program),
+            text=True,
+            capture_output=True,
+            check=True,
+            timeout=300,
+            env=environment,
         ).stdout
         (step,) = [json.loads(line) for line in output.splitlines()]
         return step["state"], step["detail"]
@@ -122,6 +127,19 @@ def test_power_mode_is_set_by_name_or_number_and_found_right(jetson):
     assert not (jetson.prefix / "state.asked").exists()
     assert jetson.step("power_mode", power_mode="15W") == ("changed", "1 25W -> 15W")
     assert jetson.step("power_mode", power_mode="2") == ("ok", "2 15W")
+
+
+@pytest.mark.parametrize("folder", ["var/lib", "run/lock"])
+def test_settings_that_a_measurement_has_changed_for_its_time_are_left_alone(jetson, folder):
+    """They are not taken for the board's own: at its end, or at the next start, they are put back."""
+    jetson.cpus()
+    path = jetson.prefix / folder / "edgemeter-restore.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    for step, setting in (("power_mode", "25W"), ("governor", "performance")):
+        state, detail = jetson.step(step, **{step: setting})
+        assert (state, "changed the settings for its time" in detail) == ("failed", True)
+    assert jetson.governors() == ["ondemand", "ondemand"]
 
 
 def test_a_power_mode_that_cannot_be_set_is_named_with_what_to_do(jetson):

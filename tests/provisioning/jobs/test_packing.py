@@ -77,6 +77,20 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
     assert (contents["net_1.bin"], contents[f"{prefix}-net_1.bin"], contents["net_1.param.toml"]) == (b"A", b"B", b"# a")
 
 
+@pytest.mark.parametrize(
+    ("model", "name"), [("my mödel.replay.json", "my m-del.replay"), ("a/net.replay.json", None), ("b/net.replay.json", "net.replay")]
+)
+def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path, model, name):
+    """The one that it has in runs of this machine: they are the same case."""
+    write(tmp_path / "a" / "x", "", net=1.0)
+    write(tmp_path / "b" / "x", "", net=2.0)
+    write(tmp_path / "x", "", **{"my mödel": 3.0})
+    models = ["a/net.replay.json", "b/net.replay.json", "my mödel.replay.json"]
+    path = write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = {json.dumps(models, ensure_ascii=False)}\n')
+    cases = unpacked(packing.pack_file(path, store), store, tmp_path / "device").cases
+    assert cases[models.index(model)].name == name
+
+
 def test_a_model_of_text_travels_with_its_tokenizer(store, tmp_path):
     """Two models with different tokenizers of one name: each card finds its own on the device."""
     for folder in ("a", "b"):

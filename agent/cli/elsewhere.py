@@ -1,0 +1,225 @@
+"""`--on`: measure on devices of a fleet, or on a board over SSH; results are shown and kept as if they were measured here.
+
+The package `provisioning` does it; it is reached by name, as is the collector's ledger, in which the results of a fleet arrive.
+"""
+
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
+from edgemeter.agent.cli import run_session
+from edgemeter.agent.cli.run_plan import START_S, announcement, expectation
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import PATHS, Case, SuiteFile, expand, set_keys
+
+if TYPE_CHECKING:
+    from edgemeter.agent.contract.case_settings import Settings
+    from edgemeter.agent.ledger.ledger import Ledger
+    from edgemeter.agent.session.turn_comparison import MeasuredInTurn
+
+_MEASURE = "edgemeter.provisioning.elsewhere.run:measure_elsewhere"
+_LEDGER_PLACE = "edgemeter.collector.ledgers.place:ledger_place"
+_OPEN_LEDGER = "edgemeter.collector.ledgers.place:open_ledger"
+# Of what is measured elsewhere they would change nothing.
+_HERE = (
+    "broker", "broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file", "if_no_broker",
+    "device", "fleet", "bundle", "signing_key_file", "text", "kv_types", "draft_models",
+)  # fmt: skip
+POLL_S = 0.5
+RESULTS_S = 60.0
+# For what no setting tells: fetching, a language model's queries, accuracy on many images.
+UNKNOWN_S = 6 * 3600.0
+LONGEST_S = 604_800.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWork:
+    """The work for a device elsewhere: the suite, the folder of its paths, and the options of the command.
+
+    `matters_ratio`: its cases are measured in turn, `rounds` at most, until a ratio above this is clear. Results are read from
+    `results` where they do not come another way; `report` prints a line.
+    """
+
+    written: SuiteFile
+    folder: Path
+    options: Mapping[str, Any]
+    timeout_s: float
+    results: "CollectorLedger"
+    report: Callable[[str], None]
+    matters_ratio: float | None = None
+    rounds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOutcome:
+    """The records of one device and what went wrong there; in turn also the turns (`TurnsTaken` as JSON), or the comparison itself."""
+
+    device: str
+    records: Sequence[RunRecord] = ()
+    errors: Sequence[EdgemeterError] = ()
+    turns: str | None = None
+    comparison: "MeasuredInTurn | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorLedger:
+    """The ledger in which a fleet's results arrive, opened for each look."""
+
+    place: str | None
+    wait_s: float
+
+    def __str__(self) -> str:
+        """Return where it is."""
+        return str(self._address())
+
+    def check(self) -> None:
+        """Raise EdgemeterError if it cannot be read."""
+        self._open().close()
+
+    def find(self, runs: Mapping[str, Collection[str]]) -> dict[str, RunRecord]:
+        """Return the runs of these devices by their ids, once all are there; those that have not come in time are absent."""
+        end_s = time.monotonic() + self.wait_s
+        devices = {run: device for device, ids in runs.items() for run in ids}
+        records: dict[str, RunRecord] = {}
+        while True:
+            with self._open() as ledger:
+                query = "SELECT row FROM runs WHERE device = ? AND id = ?"
+                rows = [row for run, device in devices.items() if run not in records for (row,) in ledger.query(query, device, run)]
+                records |= {stored.record.id: stored.record for stored in ledger.records(with_samples=True, rows=sorted(rows))}
+            if records.keys() >= devices.keys() or time.monotonic() >= end_s:
+                return records
+            time.sleep(POLL_S)
+
+    def _open(self) -> "Ledger":
+        ledger: Ledger = resolve_name(_OPEN_LEDGER)(self._address(), "read")
+        return ledger
+
+    def _address(self) -> Any:
+        from edgemeter.agent.ledger.ledger import default_path
+
+        return default_path() if self.place is None else resolve_name(_LEDGER_PLACE)(self.place)
+
+
+def measure(
+    suite: Path | None, models: Sequence[Path], options: Mapping[str, Any], report: Callable[[str], None]
+) -> run_session.SessionOutcome:
+    """Measure a suite or models where `--on` says, keep the records in this machine's ledger too, and return the outcome.
+
+    Raises:
+        EdgemeterError: nothing was measured.
+    """
+    from edgemeter.agent.ledger.own_runs import open_own_runs
+
+    _refuse_options_of_here(options["on"])
+    written, folder = run_session.written_suite(suite, models, options)
+    cases = expand(written, folder).cases
+    own_runs = open_own_runs(config.from_options(options)) if options.get("save", True) else None
+    work = _work(written, folder, cases, options, report)
+    report(announcement(cases))
+    keeping = run_session.RecordKeeping(None, own_runs)
+
+    def outcomes() -> Generator[RunRecord | EdgemeterError, None, None]:
+        for outcome in _outcomes(options["on"], work):
+            for record in outcome.records:
+                yield keeping.keep(record)
+            yield from outcome.errors
+
+    interruption = keeping.follow(outcomes())
+    saved = keeping.finish()
+    if keeping.errors and not keeping.records:
+        for text in dict.fromkeys(map(str, keeping.errors[1:])):
+            report(f"edgemeter: {text}")
+        raise keeping.errors[0]
+    return run_session.SessionOutcome(keeping.records, keeping.errors, None, interruption, saved)
+
+
+def compare(
+    models: Sequence[Path],
+    cases: Sequence[Case],
+    runs: int,
+    matters_ratio: float,
+    keep: Callable[[RunRecord], RunRecord],
+    options: Mapping[str, Any],
+    report: Callable[[str], None],
+) -> list[tuple[str, "MeasuredInTurn"]]:
+    """Measure models in turn on each device that `--on` names; return the comparison of each, and report why it is absent of others.
+
+    Raises:
+        EdgemeterError: no device has a comparison.
+    """
+    from edgemeter.agent.session.turn_comparison import Matters, TurnsTaken, compare_turns
+
+    _refuse_options_of_here(options["on"])
+    written = _in_one_suite(models, runs, options)
+    if len(expand(written, Path.cwd()).cases) != len(cases):
+        raise ConfigError("two of the models are the same case: compare different ones, or leave --on out")
+    length = expectation(cases, [runs + any(case.data is not None and case.accuracy != "never" for case in cases)] * len(cases))
+    report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
+    work = _work(written, Path.cwd(), [msgspec.structs.replace(case, repeats=runs + 1) for case in cases], options, report)
+    work = replace(work, matters_ratio=matters_ratio, rounds=runs)
+    comparisons: list[tuple[str, MeasuredInTurn]] = []
+    errors: list[EdgemeterError] = []
+    for outcome in _outcomes(options["on"], work):
+        records = {record.id: keep(record) for record in outcome.records}
+        errors += outcome.errors
+        if outcome.comparison is not None:
+            comparisons.append((outcome.device, outcome.comparison))
+        if outcome.turns is None:
+            continue
+        try:
+            turns = msgspec.json.decode(outcome.turns, type=TurnsTaken)
+            comparisons.append((outcome.device, compare_turns(cases, turns, records, Matters(ratio=matters_ratio))))
+        except (EdgemeterError, msgspec.MsgspecError) as error:
+            errors.append(MeasurementError(f"{outcome.device}: {error}"))
+    if errors and not comparisons:
+        raise errors[0]
+    for text in dict.fromkeys(map(str, errors)):
+        report(f"edgemeter: {text}")
+    return comparisons
+
+
+def _outcomes(on: Sequence[str], work: RemoteWork) -> Iterator[RemoteOutcome]:
+    outcomes: Iterator[RemoteOutcome] = resolve_name(_MEASURE)(on, work)
+    return outcomes
+
+
+def _work(written: SuiteFile, folder: Path, cases: Sequence[Case], options: Mapping[str, Any], report: Callable[[str], None]) -> RemoteWork:
+    known_s = sum(
+        (START_S + case.warm_up_seconds + case.seconds + 2 * case.idle_seconds + case.cool_down_limit_s) * case.repeats for case in cases
+    )
+    results = CollectorLedger(options.get("ledger"), options.get("delivery_timeout", RESULTS_S))
+    return RemoteWork(written, folder, options, min(LONGEST_S, 2 * known_s + UNKNOWN_S), results, report)
+
+
+def _in_one_suite(models: Sequence[Path], runs: int, options: Mapping[str, Any]) -> SuiteFile:
+    """Return the cases of models, or of suites of one case each, in one suite, with paths from the root."""
+    cases: list[Settings] = []
+    for model in models:
+        is_suite = run_session.is_suite_file(model)
+        written, folder = run_session.written_suite(model if is_suite else None, None if is_suite else model, options)
+        for case in written.case:
+            merged = msgspec.structs.replace(written.defaults, **set_keys(case))
+            paths = {key: str(folder / value) for key in PATHS if (value := getattr(merged, key)) is not None}
+            names = [merged.model] if isinstance(merged.model, str) else merged.model or []
+            files = [str(folder / name) if (folder / name).exists() else name for name in names]
+            cases.append(msgspec.structs.replace(merged, model=files, repeats=runs, **paths))
+    return SuiteFile(name="compare", case=cases)
+
+
+def _refuse_options_of_here(on: Sequence[str]) -> None:
+    """Raise ConfigError if the command line has an option that would change nothing elsewhere."""
+    context = click.get_current_context(silent=True)
+    # A board over SSH has no configuration that names its sensors.
+    names = _HERE if all(value.startswith("ssh://") for value in on) else ("power", *_HERE)
+    for param in context.command.params if context else ():
+        if context and param.name in names and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            raise ConfigError(f"{max(param.opts, key=len)} is for measurements on this machine: leave it out with --on")

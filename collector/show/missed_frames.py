@@ -1,0 +1,97 @@
+"""Why frames at a steady rate were missed: for what reason, and in which rows, from the run's raw samples."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import plain_digits, share
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import CurvePoint, Steady
+from edgemeter.agent.contract.steady_facts import moment
+from edgemeter.agent.ledger.run_history import short_id
+
+MOST_ROWS = 10  # Of a table; JSON has all.
+_SERIES = frozenset({"arrival", "query_start", "latency"})
+
+
+@dataclass(frozen=True, slots=True)
+class MissedRow:
+    """Frames in a row that were missed: from when, how many, and the clock and temperature then; None where they are unknown."""
+
+    from_s: float
+    frames: int
+    dropped: int
+    clock_hz: float | None
+    temperature_c: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MissedFrames:
+    """The missed frames by reason: dropped for newer ones, given up after the schedule; late because they waited, or alone."""
+
+    frames: int
+    dropped: int
+    given_up: int
+    waited: int
+    too_slow: int
+    rows: tuple[MissedRow, ...]
+
+
+def missed_frames(run: RunRecord, steady: Steady) -> MissedFrames:
+    """Return why frames of a run were missed, the longest rows first; raises ConfigError if its raw samples are not stored."""
+    raw = {series.name: samples.unpack(series) for series in run.samples if series.name in _SERIES}
+    if raw.keys() != _SERIES or len({values.size for values in raw.values()}) != 1:
+        raise ConfigError(f"run {run.id[:8]} of {run.model.name} has no raw samples: why its frames were missed is not known any more")
+    deadline_ns = steady.deadline_ms * 1e6
+    is_late = raw["latency"] > deadline_ns
+    is_slow = is_late & (raw["arrival"] + raw["latency"] - raw["query_start"] > deadline_ns)
+    numbers = np.rint(raw["arrival"] * steady.rate_per_s / 1e9).astype(np.int64)
+    hits = numbers[~is_late]
+    # Between frames that were answered in time.
+    begins, ends = np.append(0, hits + 1), np.append(hits, steady.frames)
+    answered = np.searchsorted(numbers, ends) - np.searchsorted(numbers, begins)
+    points = run.sustained.points if run.sustained else ()
+    rows = [
+        _row(steady, points, int(begin), int(end - begin), int(end - begin - count))
+        for begin, end, count in zip(begins, ends, answered, strict=True)
+        if end > begin
+    ]
+    late, slow, given_up = int(is_late.sum()), int(is_slow.sum()), steady.frames - 1 - int(numbers[-1])
+    by_length = tuple(sorted(rows, key=lambda row: (-row.frames, row.from_s)))
+    return MissedFrames(steady.frames, steady.frames - numbers.size - given_up, given_up, late - slow, slow, by_length)
+
+
+def _row(steady: Steady, points: tuple[CurvePoint, ...], begin: int, frames: int, dropped: int) -> MissedRow:
+    from_s = begin / steady.rate_per_s
+    point = next((point for point in reversed(points) if point.t_s <= from_s), None)
+    return MissedRow(from_s, frames, dropped, point.clock_hz if point else None, point.temperature_c if point else None)
+
+
+def show_missed_frames(run: RunRecord, missed: MissedFrames, console: Console) -> None:
+    """Print the reasons and the longest rows."""
+    total = missed.dropped + missed.given_up + missed.waited + missed.too_slow
+    print_text(console, f"run {short_id(run.id)}: {total:,} of {missed.frames:,} frames missed, {share(total / max(missed.frames, 1))}")
+    reasons = {
+        "dropped: a newer frame took their place in the queue": missed.dropped,
+        "dropped: they still waited a second, or the deadline, after the schedule": missed.given_up,
+        "late: they waited for frames before them": missed.waited,
+        "late: the model alone took longer than the deadline": missed.too_slow,
+    }
+    for text, frames in reasons.items():
+        if frames:
+            print_text(console, f"  {frames:,} {text}")
+    if missed.rows:
+        console.print(fitted_table(_columns(missed.rows[:MOST_ROWS]), console.width))
+
+
+def _columns(rows: tuple[MissedRow, ...]) -> Iterator[TableColumn]:
+    yield TableColumn("longest rows from", [moment(row.from_s) for row in rows])
+    yield TableColumn("frames", [f"{row.frames:,}" for row in rows])
+    yield TableColumn("dropped", [f"{row.dropped:,}" for row in rows])
+    yield TableColumn("MHz", [plain_digits(None if row.clock_hz is None else row.clock_hz / 1e6, 3) for row in rows])
+    yield TableColumn("°C", [plain_digits(row.temperature_c, 3) for row in rows])

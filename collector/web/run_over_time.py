@@ -1,0 +1,58 @@
+"""The part of a run's page that shows a long run over its time, and what frames at a steady rate came to."""
+
+from typing import Any
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Sustained
+from edgemeter.agent.contract.steady_facts import held_out, steady_facts, steady_heading
+from edgemeter.collector.charts.chart import Chart, rows_table
+from edgemeter.collector.charts.run_specs import over_the_run
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.markup import NOTHING, Markup, join, part
+from edgemeter.collector.web.view import note, section
+
+# What stands in one chart, left and right: field and title of each.
+_PAIRS = (
+    (("missed", "missed frames"), ("p50_ms", "p50, ms")),
+    (("clock_mhz", "clock, MHz"), ("temperature_c", "temperature, °C")),
+    (("power_w", "power, W"), ("tpot_ms", "time per output token, ms")),
+)
+
+
+def over_time(context: ViewContext, run: RunRecord) -> Markup:
+    """Return the section; nothing of a run that was short and had no frames."""
+    parts: list[Markup | str] = []
+    if run.steady:
+        facts: dict[str, Markup | str | None] = {name.capitalize(): text for name, text in steady_facts(run, run.steady).items()}
+        parts += [note(f"{steady_heading(run, run.steady)}."), part("facts", facts)]
+    elif run.sustained:
+        parts.append(note(f"{run.model.name} {held_out(run.sustained)}."))
+    if run.sustained and len(run.sustained.points) > 1:
+        parts.append(part("gallery", [context.sheet.draw(chart) for chart in charts_of(run.sustained, of_frames=run.steady is not None)]))
+    return section("over-time", "Frames and the run over time" if run.steady else "Over time", join(parts)) if parts else NOTHING
+
+
+def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
+    """Return the charts of what is known of the run's intervals: missed frames and latency, clock and temperature, power."""
+    rows: list[dict[str, Any]] = [
+        {
+            "at_s": point.t_s, "end_s": point.t_s + sustained.interval_s, "missed": point.missed, "p50_ms": point.p50_ms,
+            "clock_mhz": None if point.clock_hz is None else point.clock_hz / 1e6, "temperature_c": point.temperature_c,
+            "power_w": point.power_w, "tpot_ms": point.tpot_ms,
+        }
+        for point in sustained.points
+    ]  # fmt: skip
+    charts = []
+    for pair in _PAIRS:
+        present = [(field, title) for field, title in pair if any(row[field] is not None for row in rows)]
+        if not present:
+            continue
+        # Of frames the p50 is that of the model's own time, without the wait in the queue.
+        named = [(field, "model's own time p50, ms" if of_frames and field == "p50_ms" else title) for field, title in present]
+        spec = over_the_run(named[0], named[1] if named[1:] else None, sustained.throttled_after_s, has_bars=named[0][0] == "missed")
+        title = " and ".join(title.partition(",")[0] for _, title in named)
+        columns = ("at_s", "end_s", *(field for field, _ in named))
+        charts.append(
+            Chart(f"{title[0].upper()}{title[1:]}", spec, rows_table([{name: row[name] for name in columns} for row in rows]), kind="wide")
+        )
+    return charts

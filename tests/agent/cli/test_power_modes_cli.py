@@ -1,0 +1,99 @@
+"""Facts about `edgemeter run --power-mode`: whole sessions on an imitation of a Jetson, in processes of their own."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.replay_case import write_replay
+from tests.fixtures.settable_board import SettableBoard
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def board(tmp_path):
+    """Return a board in the mode 25W with a model to measure."""
+    write_replay(tmp_path)
+    return SettableBoard(tmp_path)
+
+
+def start(board, *arguments):
+    """Start `edgemeter run` of the model on the board, quick where it may be."""
+    command = [sys.executable, "-m", "tests.fixtures.settable_board", str(board.root), "run", str(board.root.parent / "m.replay.json")]
+    options = ("--mode", "rapid", "--power", "none", "--device", "orin", *arguments)
+    environment = board.environment | {"EDGEMETER_RUN_LOCK": str(board.home / "run.lock")}
+    return subprocess.Popen(
+        [*command, *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+@pytest.mark.slow
+def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(board):
+    """The power mode of a record's environment is that of its run, and the sentence stands below the table."""
+    before = board.settings()
+    with start(board, "--power-mode", "15W,25W", "--repeats", "1", "--json") as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    modes = {(run["environment"]["power_mode"], run["operating_point"]["power_mode"]) for run in document["runs"]}
+    assert modes == {("0 15W", "15W"), ("1 25W", "25W")}
+    (answer,) = document["answer"]
+    assert sorted(point["name"] for point in answer["points"]) == ["15W", "25W"]
+    assert answer["summary"].startswith("fastest: ")
+    assert "settle, at most 1 min left" in err
+    assert "at most 2 min in which the board settles" in err
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--power-mode", "15W,99W"), "'99W'"),
+        (("--power-mode", "15W,7W"), "needs a reboot"),
+        (("--governor", "turbo"), "'turbo'"),
+        (("--cpu-max-hz", "9e9"), "cpu_max_hz"),
+    ],
+)
+def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(board, options, line):
+    """Before the first run, and before anything is written."""
+    before = board.settings()
+    with start(board, *options) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode in (1, 2)
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert line.replace("cpu_max_hz", "CPU") in err or line in err
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
+@pytest.mark.slow
+def test_ctrl_c_puts_the_board_back_and_keeps_what_was_measured(board):
+    """The table of the runs before it is printed."""
+    before = board.settings()
+    with start(board, "--governor", "powersave", "--repeats", "50") as process:
+        lines = iter(process.stderr.readline, "")
+        # The first run has ended, and the second has begun.
+        assert any(line.startswith("[2/50]") for line in lines)
+        assert board.settings() != before
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert "powersave" in out or "replay" in out
+    assert (board.settings(), board.record.exists()) == (before, False)
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_leaves_no_mode_behind(board):
+    """Another process puts the board back within a second or two."""
+    before = board.settings()
+    with start(board, "--power-mode", "15W", "--repeats", "50") as process:
+        assert any("timed" in line for line in iter(process.stderr.readline, ""))
+        assert board.settings() != before
+        process.kill()
+    deadline_s = time.monotonic() + 20
+    while board.settings() != before and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert board.settings() == before

@@ -1,0 +1,321 @@
+"""Facts about `edgemeter.agent.engine.scenarios.steady`."""
+
+from collections import deque
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.statistics import exact_interval
+from edgemeter.agent.engine.scenarios import scenario, steady
+from edgemeter.agent.engine.scenarios.poisson import SPIN_NS
+from edgemeter.agent.engine.scenarios.timing import FrameSchedule, TimedQueries
+from tests.fixtures.timing_world import World, plan
+
+MS = 1_000_000
+# What binding, waking up and looks at the clock take in the played world, at most.
+NEAR_NS = 5_000
+
+
+def offered(script, **changes):
+    """Return what came of frames whose calls take what the script says, ns: 10 a second unless they differ, due at the next one."""
+    world = World(script)
+    settings = {"queries": 1, "seconds": 1.0, "rate_per_s": 10.0, "expected_ns": MS} | changes
+    return world, steady.run(world.subject(clock=world.ticking), plan(**settings))
+
+
+def numbers(timed):
+    """Return which frames were answered."""
+    return timed.schedule.numbers(timed.arrivals_ns - timed.begin_ns).tolist()
+
+
+def test_frames_arrive_by_the_schedule_and_end_with_it():
+    """10 a second for a second: at 0, 100, ... 900 ms; the timed part ends at 1 s, though the last answer came before."""
+    world, timed = offered(lambda _: 20 * MS)
+    assert (timed.arrivals_ns - timed.begin_ns).tolist() == [number * 100 * MS for number in range(10)]
+    assert timed.end_ns - timed.begin_ns == 1000 * MS
+    assert world.now >= timed.end_ns
+    assert timed.latency_ns == pytest.approx(np.full(10, 20 * MS), abs=NEAR_NS)
+    frames = steady.steady_of(timed)
+    assert (frames.frames, frames.dropped, frames.late, frames.missed_ratio, frames.queue_max, frames.longest_row) == (10, 0, 0, 0.0, 0, 0)
+    assert frames.first_missed_s is None
+    assert frames.longest_gap_ms == pytest.approx(100, abs=0.01)
+    assert frames.deadline_ms == 100.0
+
+
+def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
+    """Calls of 155 ms at 10 a second, one may wait, 180 ms to answer: 3 dropped, 4 late, 3 in time.
+
+    0: 0 to 155. 1 waits from 100: 155 to 310, after 210 ms, late. 2 waits from 200, 3 takes its place at 300: 310 to 465, 165 ms. 4 waits
+    from 400: 465 to 620, 220 ms, late. 5 waits, 6 takes its place: 620 to 775, 175 ms. 7: 775 to 930, 230 ms, late. 8 waits, 9 takes its
+    place: 930 to 1,085, 185 ms, late.
+    """
+    _, timed = offered(lambda _: 155 * MS, deadline_ns=180 * MS)
+    assert numbers(timed) == [0, 1, 3, 4, 6, 7, 9]
+    assert timed.latency_ns / MS == pytest.approx([155, 210, 165, 220, 175, 230, 185], abs=0.05)
+    frames = steady.steady_of(timed)
+    assert (frames.dropped, frames.late, frames.missed_ratio, frames.queue_max) == (3, 4, 0.7, 1)
+    assert (frames.longest_row, frames.first_missed_s) == (3, 0.1)
+    assert frames.longest_gap_ms == pytest.approx(155, abs=0.02)
+    load = scenario.load_of_timed(timed, 1, 1, 10.0)
+    assert (load.is_sustained, load.unserved, load.target_per_s) == (False, 3, 10.0)
+    # All the time is worked, and ten frames of 155 ms a second would take half as much again.
+    assert load.utilisation_ratio == pytest.approx(1.0, abs=1e-4)
+    assert scenario.throughput_per_s("steady", timed, 7) == pytest.approx(7 / 1.085, rel=1e-4)
+
+
+def test_a_stall_drops_the_oldest_and_its_answers_are_late():
+    """The call of frame 3 takes 370 ms: 4 and 5 are dropped for 6, which is late by the deadline of 100 ms; 7 waits and is in time.
+
+    Frame 3: 300-670. 4, 5, 6 come at 400, 500, 600; only 6 waits. 6: 670-690, 90 ms after its arrival: in time. 7 at 700.
+    """
+    _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS)
+    assert numbers(timed) == [0, 1, 2, 3, 6, 7, 8, 9]
+    frames = steady.steady_of(timed)
+    assert (frames.dropped, frames.late, frames.longest_row, frames.first_missed_s) == (2, 1, 3, 0.3)
+    assert frames.missed_ratio == 0.3
+    assert frames.longest_gap_ms == pytest.approx(450, abs=0.02)
+    # Of the seven pairs of answers only those around frame 3 are off: 370 - 20 both ways, less 70 ms that 6 waited.
+    assert frames.jitter.count == 7
+    assert frames.jitter.mean_ms == pytest.approx((350 + 280 + 70) / 7, abs=0.02)
+
+
+def test_a_longer_queue_drops_nothing_and_is_late_for_longer():
+    """The same stall with room for three: 4, 5 and 6 wait for 270, 190 and 110 ms; 6 and what follows are in time again."""
+    _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS, queue_frames=3)
+    assert numbers(timed) == list(range(10))
+    frames = steady.steady_of(timed)
+    assert (frames.dropped, frames.late, frames.queue_max) == (0, 4, 3)
+    latency_ms = timed.latency_ns / MS
+    assert latency_ms[3:8] == pytest.approx([370, 290, 210, 130, 50], abs=0.05)
+
+
+def test_a_deadline_of_its_own_decides_what_is_late():
+    """Calls of 20 and 40 ms in turn: with 30 ms every second one is late, with 40 ms and what the clock takes none."""
+    for deadline_ms, late in ((30, 5), (41, 0)):
+        _, timed = offered(lambda call: (20, 40)[call % 2] * MS, deadline_ns=deadline_ms * MS)
+        assert steady.steady_of(timed).late == late
+
+
+@pytest.mark.parametrize("queue_frames", [1, 3, 1000])
+def test_a_rate_far_beyond_the_model_ends_on_schedule(queue_frames):
+    """A million frames a second of a model that takes 30 ms: the last answer comes with the schedule, or a second after it at most."""
+    _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=2.0, queue_frames=queue_frames)
+    assert timed.latency_ns.size + timed.unserved == 2_000_000
+    assert timed.end_ns - timed.begin_ns <= 3_040 * MS
+    frames = steady.steady_of(timed)
+    assert frames.missed_ratio == 1.0
+    assert (frames.queue_max, frames.longest_row) == (queue_frames, 2_000_000)
+    load = scenario.load_of_timed(timed, 1, 1, 1e6)
+    assert (load.is_sustained, load.unserved) == (False, timed.unserved)
+    assert 0.98 < load.utilisation_ratio <= 1.0
+
+
+def test_a_frame_in_a_hundred_seconds_is_slept_through():
+    """Eleven frames at 0.01 a second take 1,100 s, of which next to nothing is spun."""
+    world, timed = offered(lambda _: 5 * MS, queries=11, seconds=0.0, rate_per_s=0.01)
+    assert timed.end_ns - timed.begin_ns == 1_100_000 * MS
+    assert sum(world.slept_s) == pytest.approx(1_100, rel=1e-3)
+    assert steady.steady_of(timed).missed_ratio == 0
+
+
+def test_waiting_spins_for_little_of_the_time():
+    """At 15 frames a second the process sleeps for all but the call and 1.5% of the time."""
+    world, timed = offered(lambda _: 10 * MS, rate_per_s=15.0, seconds=10.0)
+    length_s = (timed.end_ns - timed.begin_ns) / 1e9
+    assert length_s - sum(world.slept_s) - 150 * 0.01 < 0.015 * length_s
+
+
+def test_inputs_are_drawn_or_taken_in_order():
+    """In order frame n takes input n, over and over, also where frames before it were dropped."""
+    world, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS, in_order=True)
+    assert world.bound == [number % 5 for number in numbers(timed)]
+    order = plan().drawn(5)
+    world, timed = offered(lambda _: MS)
+    assert world.bound == order[:10]
+
+
+def test_a_schedule_has_queries_and_seconds():
+    """15 a second for an hour are 54,000; 0.07 a second for 100 s are 7, though the product is above it by its last digit."""
+    for rate, seconds, queries, frames in ((15.0, 3600.0, 128, 54_000), (0.07, 100.0, 1, 7), (15.0, 0.0, 64, 64), (0.01, 1.0, 1, 1)):
+        schedule = steady.schedule_of(plan(rate_per_s=rate, seconds=seconds, queries=queries))
+        assert schedule.frames == frames
+        assert schedule.length_ns == pytest.approx(frames / rate * 1e9)
+    assert steady.seconds(plan(rate_per_s=15.0, seconds=60.0)) == 60.0
+
+
+class Exact(World):
+    """The same without delays: a nanosecond passes with each look, copying takes none, and who sleeps wakes up on time."""
+
+    def ticking(self):
+        """Return the moment."""
+        self.now += 1
+        return self.now
+
+    def sleep(self, seconds):
+        """Sleep, and through what would be spun."""
+        self.now += round(seconds * 1e9) + SPIN_NS
+
+    def bind(self, inputs):
+        """Copy nothing."""
+        self.bound.append(int(inputs[0].flat[0]))
+        return self._call
+
+
+def played_frames(rate_per_s, frames, queue_frames, services_ns):
+    """Return when frames that are answered arrive and end, by events one after the other; written without the engine's arithmetic."""
+    events = [(number * 1e9 / rate_per_s, number) for number in range(frames)]
+    waiting, answered, services = deque(), [], iter(services_ns)
+    free_at, longest = 0.0, 0
+
+    def begin(at_ns):
+        nonlocal free_at
+        number = waiting.popleft()
+        free_at = at_ns + next(services)
+        answered.append((number, free_at))
+
+    for at_ns, number in events:
+        while waiting and free_at <= at_ns:
+            begin(free_at)
+        if len(waiting) == queue_frames:
+            waiting.popleft()
+        waiting.append(number)
+        if free_at <= at_ns:
+            begin(at_ns)
+        longest = max(longest, len(waiting))
+    while waiting:
+        begin(free_at)
+    return answered, longest
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_engine_does_what_a_simulation_by_events_does(seed):
+    """Random rates, queues, latencies and stalls: the same frames are answered, at the same moments, and the same ones are missed."""
+    draw = np.random.default_rng(seed)
+    rate, queue = float(draw.uniform(5, 60)), int(draw.integers(1, 6))
+    deadline_ns = int(draw.uniform(0.5, 3) * 1e9 / rate)
+    services = (draw.gamma(4, draw.uniform(0.1, 0.35), 2000) / rate * 1e9).astype(np.int64)
+    services[draw.random(2000) < 0.02] *= 12
+    world = Exact(lambda call: int(services[call]))
+    frames_plan = plan(queries=500, rate_per_s=rate, expected_ns=MS, queue_frames=queue, deadline_ns=deadline_ns)
+    timed = steady.run(world.subject(clock=world.ticking), frames_plan)
+    answered, longest = played_frames(rate, 500, queue, services.tolist())
+    assert numbers(timed) == [number for number, _ in answered]
+    ends_ns = timed.arrivals_ns + timed.latency_ns - timed.begin_ns
+    assert ends_ns == pytest.approx([end for _, end in answered], abs=2_000)
+    frames = steady.steady_of(timed)
+    in_time = {number for number, end in answered if end <= number * 1e9 / rate + deadline_ns}
+    are_missed = [number not in in_time for number in range(500)]
+    rows = "".join("x" if is_missed else "." for is_missed in are_missed).split(".")
+    assert frames.dropped == 500 - len(answered)
+    assert frames.dropped + frames.late == sum(are_missed)
+    assert frames.longest_row == max(map(len, rows))
+    assert frames.queue_max == longest
+    assert frames.first_missed_s == (pytest.approx(are_missed.index(True) / rate, abs=1e-8) if any(are_missed) else None)
+
+
+def chained_misses(draw, frames, share, mean_row):
+    """Return misses of a chain of two states, bool [frames]: rows of missed frames are so long on average."""
+    leaves, enters = 1 / mean_row, share / (1 - share) / mean_row
+    misses, number, is_missed = np.zeros(frames, bool), 0, bool(draw.random() < share)
+    while number < frames:
+        length = int(draw.geometric(leaves if is_missed else enters))
+        misses[number : number + length] = is_missed
+        number, is_missed = number + length, not is_missed
+    return misses
+
+
+def frames_of(misses):
+    """Return what became of frames with these misses, with latencies of 1 ms and 90 ms by 60."""
+    schedule = FrameSchedule(15.0, 60 * MS, 1, misses.size)
+    arrivals_ns = schedule.arrivals_ns(np.arange(misses.size))
+    latency_ns = np.where(misses, 90 * MS, MS)
+    return steady.steady_of(TimedQueries(arrivals_ns, latency_ns, {}, 0, schedule.length_ns, arrivals_ns, schedule=schedule))
+
+
+def bounds_of(misses):
+    """Return the bounds that a run with these misses states, and how many independent frames it is worth."""
+    frames = frames_of(misses)
+    return frames.missed_low_ratio, frames.missed_high_ratio, frames.effective
+
+
+# By 500 draws each 96 to 98% hold.
+@pytest.mark.parametrize(
+    ("frames", "share", "mean_row"),
+    [(900, 0.005, 1), (900, 0.4, 1), (900, 0.05, 3), (900, 0.4, 10), (20_000, 0.005, 3), (20_000, 0.01, 10), (20_000, 0.05, 50)],
+)
+def test_the_bounds_hold_for_frames_that_are_missed_one_by_one_or_in_rows(frames, share, mean_row):
+    """At least nine of ten bounds hold the true share; ones as if frames were independent hold it for half of the runs with long rows."""
+    draw = np.random.default_rng(4)
+    holding = bounded = naive = 0
+    for _ in range(50):
+        misses = chained_misses(draw, frames, share, mean_row) if mean_row > 1 else draw.random(frames) < share
+        low, high, _ = bounds_of(misses)
+        bounded += high is not None
+        holding += high is not None and low <= share <= high
+        if mean_row >= 10:
+            naive_low, naive_high = exact_interval(float(misses.sum()), frames)
+            naive += naive_low <= share <= naive_high
+    assert bounded > 25
+    assert holding >= 0.9 * bounded
+    assert naive < 38
+
+
+def test_a_run_without_a_miss_has_a_bound():
+    """Of 900 frames in time: at most 0.41% with 97.5% confidence; by 0.02% where an hour was."""
+    low, high, effective = bounds_of(np.zeros(900, bool))
+    assert (low, effective) == (0.0, 900)
+    assert high == pytest.approx(1 - 0.025 ** (1 / 900))
+    assert bounds_of(np.zeros(54_000, bool))[1] == pytest.approx(6.83e-5, rel=0.01)
+
+
+def test_frames_that_nearly_missed_show_that_misses_would_come_in_rows():
+    """Not one of 9,000 was missed, but 60 in a row took 55 of 60 ms: they are worth fewer than independent ones."""
+    schedule = FrameSchedule(15.0, 60 * MS, 1, 9_000)
+    arrivals_ns = schedule.arrivals_ns(np.arange(9_000))
+    latency_ns = np.full(9_000, 10 * MS)
+    latency_ns[4_000:4_060] = 55 * MS
+    frames = steady.steady_of(TimedQueries(arrivals_ns, latency_ns, {}, 0, schedule.length_ns, arrivals_ns, schedule=schedule))
+    assert frames.missed_ratio == 0
+    assert frames.effective < 1_000
+    assert frames.missed_high_ratio is None or frames.missed_high_ratio > 3e-3
+
+
+def test_frames_that_depend_too_much_have_no_bounds():
+    """A half that is missed and a half that is not are two observations, not nine hundred."""
+    low, high, effective = bounds_of(np.arange(900) >= 450)
+    assert (low, high) == (None, None)
+    assert effective < 25
+
+
+def bursts_drawn(draw, frames, per_run, length):
+    """Return misses in bursts of this length, of which so many come in a run on average, bool [frames]."""
+    misses = np.zeros(frames, bool)
+    for begin in draw.integers(-length, frames, size=draw.poisson(per_run)):
+        misses[max(begin, 0) : begin + length] = True
+    return misses
+
+
+@pytest.mark.parametrize("length", [30, 150])
+@pytest.mark.parametrize("per_run", [0.9, 2])
+def test_the_bounds_hold_where_a_run_has_a_burst_or_two(per_run, length):
+    """Of the runs that saw a miss nine of ten bounds hold, and none is refused: bounds as of independent frames hold for 13 to 85%."""
+    draw = np.random.default_rng(2)
+    runs = [misses for _ in range(80) if (misses := bursts_drawn(draw, 9_000, per_run, length)).any()]
+    bounds = [bounds_of(misses)[:2] for misses in runs]
+    share = 1 - np.exp(-per_run * length / 9_000)
+    assert all(high is not None for _, high in bounds)
+    assert sum(low <= share <= high for low, high in bounds) >= 0.9 * len(runs)
+
+
+def test_a_record_states_the_bursts_that_its_missed_frames_came_in():
+    """Two bursts of an hour's frames, every other frame of the second; 60 that came one by one are 60."""
+    misses = np.zeros(54_000, bool)
+    misses[20_000:20_500] = True
+    misses[40_000:40_600:2] = True
+    frames = frames_of(misses)
+    assert (frames.bursts, frames.longest_burst) == (2, 500)
+    assert frames.effective == 54_000 * 2 // 3 // 500
+    single = frames_of(np.arange(54_000) % 900 == 7)
+    assert (single.bursts, single.longest_burst, single.effective) == (60, 1, 54_000)
+    none = frames_of(np.zeros(900, bool))
+    assert (none.bursts, none.longest_burst) == (0, 0)

@@ -1,0 +1,305 @@
+"""Settings of a board: checked, set, read back, and put back at the end of the block."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.file_lock import RunLock
+from edgemeter.agent.contract.operating_point import OperatingPoint
+from edgemeter.agent.operating import changes, restoring
+from tests.fixtures.machine_trees import raspberry_pi_5, write
+from tests.fixtures.settable_board import SettableBoard
+
+POLICY = "sys/devices/system/cpu/cpufreq/policy0"
+GPU = "sys/class/devfreq/17000000.gpu"
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch):
+    """Return a Jetson whose settings can be set."""
+    jetson = SettableBoard(tmp_path)
+    monkeypatch.setenv("PATH", jetson.environment["PATH"])
+    monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
+    return jetson
+
+
+def test_each_setting_is_set_and_put_back(board):
+    """The mode by name or number, the rest by value; nothing of it is left when the block ends."""
+    before = board.settings()
+    with changes.changed_board(board.home, board.machine) as changed:
+        record = json.loads(board.record.read_bytes())
+        assert record["settings"]["power_mode"] == {"nvpmodel": "1"}
+        assert changed.set(OperatingPoint(power_mode="15W", governor="performance")) == OperatingPoint(
+            power_mode="15W", governor="performance"
+        )
+        assert board.settings()[f"{POLICY}/scaling_governor"] == "performance"
+        assert changed.set(OperatingPoint(power_mode="2")) == OperatingPoint(power_mode="MAXN_SUPER")
+        clocks = OperatingPoint(cpu_max_hz=960e6, gpu_max_hz=510e6, memory_max_hz=665.6e6)
+        assert changed.set(clocks) == clocks
+        assert board.settings()["sys/kernel/nvpmodel_clk_cap/emc"] == "665600000"
+        assert changed.set(None) == OperatingPoint()
+        assert board.settings() == before
+        changed.set(OperatingPoint(power_mode="15W"))
+    assert board.settings() == before
+    assert not board.record.exists()
+
+
+def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(board):
+    """In another mode the clocks are that mode's, not those that the user had set in the first, and not those of the point before."""
+    with changes.changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(cpu_max_hz=729.6e6, governor="powersave"))
+        changed.set(OperatingPoint(power_mode="15W"))
+        assert board.settings()[f"{POLICY}/scaling_max_freq"] == "1510400"
+        assert board.settings()[f"{POLICY}/scaling_governor"] == "schedutil"
+        changed.set(OperatingPoint(power_mode="15W", cpu_max_hz=960e6))
+        changed.set(OperatingPoint(power_mode="15W", gpu_max_hz=408e6))
+        assert board.settings()[f"{POLICY}/scaling_max_freq"] == "1510400"
+        changed.set(OperatingPoint(gpu_max_hz=408e6))
+        assert board.settings()[f"{POLICY}/scaling_max_freq"] == "1113600"
+
+
+def test_the_lowest_clock_gives_way_to_the_highest(board):
+    """After jetson_clocks the lowest is the highest; a kernel refuses a highest below it."""
+    write(board.root, {f"{POLICY}/scaling_min_freq": "1113600\n"})
+    with changes.changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(cpu_max_hz=729.6e6))
+        assert board.settings()[f"{POLICY}/scaling_min_freq"] == "729600"
+    assert board.settings()[f"{POLICY}/scaling_min_freq"] == "1113600"
+
+
+@pytest.mark.parametrize(
+    ("point", "kind", "words"),
+    [
+        (OperatingPoint(power_mode="30W"), ConfigError, "unknown power mode '30W': there are 15W, 25W, MAXN_SUPER, 7W"),
+        (OperatingPoint(power_mode="7W"), UnavailableError, "needs a reboot from '25W'"),
+        (OperatingPoint(governor="fast"), ConfigError, "unknown governor 'fast': there are schedutil, performance"),
+        (OperatingPoint(cpu_max_hz=9e9), ConfigError, "cpu_max_hz = 9000000000 is none of this board's CPU clocks: 729600000, 960000000"),
+        (OperatingPoint(gpu_max_hz=1.0), ConfigError, "none of this board's GPU clocks: 306000000, 408000000"),
+        (OperatingPoint(memory_max_hz=4e9), ConfigError, "none of this board's memory clocks: 204000000 to 3199000000"),
+    ],
+)
+def test_a_value_that_the_board_has_not_is_refused_with_those_it_has(board, point, kind, words):
+    """In one line, before anything is changed, and without a record."""
+    before = board.settings()
+    with pytest.raises(kind) as refusal:
+        changes.check([OperatingPoint(power_mode="15W"), point], board.machine)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert (board.settings(), board.home.exists()) == (before, False)
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        (OperatingPoint(power_mode="15W"), "there is no nvpmodel"),
+        (OperatingPoint(gpu_max_hz=1e9), "no GPU clock that can be set"),
+        (OperatingPoint(memory_max_hz=1e9), "no memory clock that can be set"),
+    ],
+)
+def test_a_setting_that_the_board_has_not_is_unavailable(tmp_path, monkeypatch, point, words):
+    """A Raspberry Pi has governor and CPU clocks."""
+    monkeypatch.setattr("edgemeter.agent.operating.board_settings.PATH", "")
+    machine = changes.Machine(raspberry_pi_5(tmp_path))
+    changes.check([OperatingPoint(cpu_max_hz=2.4e9)], machine)
+    with pytest.raises(UnavailableError, match=words):
+        changes.check([point], machine)
+
+
+def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
+    """Where the conf does not show it, the question of nvpmodel does; the board is put back and the block goes on."""
+    before = board.settings()
+    (board.root / "asks").touch()
+    with changes.changed_board(board.home, board.machine) as changed:
+        with pytest.raises(UnavailableError, match="only at a boot: `sudo nvpmodel -m 0` there, and answer yes"):
+            changed.set(OperatingPoint(power_mode="15W", governor="performance"))
+        assert board.settings() == before
+        changed.set(OperatingPoint(governor="performance"))
+    assert board.settings() == before
+
+
+def test_the_kernel_caps_clocks_to_cool_the_chip_so_they_are_not_recorded(board):
+    """What it reports then is not what was set, and would be put back for ever."""
+    write(board.root, {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0\n", "sys/class/thermal/cooling_device1/cur_state": "2\n"})
+    with pytest.raises(UnavailableError, match="let the board cool"), changes.changed_board(board.home, board.machine):
+        pass
+    assert not board.record.exists()
+
+
+def test_two_processes_do_not_change_one_board(board):
+    """The second is refused, and finds nothing left over: the first is alive."""
+    with changes.changed_board(board.home, board.machine) as changed:
+        changed.set(OperatingPoint(governor="performance"))
+        with (
+            pytest.raises(UnavailableError, match=rf"changed already, by edgemeter \(pid {os.getpid()}"),
+            changes.changed_board(board.home, board.machine),
+        ):
+            pass
+        lock = RunLock(board.home)
+        assert lock.take("edgemeter run")
+        assert changes.restore_leftover(board.home, board.machine) is None
+        lock.release()
+        assert board.settings()[f"{POLICY}/scaling_governor"] == "performance"
+
+
+def test_the_guardian_that_was_killed_is_replaced(board):
+    """Before the next change."""
+    with changes.changed_board(board.home, board.machine) as changed:
+        first = changed._guardian
+        first.kill()
+        first.wait()
+        changed.set(OperatingPoint(governor="performance"))
+        assert changed._guardian.pid != first.pid
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            changed._guardian.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            changed._guardian.wait(0.2)
+
+
+def leave_changed(board):
+    """Change the settings in a process that is killed, its guardian first; return its id."""
+    program = (
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from edgemeter.agent.contract.operating_point import OperatingPoint\nfrom edgemeter.agent.operating import changes\n"
+        "with changes.changed_board(Path(sys.argv[1]), changes.Machine(Path(sys.argv[2]))) as board:\n"
+        "    board.set(OperatingPoint(power_mode='15W', governor='performance', gpu_max_hz=408e6))\n"
+        "    board._guardian.kill()\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, board.home, board.root])
+    assert process.wait(60) == -signal.SIGKILL
+    return process.pid
+
+
+def test_the_next_start_puts_back_what_was_left(board):
+    """And states it in one line; a board that is to be changed is refused until then."""
+    before = board.settings()
+    pid = leave_changed(board)
+    assert board.settings() != before
+    with (
+        pytest.raises(UnavailableError, match=r'`sudo "\$\(command -v edgemeter\)" doctor` puts them back'),
+        changes.changed_board(board.home, board.machine),
+    ):
+        pass
+    line = changes.restore_leftover(board.home, board.machine)
+    assert line.startswith(f"the board was put back as it was before a run that was cut off (pid {pid}, since 20")
+    assert line.endswith("power mode 1, governor schedutil, clocks")
+    assert board.settings() == before
+    assert changes.restore_leftover(board.home, board.machine) is None
+
+
+def test_after_a_reboot_only_the_power_mode_is_put_back(board):
+    """Governor and clocks are the kernel's own then; the old values are not written."""
+    leave_changed(board)
+    board.reboot()
+    assert "power mode 1" in changes.restore_leftover(board.home, board.machine)
+    settings = board.settings()
+    assert settings["var/lib/nvpmodel/status"] == "pmode:0001"
+    assert settings[f"{POLICY}/scaling_min_freq"] == "729600"
+    assert not board.record.exists()
+
+
+def test_while_another_run_is_in_progress_nothing_is_put_back(board):
+    """It would be disturbed; the next start does it."""
+    leave_changed(board)
+    lock, now = RunLock(board.home), board.settings()
+    assert lock.take("edgemeter run")
+    assert changes.restore_leftover(board.home, board.machine) is None
+    assert board.settings() == now
+    assert "as it was" in changes.restore_leftover(board.home, board.machine, holds_run_lock=True)
+    lock.release()
+
+
+def test_lost_rights_leave_the_record_and_name_the_command(board):
+    """What could be put back is; the rest waits for root."""
+    before = board.settings()
+    leave_changed(board)
+    # A file that even root may not write.
+    governor = board.root / POLICY / "scaling_governor"
+    governor.unlink()
+    governor.symlink_to("/proc/version")
+    line = changes.restore_leftover(board.home, board.machine)
+    assert '`sudo "$(command -v edgemeter)" doctor` puts them back' in line
+    assert "governor: " in line
+    assert "\n" not in line
+    assert board.record.exists()
+    governor.unlink()
+    governor.write_text("performance\n")
+    assert "as it was" in changes.restore_leftover(board.home, board.machine)
+    assert board.settings() == before
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("in the block")])
+def test_rights_that_are_lost_within_the_block_are_stated_at_its_end(board, error):
+    """The record stays, the other settings are put back, and what ended the block is raised, not this."""
+    before = board.settings()
+    governor = board.root / POLICY / "scaling_governor"
+
+    def measure(changed):
+        changed.set(OperatingPoint(governor="performance", gpu_max_hz=408e6))
+        governor.unlink()
+        governor.symlink_to("/proc/version")
+        if error is not None:
+            raise error
+
+    kind, words = (UnavailableError, "doctor` puts them back") if error is None else (ZeroDivisionError, "in the block")
+    with pytest.raises(kind, match=words), changes.changed_board(board.home, board.machine) as changed:
+        measure(changed)
+    governor.unlink()
+    governor.write_text("performance\n")
+    assert board.settings()[f"{GPU}/max_freq"] == before[f"{GPU}/max_freq"]
+    assert "as it was" in changes.restore_leftover(board.home, board.machine)
+    assert board.settings() == before
+
+
+def test_a_home_that_cannot_be_made_changes_nothing(board, monkeypatch, caplog):
+    """Where the board's folder cannot hold the record either: one line, and the guardian is let go."""
+    monkeypatch.setattr(restoring, "DURABLE_RECORD", "var/lib/none/restore.json")
+    board.home.write_text("a file")
+    with pytest.raises(ConfigError, match="set EDGEMETER_HOME"), changes.changed_board(board.home / "below", board.machine):
+        pass
+    assert caplog.text == ""
+    assert not Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "null", '{"settings": {"governor": ', "\0" * 300, "[1, 2]"])
+def test_a_damaged_record_is_one_line_and_nothing_is_written(board, content):
+    """It is named, with what to do; a board that is to be changed is refused."""
+    before = board.settings()
+    board.record.write_text(content)
+    line = changes.restore_leftover(board.home, board.machine)
+    assert "is damaged" in line
+    assert f"nothing was written: check the board's settings, then remove it: `rm {board.record}`" in line
+    assert "\n" not in line
+    assert board.settings() == before
+    with pytest.raises(ConfigError, match="is damaged"), changes.changed_board(board.home, board.machine):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("board", "0123456789abcdef", "is of another board"),
+        ("settings", {"fan": {"x": "1"}}, "names 'fan', which is no setting of a board"),
+        ("settings", {"governor": {"etc/passwd": "root"}}, "'etc/passwd' = 'root' is no setting of a board"),
+        ("settings", {"governor": {f"{POLICY}/../../../../../../scaling_governor": "x"}}, "is no setting of a board"),
+        ("settings", {"cpu_max_hz": {f"{POLICY}/scaling_max_freq": "1\n2"}}, "is no setting of a board"),
+        ("settings", {"power_mode": {"nvpmodel": "-f /tmp/x"}}, "is no power mode"),
+    ],
+)
+def test_a_foreign_record_writes_nothing(board, monkeypatch, key, value, words):
+    """Of another board, or of files that are none of a board's settings: root puts back what a user's folder holds."""
+    monkeypatch.setattr("edgemeter.agent.machine.board.SERIAL_PLACES", ("etc/machine-id",))
+    write(board.root, {"etc/machine-id": "f" * 32, "etc/passwd": "root:x:0:0"})
+    leave_changed(board)
+    path = board.record
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"board": None, key: value}))
+    now = board.settings()
+    line = changes.restore_leftover(board.home, board.machine)
+    assert words in line
+    assert "\n" not in line
+    assert (board.settings(), (board.root / "etc/passwd").read_text()) == (now, "root:x:0:0")

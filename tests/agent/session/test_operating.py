@@ -1,0 +1,267 @@
+"""Facts about `edgemeter.agent.session.operating`: sessions in several power modes, on a board that is a dictionary."""
+
+from contextlib import closing, contextmanager
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.cli.run_plan import expectation
+from edgemeter.agent.contract.mode_answer import mode_answers
+from edgemeter.agent.contract.operating_point import OperatingPoint
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Suite
+from edgemeter.agent.engine import job
+from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.machine.machine import recorded
+from edgemeter.agent.session import operating, session
+from tests.fixtures.record_factory import make_environment, make_latency, make_record
+from tests.fixtures.replay_case import replay_case
+
+WHO = session.DeviceIdentity("bench", "lab")
+MODES = ("7W", "15W", "25W")
+
+
+class PlayedBoard:
+    """A board in the mode 15W with the governor schedutil; `stuck` are the values that it does not take."""
+
+    def __init__(self) -> None:
+        self.found = {"power_mode": "15W", "governor": "schedutil"}
+        self.now = dict(self.found)
+        self.visits: list[str] = []
+        self.stuck: set[str] = set()
+        self.why_not_restored = ""
+
+    def set(self, point):
+        """Set the board as `ChangedBoard.set` does."""
+        settings = {} if point is None else {name: value for name, value in msgspec.structs.asdict(point).items() if value is not None}
+        if stuck := self.stuck & set(settings.values()):
+            raise UnavailableError(f"the board was not set to {point.words}: it is not {stuck.pop()}")
+        self.now = self.found | settings
+        self.visits.append(self.now["power_mode"])
+        return OperatingPoint(**settings)
+
+    def check(self, points):
+        """Check points as `changes.check` does."""
+        if unknown := [point.power_mode for point in points if point.power_mode not in (None, *MODES)]:
+            raise ConfigError(f"no power mode is called {unknown[0]!r}: there are {', '.join(MODES)}")
+
+    @contextmanager
+    def changed(self, _home):
+        """Put the board back at the end as `changes.changed_board` does."""
+        try:
+            yield self
+        finally:
+            self.now = dict(self.found)
+        if self.why_not_restored:
+            raise UnavailableError(self.why_not_restored)
+
+
+@pytest.fixture
+def board(monkeypatch):
+    """Return a board that is set by sessions, and settles at once."""
+    played = PlayedBoard()
+    read = fingerprint.read
+    monkeypatch.setattr(operating.changes, "changed_board", played.changed)
+    monkeypatch.setattr(operating.changes, "check", played.check)
+    monkeypatch.setattr(operating.fingerprint, "read", lambda: msgspec.structs.replace(read(), **played.now))
+    monkeypatch.setattr(operating, "READINGS", 1)
+    return played
+
+
+@pytest.fixture
+def quick_runs(monkeypatch):
+    """Let runs take no time: their records have what the session knows of them."""
+
+    def run(planned, _sensors, _why, on_event):
+        on_event(job.Phase(name="timed"))
+        return make_record(environment=planned.session.environment, operating_point=planned.operating_point)
+
+    monkeypatch.setattr(session, "measure_run", run)
+
+
+def cases(folder, modes=("15W", "25W"), repeats=2, **changes):
+    """Return the suite of one model in these modes."""
+    case = msgspec.structs.replace(replay_case(folder, "m", 1.0), repeats=repeats, agreement="never", warm_up_seconds=0.1, **changes)
+    return Suite("s", tuple(msgspec.structs.replace(case, power_mode=mode) for mode in modes))
+
+
+def measure(suite, events=None):
+    """Return the outcomes of a session."""
+    with closing(session.measure(suite, WHO, {}, "none", (lambda _: None) if events is None else events.append)) as outcomes:
+        return list(outcomes)
+
+
+def test_the_record_is_of_the_mode_that_its_run_was_in(board, tmp_path):
+    """Environment and operating point are those of the run, and afterwards the board is as it was."""
+    records = measure(cases(tmp_path, governor="powersave"))
+    assert sorted((run.environment.power_mode, run.environment.governor, run.operating_point.words) for run in records) == [
+        (mode, "powersave", f"{mode}, governor powersave") for mode in ("15W", "15W", "25W", "25W")
+    ]
+    assert board.now == board.found
+    assert len({run.case for run in records}) == 2
+    (answer,) = mode_answers(records)
+    assert [point.runs for point in answer.points] == [2, 2]
+
+
+@pytest.mark.usefixtures("quick_runs")
+def test_each_round_visits_every_mode_once(board, tmp_path):
+    """The order of the modes is drawn for each round, and the cases of a mode follow each other."""
+    suite = cases(tmp_path, MODES, repeats=12)
+    order = [(case.power_mode, repeat) for case, repeat in session.run_order(suite, 3)]
+    rounds = [[mode for mode, repeat in order if repeat == number] for number in range(12)]
+    assert all(sorted(modes) == sorted(MODES) for modes in rounds)
+    assert len(set(map(tuple, rounds))) > 3
+    two = Suite("s", (*suite.cases, *(msgspec.structs.replace(case, threads=2) for case in suite.cases)))
+    modes = [case.power_mode for case, repeat in session.run_order(two, 3) if repeat == 0]
+    assert sum(mode != following for mode, following in pairwise(modes)) == 2
+    assert board.visits == []
+
+
+def test_drift_makes_no_mode_the_fastest(tmp_path):
+    """A board that slows by half a percent a run: measured mode by mode one of two equal modes would win, in rounds none does."""
+    suite = cases(tmp_path, repeats=10)
+
+    def has_winner(seed, runs):
+        noise = np.random.default_rng(seed)
+        records = [
+            make_record(
+                environment=make_environment(power_mode=case.power_mode),
+                latency=make_latency(p50_ms=10 * (1 + 0.005 * number) * (1 + noise.normal(0, 0.005))),
+            )
+            for number, (case, _) in enumerate(runs)
+        ]
+        return mode_answers(records)[0].summary.startswith("fastest: ")
+
+    orders = [session.run_order(suite, seed) for seed in range(50)]
+    assert sum(has_winner(seed, order) for seed, order in enumerate(orders)) <= 2
+    by_mode = [sorted(order, key=lambda run: run[0].power_mode) for order in orders]
+    assert sum(has_winner(seed, order) for seed, order in enumerate(by_mode)) >= 40
+
+
+@pytest.mark.usefixtures("quick_runs")
+def test_the_board_is_set_once_for_runs_that_follow_each_other(board, tmp_path):
+    """The wait until it settles is a part of the run that comes after it."""
+    events: list[object] = []
+    measure(cases(tmp_path, ("25W",), repeats=3), events)
+    assert board.visits == ["25W"]
+    settles = [index for index, event in enumerate(events) if isinstance(event, job.Phase) and event.name == "settle"]
+    assert settles == [1]
+    assert isinstance(events[0], session.RunBegins)
+    assert "25W" in events[0].case.label
+
+
+@pytest.mark.usefixtures("quick_runs")
+def test_what_others_change_between_two_runs_is_set_again(board, tmp_path):
+    """A service that puts its own governor back does not falsify the runs after it."""
+    suite = cases(tmp_path, ("25W",), repeats=2, governor="powersave")
+
+    def meddle(event):
+        if isinstance(event, session.RunEnds):
+            board.now["governor"] = "ondemand"
+
+    with closing(session.measure(suite, WHO, {}, "none", meddle)) as outcomes:
+        assert [run.environment.governor for run in outcomes] == ["powersave", "powersave"]
+    assert len(board.visits) == 2
+
+
+@pytest.mark.usefixtures("quick_runs")
+def test_a_mode_that_does_not_take_fails_its_runs_and_no_others(board, tmp_path):
+    """One error, which names the mode; it is not tried again."""
+    board.stuck = {"25W"}
+    outcomes = measure(cases(tmp_path, repeats=3))
+    assert [str(error) for error in outcomes if isinstance(error, UnavailableError)] == ["the board was not set to 25W: it is not 25W"]
+    assert [run.environment.power_mode for run in outcomes if isinstance(run, RunRecord)] == ["15W"] * 3
+
+
+def test_a_mode_that_is_not_there_stops_a_session_before_it_begins(board, tmp_path):
+    """The board is not touched."""
+    with pytest.raises(ConfigError, match="no power mode is called '99W': there are 7W, 15W, 25W"):
+        session.check(cases(tmp_path, ("15W", "99W")))
+    with pytest.raises(ConfigError, match="models together run on the board as it is"):
+        session.check(cases(tmp_path, ("15W",), together="all"))
+    assert board.visits == []
+
+
+@pytest.mark.usefixtures("quick_runs")
+def test_cases_without_a_setting_run_on_the_board_as_it_was(board, tmp_path):
+    """Beside others that set it; and alone they do not touch it."""
+    with_and_without = cases(tmp_path, (None, "25W"), repeats=1)
+    records = measure(with_and_without)
+    assert sorted((run.environment.power_mode, run.operating_point is None) for run in records) == [("15W", True), ("25W", False)]
+    board.visits.clear()
+    measure(cases(tmp_path, (None,), repeats=1))
+    assert board.visits == []
+
+
+@pytest.mark.usefixtures("quick_runs")
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, RuntimeError])
+def test_the_board_is_put_back_whatever_ends_the_session(board, tmp_path, ending):
+    """Ctrl-C, an error in what shows progress, and a session that nobody reads to its end."""
+
+    def end(event):
+        if isinstance(event, job.Phase) and event.name == "timed":
+            raise ending
+
+    with pytest.raises(ending), closing(session.measure(cases(tmp_path, ("25W",)), WHO, {}, "none", end)) as outcomes:
+        next(outcomes)
+    assert (board.visits, board.now) == (["25W"], board.found)
+    with closing(session.measure(cases(tmp_path, ("25W",)), WHO, {}, "none", lambda _: None)) as outcomes:
+        next(outcomes)
+        assert board.now["power_mode"] == "25W"
+    assert board.now == board.found
+
+
+@pytest.mark.usefixtures("quick_runs")
+def test_a_board_that_was_not_put_back_is_the_last_error(board, tmp_path):
+    """The runs before it stand."""
+    board.why_not_restored = "no right to put it back: `sudo edgemeter doctor`"
+    *records, error = measure(cases(tmp_path, repeats=1))
+    assert [type(outcome).__name__ for outcome in (*records, error)] == ["RunRecord", "RunRecord", "UnavailableError"]
+    assert str(error) == board.why_not_restored
+
+
+@pytest.mark.usefixtures("board")
+def test_a_governor_that_was_asked_for_is_named_so(tmp_path, monkeypatch):
+    """In the note on it, which stays: it explains the figures."""
+    inspect = session.Observation.inspect_before
+
+    def inspect_before(self):
+        inspect(self)
+        self.seen[-1] = msgspec.structs.replace(self.seen[-1], governor="powersave")
+
+    monkeypatch.setattr(session.Observation, "inspect_before", inspect_before)
+    chosen_run, run = (measure(cases(tmp_path, ("25W",), repeats=1, governor=governor))[0] for governor in ("powersave", None))
+    notes = [[note for note in record.verdict.notes if note.startswith("governor:")] for record in (chosen_run, run)]
+    assert [(len(note), note[0].endswith("(it was asked for)")) for note in notes] == [(1, True), (1, False)]
+
+
+def test_the_board_has_settled_when_its_temperature_stays(tmp_path):
+    """Within 1 C for five readings, or after a minute at the latest."""
+    zone = tmp_path / "sys/class/thermal/thermal_zone0"
+    zone.mkdir(parents=True)
+    (zone / "type").write_text("cpu")
+    now_s = [0.0]
+
+    def sleeping(course):
+        def sleep(seconds):
+            now_s[0] += seconds
+            (zone / "temp").write_text(f"{1000 * course(now_s[0]):.0f}")
+
+        return sleep
+
+    courses = ((lambda _: 50.0, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61))
+    for course, shortest_s, longest_s in courses:
+        now_s[0] = 0.0
+        (zone / "temp").write_text("50000")
+        operating.settle(None, recorded(tmp_path), lambda: now_s[0], sleeping(course))
+        assert shortest_s <= now_s[0] <= longest_s
+
+
+def test_the_plan_has_the_time_in_which_the_board_settles(tmp_path):
+    """A minute at most for each mode of each round; nothing where nothing is set."""
+    suite = cases(tmp_path, ("15W", "25W"), repeats=3)
+    assert "at most 6 min in which the board settles" in expectation(suite.cases, [3, 3])
+    assert "settles" not in expectation(cases(tmp_path, (None,)).cases, [3])

@@ -1,0 +1,333 @@
+"""Facts about `edgemeter.agent.session.together`: real processes at the same time, on replays and on code that keeps a core busy."""
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.bundle.recompute import FigureDifference, recompute
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.together_matrix import matrix_of
+from edgemeter.agent.engine import job
+from edgemeter.agent.machine.machine import Machine
+from edgemeter.agent.power.replay import ReplaySensor
+from edgemeter.agent.session import session, together
+from tests.fixtures.command import edgemeter
+from tests.fixtures.replay_case import write_replay
+
+WHO = session.DeviceIdentity("bench", "lab")
+# Holds a core for as long as so many steps take, whoever else wants it: a replay that spins ends with the clock.
+BUSY = """
+import numpy as np
+
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.runtimes.python_model import PythonModel
+
+
+def make(steps="400000"):
+    def call(x):
+        total = 0
+        for step in range(int(steps)):
+            total += step
+        return {"y": x}
+
+    return PythonModel(call=call, inputs=(TensorInfo("x", (1, 4), "float32"),))
+"""
+
+# A device that serves one call of 20 ms at a time, as an accelerator does; a call comes 1 ms after the last.
+DEVICE = """
+import fcntl
+import time
+
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.runtimes.python_model import PythonModel
+
+
+def make():
+    device = open(__file__)
+
+    def call(x):
+        time.sleep(0.001)
+        fcntl.flock(device, fcntl.LOCK_EX)
+        time.sleep(0.02)
+        fcntl.flock(device, fcntl.LOCK_UN)
+        return {"y": x}
+
+    return PythonModel(call=call, inputs=(TensorInfo("x", (1, 4), "float32"),))
+"""
+
+
+def suite(folder: Path, *cases: str, **defaults: object) -> contract_suite.Suite:
+    """Return the suite of these cases, all in one group."""
+    written = {"mode": "rapid", "repeats": 1, "together": "group", **defaults}
+    lines = ['name = "s"', "[defaults]", *(f"{key} = {json.dumps(value)}" for key, value in written.items())]
+    path = folder / "suite.toml"
+    path.write_text("\n".join([*lines, *(f"[[case]]\n{case}" for case in cases)]))
+    return contract_suite.read(path)
+
+
+def replays(folder: Path, *latencies_ms: float) -> list[str]:
+    """Write replays that sleep, called a, b, ..., and return their cases."""
+    names = "abcdef"[: len(latencies_ms)]
+    for name, latency_ms in zip(names, latencies_ms, strict=True):
+        write_replay(folder, name, latencies_ms=[latency_ms])
+    return [f'model = "{name}.replay.json"\noptions = {{wait = "sleep"}}' for name in names]
+
+
+def measure(cases: contract_suite.Suite, on_event=lambda _: None, sensors=None) -> list[RunRecord | EdgemeterError]:
+    """Return the outcomes of a session."""
+    return list(together.measure(cases, WHO, sensors or {}, "none", on_event))
+
+
+def workers() -> list[psutil.Process]:
+    """Return the processes that measure now, in the order in which they were started."""
+    children = [child for child in psutil.Process().children() if "edgemeter.agent.engine.worker" in child.cmdline()]
+    return sorted(children, key=psutil.Process.create_time)
+
+
+def test_a_round_has_each_alone_each_pair_and_all():
+    """Of two models the pair is all of them."""
+    assert contract_suite.blocks_of(2) == [(0,), (1,), (0, 1)]
+    assert contract_suite.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+
+
+def test_models_that_sleep_keep_their_speed_and_only_the_overlap_counts(tmp_path):
+    """Two replays that wait by sleeping do not contend; every query lies within the time in which both were timed."""
+    measured_pids: set[int] = set()
+
+    def look(event):
+        if isinstance(event, job.Phase) and event.name == "timed":
+            measured_pids.update(worker.pid for worker in workers())
+
+    outcomes = measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0), queries=40, repeats=2), look)
+    assert len(measured_pids) == 8
+    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 8
+    alone = [run for run in outcomes if run.together is None]
+    accompanied = [run for run in outcomes if run.together is not None]
+    # Each alone, then both; and the other way round, where the record waits for its round.
+    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.started_at_ns)] == [True] * 2 + [False] * 4 + [True] * 2
+    assert [run.together is None for run in outcomes] == [True, True, False, False, True, True, False, False]
+    assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"a.replay": "b.replay", "b.replay": "a.replay"}
+    assert len({run.case for run in outcomes}) == 4
+    for run in accompanied:
+        (of_round,) = [other for other in alone if (other.model.name, other.repeat) == (run.model.name, run.repeat)]
+        assert run.together.slow_down_ratio == run.latency.mean_ms / of_round.latency.mean_ms
+        assert 0.8 <= run.together.slow_down_ratio <= 1.25
+        assert run.latency.count >= 11
+        assert not [rule for rule in run.verdict.rules if rule == "waited-for-core"]
+        assert [finding for finding in recompute(run) if isinstance(finding, FigureDifference)] == []
+    for repeat in (0, 1):
+        pair = [run for run in accompanied if run.repeat == repeat]
+        spans = []
+        for run in pair:
+            series = {entry.name: samples.unpack(entry).astype("i8") for entry in run.samples}
+            start_ns = run.windows.timed_start_ns
+            spans.append((start_ns + series["query_start"][0], start_ns + int((series["query_start"] + series["latency"]).max())))
+        (first_a, last_a), (first_b, last_b) = spans
+        assert max(last_a, last_b) - min(first_a, first_b) <= pair[0].together.overlap_ms * 1e6
+        assert pair[0].together.overlap_ms == pair[1].together.overlap_ms
+        # Both begin at one moment.
+        assert abs(first_a - first_b) < 15e6
+    assert len(alone) == 4
+    assert not measured_pids & {condition.busiest_other.pid for run in outcomes for condition in run.conditions if condition.busiest_other}
+
+
+def test_models_that_share_a_device_wait_for_each_other(tmp_path):
+    """It serves one call at a time: 40 ms instead of 21 ms, whatever else the machine does; the JSON and the records state it."""
+    (tmp_path / "device.py").write_text(DEVICE)
+    outcomes = measure(suite(tmp_path, *(f'model = "device.py:make"\nname = "{name}"' for name in ("first", "second")), queries=50))
+    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
+    assert [run.together.slow_down_ratio for run in outcomes[2:]] == pytest.approx([40 / 21] * 2, rel=0.12)
+    assert [row.beside[0].slow_down_ratio for row in matrix_of(outcomes).rows] == pytest.approx([40 / 21] * 2, rel=0.12)
+
+
+@pytest.mark.slow
+def test_models_on_one_core_keep_about_half_of_it(tmp_path):
+    """Code that computes, pinned to one core: neither gets more than half, the neighbour is no other job, waiting casts no doubt.
+
+    How much slower that is depends on what else wants the core.
+    """
+    (tmp_path / "busy.py").write_text(BUSY)
+    core = min(os.sched_getaffinity(0))
+    cases = [f'model = "busy.py:make"\nname = "{name}"\ncpus = [{core}]\nseconds = 3.0' for name in ("first", "second")]
+    outcomes = measure(suite(tmp_path, *cases))
+    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
+    matrix = matrix_of(outcomes)
+    assert matrix.shared_cpus == (core,)
+    for run in outcomes[2:]:
+        assert run.scheduling.ran_ms / run.scheduling.window_ms <= 0.65
+        assert run.together.neighbours[0].cpus == (core,)
+        assert not {"waited-for-core"} & {*run.verdict.rules}
+        during = next(condition for condition in run.conditions if condition.when == "during")
+        assert during.busiest_other is None or "python" not in during.busiest_other.name or during.busiest_other.load_ratio < 0.2
+
+
+def test_one_that_dies_in_the_middle_is_one_line_and_the_runs_alone_remain(tmp_path):
+    """The block does not count; what was measured alone does, and no process is left."""
+    is_killed: list[int] = []
+
+    def kill(event):
+        if isinstance(event, session.RunBegins):
+            is_killed[:] = [len(event.beside)]
+        elif isinstance(event, job.Phase) and event.name == "timed" and is_killed == [1]:
+            workers()[-1].send_signal(signal.SIGKILL)
+
+    outcomes = measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0)), kill)
+    assert [type(outcome) for outcome in outcomes] == [RunRecord, RunRecord, MeasurementError]
+    assert "was killed by SIGKILL" in str(outcomes[2])
+    assert str(outcomes[2]).endswith("; the runs at the same time do not count")
+    assert "\n" not in str(outcomes[2])
+    assert workers() == []
+
+
+def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
+    """None goes on alone."""
+    has_company: list[bool] = []
+
+    def interrupt(event):
+        if isinstance(event, session.RunBegins):
+            has_company.append(bool(event.beside))
+        elif isinstance(event, job.Phase) and event.name == "timed" and has_company[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcomes = together.measure(suite(tmp_path, *replays(tmp_path, 4.0, 9.0), queries=200), WHO, {}, "none", interrupt)
+    begun_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(outcomes)
+    assert time.monotonic() - begun_s < 80
+    assert workers() == []
+
+
+def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
+    """They wait for the runs alone; without these they have no slow-down."""
+    records: list[RunRecord] = []
+
+    def interrupt(event):
+        if isinstance(event, session.RunBegins) and event.repeat == 1 and not event.beside:
+            raise KeyboardInterrupt
+
+    cases = suite(tmp_path, *replays(tmp_path, 4.0, 9.0), repeats=2)
+    with pytest.raises(KeyboardInterrupt):
+        list(together.measure(cases, WHO, {}, "none", interrupt, lambda record: records.append(record) or record))
+    assert [(run.repeat, run.together is not None) for run in records] == [
+        (0, False),
+        (0, False),
+        (0, True),
+        (0, True),
+        (1, True),
+        (1, True),
+    ]
+    assert [run.together.slow_down_ratio is None for run in records[2:]] == [False, False, True, True]
+
+
+@pytest.mark.slow
+def test_energy_of_models_at_the_same_time_is_shared(tmp_path):
+    """It is that of both models: stated, and no cost of one."""
+    trace = tmp_path / "plug.json"
+    trace.write_text(json.dumps({"id": "plug", "scope": "wall-ac", "period_ms": 20, "t_s": [0, 1], "power_w": [5.0, 5.0]}))
+    cases = suite(tmp_path, *replays(tmp_path, 4.0, 9.0), seconds=10.5, idle_seconds=0.5)
+    outcomes = measure(cases, sensors={"plug": ReplaySensor(str(trace))})
+    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
+    for run in outcomes:
+        assert run.energy is not None, run.energy_reason
+        assert energy_provenance(run) == ("replayed" if run.together is None else "shared")
+        assert run.energy.mean_power_w == pytest.approx(5.0)
+        assert run.windows.idle_before is not None
+
+
+def test_a_language_model_runs_beside_another_model(tmp_path):
+    """Its queries are whole answers; both have a slow-down."""
+    document = {"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": 20.0, "steps_ms": [2.0]}]}
+    (tmp_path / "text.replay.json").write_text(json.dumps(document))
+    (case,) = replays(tmp_path, 5.0)
+    outcomes = measure(
+        suite(tmp_path, case, 'model = "text.replay.json"\noutput_tokens = 8\nprompt_tokens = 16\noptions = {wait = "sleep"}')
+    )
+    assert [type(outcome) for outcome in outcomes] == [RunRecord] * 4, outcomes
+    assert [run.generation is not None for run in outcomes] == [False, True, False, True]
+    assert all(0.7 <= run.together.slow_down_ratio <= 1.4 for run in outcomes[2:])
+
+
+def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):
+    """What they took alone is compared with what is available now."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n")
+    together.check_memory({"a": 200.0, "b": 300.0}, Machine(tmp_path))
+    with pytest.raises(UnavailableError, match="not enough memory to run them together: a 300 MB, b 300 MB, 512 MB are available"):
+        together.check_memory({"a": 300.0, "b": 300.0}, Machine(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("", "together 'group' names one case (a.replay.json replay 1 thread): give it to two or more"),
+        ('[[case]]\nmodel = "b.replay.json"\ntogether = "group"\ngovernor = "performance"', "power mode and clocks are not changed"),
+    ],
+)
+def test_a_group_that_cannot_run_together_is_refused(tmp_path, lines, reason):
+    """In one line, before anything is measured."""
+    replays(tmp_path, 1.0, 1.0)
+    (tmp_path / "suite.toml").write_text(f'name = "s"\n[[case]]\nmodel = "a.replay.json"\ntogether = "group"\n{lines}\n')
+    with pytest.raises(ConfigError) as error:
+        contract_suite.read(tmp_path / "suite.toml")
+    assert reason in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_two_files_of_one_content_and_name_are_refused(tmp_path):
+    """Their records would be one case: the runs of one would be divided by those of the other."""
+    case = replays(tmp_path, 2.0)[0]
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "a.replay.json").write_bytes((tmp_path / "a.replay.json").read_bytes())
+    outcomes = measure(suite(tmp_path, case, case.replace("a.replay", "copy/a.replay"), repeats=2))
+    assert [type(outcome) for outcome in outcomes] == [RunRecord, RunRecord, ConfigError]
+    text = f"{tmp_path}/a.replay.json and {copy}/a.replay.json are one model in one setting"
+    assert str(outcomes[2]) == f"{text}, which records do not tell apart: give one another name or cpus"
+    named = suite(tmp_path, case, f'{case.replace("a.replay", "copy/a.replay")}\nname = "second"')
+    assert [type(outcome) for outcome in measure(named)] == [RunRecord] * 4
+
+
+def test_a_model_that_cannot_be_measured_leaves_no_group(tmp_path):
+    """The other is named, and not measured alone under a name that promises more."""
+    cases = suite(tmp_path, *replays(tmp_path, 1.0, 1.0)).cases
+    (tmp_path / "c.hef").write_bytes(b"x")
+    absent = msgspec.structs.replace(cases[1], model=str(tmp_path / "c.hef"), runtime="hailo")
+    outcomes = measure(contract_suite.Suite("s", (cases[0], absent)))
+    assert [type(outcome) for outcome in outcomes] == [UnavailableError, UnavailableError]
+    assert "needs two models, and this machine can measure a.replay.json replay 1 thread alone" in str(outcomes[1])
+
+
+def test_the_command_prints_the_matrix_and_keeps_the_runs(tmp_path):
+    """As a table and in JSON; `runs show` states the company and the slow-down."""
+    replays(tmp_path, 3.0, 6.0)
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
+    words = ("run", "a.replay.json", "b.replay.json", "--together", "--mode", "rapid", "--repeats", 1, "--option", "wait=sleep")
+    completed = edgemeter(*words, "--power", "none", "-q", "-o", "runs.json", env=environment, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "together: mean ms, times that alone" in completed.stdout
+    assert re.search(r"a\.replay +\S+ +- +\S+ x\S+", completed.stdout), completed.stdout
+    document = json.loads((tmp_path / "runs.json").read_text())
+    assert [row["model"]["model"] for row in document["together"]["rows"]] == ["a.replay", "b.replay"]
+    completed_show = edgemeter("runs", "show", document["runs"][2]["id"], env=environment, cwd=tmp_path)
+    assert "beside b.replay" in completed_show.stdout
+    assert "together: a.replay beside b.replay (replay 1T): mean" in completed_show.stdout.replace("\n", " ")
+
+
+def test_one_model_alone_is_refused_by_the_command(tmp_path):
+    """In one line."""
+    replays(tmp_path, 3.0)
+    completed = edgemeter("run", "a.replay.json", "--together", env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+    assert completed.returncode == 2
+    assert "names one case (a.replay.json replay 1 thread): give it to two or more" in completed.stderr
+    assert len(completed.stderr.strip().splitlines()) == 1

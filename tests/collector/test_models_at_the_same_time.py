@@ -1,0 +1,208 @@
+"""A model alone and the same beside another in one ledger: no view puts the two on one scale, or takes the shared energy for its own."""
+
+import csv
+import io
+
+from rich.console import Console
+
+from edgemeter.agent.cli.run_table import print_runs
+from edgemeter.agent.contract.record_figures import Neighbour, Together
+from edgemeter.collector.alerts.check import check_alerts
+from edgemeter.collector.alerts.rules import AlertRule, AlertRules
+from edgemeter.collector.board.board_site import badge
+from edgemeter.collector.board.board_view import _columns
+from edgemeter.collector.choose.choice import choose
+from edgemeter.collector.choose.limits import parse_limits
+from edgemeter.collector.compare import views
+from edgemeter.collector.compare.columns import flat
+from edgemeter.collector.compare.comparison import comparable
+from edgemeter.collector.compare.matrix import matrix
+from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.export.run_table import chosen_columns, write_csv
+from edgemeter.collector.index.run_index import open_index
+from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.influx.points import tags_of
+from edgemeter.collector.paper.paper_cases import paper_cases
+from edgemeter.collector.paper.paper_tables import tables
+from edgemeter.collector.runs.store import StoreContents
+from edgemeter.collector.show import comparison_charts
+from edgemeter.collector.show.compare_table import show_comparison
+from edgemeter.collector.show.matrix_table import show_trade_offs
+from edgemeter.collector.show.series_style import assign_styles
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.watch_file import WatchFile
+from edgemeter.collector.web import queries, side_by_side
+from edgemeter.collector.web.context import ViewContext
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.model import model_view
+from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.series import series_groups, titles
+from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days
+
+NEIGHBOUR = Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1)
+BESIDE = "llm cdcdcd llama 1T"
+
+
+def accompanied(ratio=1.5, **changes):
+    """Return a run beside another model, slowed down so much: 15 ms, and 20 mJ that both took."""
+    together = Together(neighbours=(NEIGHBOUR,), overlap_ms=1e4, slow_down_ratio=ratio)
+    return make_run(**{"p50_ms": 15.0, "together": together, "energy": make_energy(gross_mj=20.0, net_mj=10.0)} | changes)
+
+
+def ledger():
+    """Return three runs of the model alone, of 80 mJ, three beside another, and three of a model that is faster and better."""
+    alone = [make_run(p50_ms=10.0 + number / 10, energy=make_energy(gross_mj=80.0, net_mj=40.0)) for number in range(3)]
+    small = [make_run(model="small", sha256="ee" * 32, p50_ms=5.0, ap=0.7, energy=make_energy(gross_mj=50.0)) for _ in range(3)]
+    return [*alone, *(accompanied(ratio) for ratio in (1.4, 1.5, 1.6)), *small]
+
+
+def summaries():
+    """Return the cases of the ledger."""
+    return views.gather(StoreContents(ledger())).summaries
+
+
+def printed(show, *arguments):
+    """Return what is printed."""
+    console = Console(file=io.StringIO(), width=250)
+    show(*arguments, console)
+    return console.file.getvalue()
+
+
+def test_the_slow_down_over_runs_is_the_median_of_their_rounds():
+    """Each record has that of its own round, so the interval over runs is right."""
+    case = next(case for case in summaries() if case.key.together)
+    spread = case.spreads["together_slow_down_ratio"]
+    assert (spread.median, spread.n) == (1.5, 3)
+    assert 1.2 < spread.interval.low < 1.4
+    assert 1.6 < spread.interval.high < 1.9
+    # The table of a session has the matrix of its rounds, and no other figure of the same.
+    text = printed(print_runs, [run for run in ledger() if run.model.name != "small"])
+    assert "together: mean ms, times that alone" in text
+    assert "Slow-down" not in text
+
+
+def test_a_comparison_has_no_ratio_between_the_two():
+    """Neither is the other's reference; the groups and their headings part them."""
+    comparison = compare_runs(*ledger(), make_reference(), reference="reference")
+    assert all(not row.case.key.together for row in comparison.rows)
+    by_device = compare_runs(*ledger(), reference="device")
+    groups = comparable(by_device.rows)
+    assert all(len({row.case.key.together for row in rows}) == 1 for rows in groups)
+    assert all(row.reference.key.together == row.case.key.together for row in by_device.rows)
+    text = printed(show_comparison, by_device)
+    assert f"single_stream, together with {BESIDE}" in text
+    (row,) = [row for row in by_device.rows if row.case.key.together]
+    columns = flat(row)
+    assert (columns["together"], columns["energy_gross_mj"], columns["slow_down_ratio"]) == (BESIDE, None, 1.5)
+
+
+def test_the_matrix_has_a_row_of_each():
+    """The best of a row is never one alone against one beside another."""
+    result = matrix(summaries(), "latency", STARTED_AT_NS)
+    assert {(row.model, row.together) for row in result.rows} == {("tiny-detector", ""), ("tiny-detector", BESIDE), ("small", "")}
+    energies = matrix(summaries(), "energy", STARTED_AT_NS)
+    assert [cell.state for (row, _), cell in energies.cells.items() if row.together] == ["no figure"]
+
+
+def test_a_front_is_of_one_company():
+    """The model beside another is on a front of its own, which says so; by energy it has no point."""
+    fronts, _ = trade_offs(summaries(), "latency")
+    assert [(front.stage.load, len(front.places)) for front in fronts] == [("", 2), (f"together with {BESIDE}", 1)]
+    assert [row["load"] for row in views.trade_off_rows(fronts, "latency")] == [None, None, f"together with {BESIDE}"]
+    assert f"detection, single_stream, together with {BESIDE}, 80 images" in printed(show_trade_offs, fronts, [], "latency")
+    (of_energy,), absent = trade_offs(summaries(), "energy")
+    assert [point.case.key.together for point in of_energy.places] == ["", ""]
+    assert ["shared with llm" in entry.reason for entry in absent] == [True]
+
+
+def test_charts_are_of_one_company():
+    """Fronts, distributions and dots: each chart is of the model alone or beside the other, by its title."""
+    comparison = compare_runs(*ledger(), reference="device")
+    styles = assign_styles(comparison.rows)
+    front_titles = [chart.title for chart in comparison_charts.latency_front(comparison, styles).charts]
+    assert sorted(f"together with {BESIDE}" in title for title in front_titles) == [False, True]
+    distributions = comparison_charts.latency_distributions(comparison, styles, lambda case: case.runs)
+    assert sorted("together" in chart.title for chart in distributions.charts) == [False, False, True]
+    assert "shared with llm" in comparison_charts.energy_front(comparison, styles).notes[0]
+
+
+def test_a_choice_is_among_cases_of_one_company():
+    """Those of the other company are counted as unlike."""
+    choice = choose(summaries(), parse_limits(""), "latency")
+    assert {candidate.case.key.together for candidate in choice.candidates} == {""}
+    assert choice.unlike == 1
+
+
+def test_the_site_has_no_energy_of_several_models():
+    """Neither badge nor table has a shared energy or an estimate; both name the company."""
+    shared, alone = accompanied(), make_run(energy=make_energy())
+    estimated = make_run(energy=make_energy(sensor="estimate"), provenance={"latency": "measured", "energy": "estimated"})
+    replayed = make_run(energy=make_energy(sensor="replay:x"), provenance={"latency": "measured", "energy": "replayed"})
+    texts = [badge(run) for run in (shared, alone, estimated, replayed)]
+    assert ["mJ" in text for text in texts] == [False, True, False, True]
+    assert "p50 15.0 ms beside llm, recomputed" in texts[0]
+    assert "62.5 mJ replayed" in texts[3]
+    columns = _columns(ServedLinks(), {})
+    for run, has_energy in ((shared, False), (alone, True), (estimated, False)):
+        (gross,) = [column for column in columns if column.name == "energy_gross_mj"]
+        assert (gross.value((None, run)) is not None) == has_energy
+        assert ("62.5" in str(gross.cell((None, run)))) == has_energy
+    (runtime,) = [column for column in columns if column.name == "runtime"]
+    assert "beside llm" in str(runtime.cell((None, shared)))
+
+
+def test_the_table_of_a_session_has_no_net_energy_of_several_models():
+    """The gross one says by how many it is shared."""
+    text = printed(print_runs, [accompanied()])
+    assert "(shared by 2 models)" in text
+    assert "10.0" not in text
+
+
+def test_page_and_trend_have_a_series_of_each():
+    """With names of their own; the page of the model draws them apart."""
+    runs = ledger()
+    assert len(RunHistory(runs).series()) == 3
+    index = open_index(DocumentSource(runs))
+    index.refresh()
+    with index.reading() as connection:
+        groups = series_groups(queries.cases(connection, CaseFilter()))
+        assert len(set(titles(groups))) == len(groups) == 3
+        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
+        page = str(side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter()).body)
+        model_page = str(model_view(context, ViewRequest("model", {}), CaseFilter(model="tiny-detector")).body)
+    index.close()
+    assert f"single_stream, together with {BESIDE}" in page
+    assert f"p50 of every run, together with {BESIDE}" in model_page
+
+
+def test_no_alert_takes_one_for_the_other(tmp_path):
+    """A model that is measured beside another from some day on has not become slower; a limit of energy sees the model's own only."""
+    runs = make_days([20.0] * 60, p50_ms=10.0)
+    together = Together(neighbours=(NEIGHBOUR,), overlap_ms=1e4, slow_down_ratio=2.0)
+    runs += make_days([None] * 60 + [200.0] * 20, p50_ms=20.0, seq=100, together=together)
+    rules = AlertRules(
+        rule=(
+            AlertRule(name="step", kind="step", metrics=("latency", "energy")),
+            AlertRule(name="limit", kind="limit", metrics=("energy",), above=50.0),
+        )
+    )
+    with WatchFile(tmp_path / "watch") as file:
+        result = check_alerts(RunHistory(runs), "x.json", file, rules, (FIRST_DAY + 80) * DAY_NS, is_dry=True)
+    assert not result.changes
+
+
+def test_exports_keep_them_apart():
+    """By the hash of the case; the energy is called shared. A paper has a line of each."""
+    runs = ledger()
+    assert len({tags_of(run)[0]["case_hash"] for run in runs}) == 3
+    file = io.StringIO()
+    write_csv(runs, chosen_columns(), file)
+    rows = list(csv.DictReader(io.StringIO(file.getvalue())))
+    assert [row["energy_provenance"] for row in rows] == ["measured"] * 3 + ["shared"] * 3 + ["measured"] * 3
+    text = tables(paper_cases(runs, "all"))
+    assert f"together with {BESIDE}" in text
+    quality = text.split("tab:edgemeter-quality")[1]
+    assert "20.0" not in quality

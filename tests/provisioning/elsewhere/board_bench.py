@@ -1,0 +1,78 @@
+"""A board behind a real sshd, with files of its owner in its home; and its state as others see it."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from edgemeter.provisioning.apply.ssh import SshConnection
+from tests.fixtures.ssh_server import sshd
+
+IS_ROOT = os.geteuid() == 0
+
+
+def listing(folder):
+    """Return every path below a folder, with what a file holds."""
+    return {path.relative_to(folder): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def processes_in(folder):
+    """Return the processes that were started in a folder or name it, by their command lines."""
+    lines = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in words or str((path / "cwd").readlink()).startswith(str(folder)):
+                lines[int(path.name)] = words
+    return lines
+
+
+def until(is_so, patience_s=60.0):
+    """Wait until a condition holds."""
+    end_s = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < end_s, "it never came so far"
+        time.sleep(0.05)
+
+
+class Board:
+    """A board with files of its owner in its home."""
+
+    def __init__(self, folder, *, has_own_lock=IS_ROOT):
+        self.server = sshd(folder, has_own_lock=has_own_lock)
+        self.home = self.server.home
+        (self.home / ".profile").write_text("# mine\n")
+        (self.home / "photographs").mkdir()
+        self.before = listing(self.home)
+        self.target = self.server.target()
+
+    def is_as_before(self):
+        """Return whether the home holds what it held, and nothing runs below it."""
+        with contextlib.suppress(FileNotFoundError):
+            # While a folder is being removed it is not as before.
+            return listing(self.home) == self.before and not processes_in(self.home / ".cache")
+        return False
+
+    @contextlib.contextmanager
+    def run_lock_held(self):
+        """Yield what ends another measurement, which is in progress there where the board has a run lock of its own."""
+        if not IS_ROOT:
+            yield lambda: None
+            return
+        script = "exec 9>/run/lock/edgemeter-run.lock; flock 9; echo locked; cat"
+        with SshConnection(self.target, self.server.options()) as connection, connection.start(["sh", "-c", script]) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout.readline() == b"locked\n"
+            yield process.stdin.close
+
+    def lose_connections(self):
+        """Kill what serves the connections."""
+        parents = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        served = [pid for pid, parent in parents.items() if parent == self.server.server.process.pid]
+        for pid in served:
+            os.kill(pid, 9)
+        return served

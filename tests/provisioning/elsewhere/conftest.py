@@ -1,0 +1,51 @@
+"""The board, a workstation, and the wheels of what is installed here."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from edgemeter.agent.contract import suite
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.inventory import fleet_folder
+from edgemeter.provisioning.jobs import packing
+from tests.fixtures.installed_wheels import pack_installed
+from tests.provisioning.elsewhere.board_bench import Board
+
+
+@pytest.fixture
+def board(tmp_path):
+    """Return a board; its sshd ends with the test."""
+    on_board = Board(tmp_path / "board")
+    yield on_board
+    on_board.server.server.kill()
+
+
+@pytest.fixture
+def workstation(tmp_path):
+    """Return a workstation: `options` of a command, `pack` for a suite, its `store`, and the `lines` that it shows."""
+    store = ContentStore(tmp_path / "content")
+
+    def pack(*models, **settings):
+        case = Settings(model=[str(model) for model in models], **settings)
+        return packing.pack(suite.SuiteFile(name="s", case=[case]), tmp_path, store)
+
+    return SimpleNamespace(store=store, pack=pack, options={"fleet_folder": fleet_folder.at(tmp_path / "fleet")}, lines=[])
+
+
+@pytest.fixture(scope="session")
+def installed_wheels(tmp_path_factory):
+    """Return a folder with the wheels of a release that runs .tflite files, and a home for the releases that are made of them."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    return SimpleNamespace(wheels=pack_installed(folder / "wheels", "litert"), home=folder / "home")
+
+
+@pytest.fixture
+def index(monkeypatch, installed_wheels):
+    """Let pip find those wheels and no others, and find a release that another test has made."""
+    for name in ("EXTRA_INDEX_URL", "INDEX_URL"):
+        monkeypatch.delenv(f"PIP_{name}", raising=False)
+    for name, value in {"CONFIG_FILE": os.devnull, "NO_INDEX": "1", "FIND_LINKS": str(installed_wheels.wheels)}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setenv("EDGEMETER_HOME", str(installed_wheels.home))

@@ -1,0 +1,205 @@
+"""The folder on a board: what ends it, and what becomes of it."""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.machine import board as machine_board
+from edgemeter.agent.machine import clock
+from edgemeter.agent.machine.machine import THIS_MACHINE
+from edgemeter.agent.operating.restoring import RestoreRecord
+from edgemeter.provisioning.apply import ssh
+from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
+from edgemeter.provisioning.elsewhere.board_session import PROGRAM, BoardSession
+from tests.provisioning.elsewhere.board_bench import processes_in, until
+
+pytestmark = [pytest.mark.system_python, pytest.mark.needs("ssh", "sshd")]
+
+PYTHON = "/usr/bin/python3"
+RELEASE = "a" * 64
+
+
+@pytest.fixture
+def connection(board):
+    """Return a connection to the board."""
+    with SshConnection(board.target, board.server.options()) as opened:
+        # The first to connect notes the host's key, and says so.
+        opened.run(["true"])
+        yield opened
+
+
+def test_commands_run_in_a_folder_that_goes(board, connection):
+    """Their errors come line by line, what they wrote is fetched with its hash, and nothing of it reaches the home."""
+    lines = []
+    with BoardSession(connection, PYTHON, RELEASE, lines.append) as session:
+        script = "echo result; echo one >&2; echo 'edgemeter: two' >&2; touch ~/x $TMPDIR/y; exit 3"
+        assert session.run("it ran", ["sh", "-c", script], shows=True) == (3, "")
+        assert (lines, session.errors) == (["one"], ["two"])
+        assert session.fetch("output") == b"result\n"
+        assert session.fetch("absent") is None
+        assert session.run("it ran", ["sh", "-c", "echo why >&2; exit 4"], shows=False) == (4, "why")
+        assert not (board.home / "x").exists()
+    assert not session.is_left
+    assert board.is_as_before()
+
+
+def test_a_folder_that_stays_is_found_by_its_release(board, connection):
+    """By its hash; a session of another release has a folder of its own beside it."""
+    with BoardSession(connection, PYTHON, RELEASE, print) as session:
+        (board.home / session.folder / "root").mkdir()
+        session.stays = True
+    assert session.is_left
+    with BoardSession(connection, PYTHON, "b" * 64, print) as other:
+        assert (other.has_release, other.folder == session.folder) == (False, False)
+    with BoardSession(connection, PYTHON, RELEASE, print) as second:
+        assert (second.has_release, second.folder) == (True, session.folder)
+        with BoardSession(connection, PYTHON, RELEASE, print) as third:
+            assert (third.has_release, third.removed) == (False, 0)
+    assert board.is_as_before()
+
+
+def test_a_lost_connection_ends_what_runs_there_and_removes_the_folder(board, connection):
+    """The command that runs too, whatever it has written."""
+    lines = []
+
+    def lose(line):
+        lines.append(line)
+        board.lose_connections()
+
+    lost = pytest.raises(TransientError, match="the connection was lost while it slept: what runs there ends by itself")
+    with BoardSession(connection, PYTHON, RELEASE, lose) as session, lost:
+        session.run("it slept", ["sh", "-c", "echo begun >&2; sleep 1000"], shows=True)
+    assert lines[0] == "begun"
+    until(board.is_as_before)
+
+
+def test_a_silent_connection_counts_as_lost(tmp_path):
+    """A network that drops everything closes nothing: the program there hears no sign of life, and ends."""
+    program = PROGRAM.read_text().replace("SILENCE_S, INTERRUPT_S = 45.0, 20.0", "SILENCE_S, INTERRUPT_S = 1.0, 20.0")
+    (tmp_path / "home").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, RELEASE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"HOME": str(tmp_path / "home")}
+    )
+    assert process.stdin is not None
+    process.stdin.write(b'{"do": "run", "command": ["sleep", "1000"], "shows": false}\n')
+    process.stdin.flush()
+    assert process.communicate(timeout=60)[0].count(b"\n") == 3
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_a_program_that_was_killed_leaves_a_folder_for_the_next_one_to_remove(board, connection):
+    """Nobody locks it any more."""
+    with BoardSession(connection, PYTHON, RELEASE, print) as session:
+        folder = board.home / session.folder
+        (program,) = [pid for pid, words in processes_in(RELEASE).items() if words.startswith(f"{PYTHON} ")]
+        os.kill(program, 9)
+        with pytest.raises(TransientError):
+            session.fetch("output")
+    assert folder.exists()
+    with BoardSession(connection, PYTHON, "b" * 64, print) as session:
+        assert session.removed == 1
+    assert board.is_as_before()
+
+
+def test_a_home_that_cannot_be_written_is_one_line(board, connection):
+    """Here a file is where the folder should be."""
+    (board.home / ".cache").write_text("mine")
+    with pytest.raises(UnavailableError, match=r"check ~/\.cache/edgemeter there"), BoardSession(connection, PYTHON, RELEASE, print):
+        pass
+    assert (board.home / ".cache").read_text() == "mine"
+
+
+def leave_changed(folder):
+    """Make a folder as a power cut leaves it: a restore record in its home, and the release that wrote it."""
+    python = folder / "root/releases/1/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (folder / "home").mkdir()
+    keys = clock.boot_id(THIS_MACHINE), machine_board.board_key(THIS_MACHINE)
+    record = RestoreRecord(token="0" * 32, pid=1, since="2026-01-01 00:00", boot_id=keys[0], board=keys[1], settings={})
+    path = folder / "home/restore.json"
+    path.write_bytes(msgspec.json.encode(record))
+    return path
+
+
+def test_a_board_that_a_power_cut_left_changed_is_put_back_before_its_folder_goes(board, connection):
+    """By the release that is in the folder; the line of what it did comes here."""
+    record = leave_changed(board.home / ".cache/edgemeter/on-abcdefgh")
+    lines = []
+    with BoardSession(connection, PYTHON, RELEASE, lines.append) as session:
+        assert not record.exists()
+        assert session.removed == 1
+    assert any("the board was put back as it was before a run that was cut off (pid 1" in line for line in lines), lines
+    assert board.is_as_before()
+
+
+@pytest.mark.parametrize("has_release", [True, False])
+def test_a_record_that_cannot_be_put_back_stays(board, connection, has_release):
+    """With its folder, and why; the next connection tries again."""
+    folder = board.home / ".cache/edgemeter/on-abcdefgh"
+    record = leave_changed(folder)
+    record.write_text("{")
+    if not has_release:
+        (folder / "root/releases/1/bin/python").unlink()
+    for _connection in (1, 2):
+        lines = []
+        with BoardSession(connection, PYTHON, RELEASE, lines.append):
+            pass
+        assert record.exists()
+        assert any(f"{folder} stays there" in line for line in lines), lines
+        assert any("is damaged" in line for line in lines) == has_release
+
+
+def test_a_folder_whose_guardian_still_works_stays(board, connection):
+    """It runs from the folder, and reads the record there."""
+    folder = board.home / ".cache/edgemeter/on-abcdefgh"
+    record = leave_changed(folder)
+    with subprocess.Popen(["/bin/sh", "-c", "read line; exit", f"{folder}/root/guardian"], stdin=subprocess.PIPE) as guardian:
+        lines = []
+        with BoardSession(connection, PYTHON, RELEASE, lines.append) as session:
+            assert session.removed == 0
+        assert record.exists()
+        assert guardian.stdin is not None
+        guardian.stdin.close()
+        guardian.wait()
+    with BoardSession(connection, PYTHON, RELEASE, print) as session:
+        assert session.removed == 1
+    assert board.is_as_before()
+
+
+def test_the_end_waits_for_the_guardian(board, connection):
+    """A command that was killed leaves it at work, with the record that it reads in the folder."""
+    with BoardSession(connection, PYTHON, RELEASE, print) as session:
+        guardian = (
+            f"sleep 2; test -f {session.folder}/home/restore.json && rm {session.folder}/home/restore.json && touch {board.home}/put-back"
+        )
+        script = f"touch {session.folder}/home/restore.json; setsid sh -c '{guardian}' {session.folder}/x </dev/null >/dev/null 2>&1 &"
+        session.run("it ran", ["sh", "-c", script], shows=False)
+    assert (board.home / "put-back").exists()
+    (board.home / "put-back").unlink()
+    assert board.is_as_before()
+
+
+def test_only_the_release_that_was_left_last_stays(board, connection):
+    """A folder is large, and nobody uses the earlier one any more."""
+    for release in ("b" * 64, RELEASE):
+        with BoardSession(connection, PYTHON, release, print) as session:
+            session.stays = True
+    assert [str(path) for path in (board.home / ".cache/edgemeter").iterdir()] == [session.folder]
+
+
+def test_a_copy_that_outlives_its_folder_does_not_make_it_again(board, connection, tmp_path):
+    """The connection was lost meanwhile: nobody would remove it."""
+    (tmp_path / "content").write_bytes(b"x")
+    with BoardSession(connection, PYTHON, RELEASE, print) as session:
+        file = FileToCopy(tmp_path / "content", "wheels/a", "0" * 64, 1)
+    with pytest.raises(UnavailableError):
+        ssh._send_file(connection, session.folder, "release/wheels/a", file, 0)
+    with pytest.raises(UnavailableError):
+        ssh.missing_files(connection, "release", [file], session.folder)
+    assert board.is_as_before()

@@ -1,0 +1,159 @@
+"""The whole way of `--on`: a workstation's command, the fleet's service, a real broker, two agents as processes, and a collector."""
+
+import json
+import os
+import signal
+
+import msgspec
+import pytest
+
+from edgemeter.agent.cli.compare_models import show_devices
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.agent.session.turn_comparison import MeasuredInTurn
+from edgemeter.provisioning.elsewhere import over_fleet
+from edgemeter.provisioning.registry import jobs
+from tests.fixtures.command import edgemeter
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.replay_case import write_replay
+from tests.fixtures.served_fleet import LONG_S, served_fleet
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow, pytest.mark.needs("openssl")]
+
+DEVICES = ("pi5-01", "pi5-02")
+SHORT = ("--mode", "rapid")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Return a fleet of two devices, with replay models beside it."""
+    path = tmp_path_factory.mktemp("lab")
+    for name, latency_ms in (("a", 2.0), ("b", 3.0)):
+        write_replay(path, name, latencies_ms=[latency_ms])
+    (path / "rapid.toml").write_text('name = "rapid"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nqueries = 20\nrepeats = 1\n')
+    (path / "broken.toml").write_text('name = "broken"\n[[case]]\nmodel = "broken.tflite"\nmode = "rapid"\n')
+    (path / "broken.tflite").write_bytes(b"no model")
+    with served_fleet(path, *DEVICES) as fleet:
+        yield fleet
+
+
+def call(fleet, *words, status=0, **variables):
+    """Return what a command of the workstation printed, on both streams."""
+    ended = edgemeter(*words, env=os.environ | fleet.environment | variables, cwd=fleet.path)
+    assert ended.returncode == status, ended.stderr
+    return ended.stdout, ended.stderr
+
+
+def runs_in(path):
+    """Return device, id and job of the runs in a ledger."""
+    with SqliteLedger(path, "read") as ledger:
+        return [(stored_run.record.device, stored_run.record.id, stored_run.record.job) for stored_run in ledger.records()]
+
+
+def test_a_model_is_measured_on_a_device_and_kept_in_both_ledgers(lab):
+    """The record that the collector received is printed, and stored at the workstation with its samples; the model came by the order."""
+    out, notes = call(lab, "run", "a.replay.json", "--on", "pi5-01", "--mode", "rapid", "--repeats", 2, "--json")
+    runs = json.loads(out)["runs"]
+    assert [run["device"] for run in runs] == ["pi5-01", "pi5-01"]
+    assert {run["case"] for run in runs} == {runs[0]["case"]}
+    for path in (lab.ledger, lab.workstation / "ledger.sqlite"):
+        assert {run["id"] for run in runs} <= {run for _, run, _ in runs_in(path)}
+    with SqliteLedger(lab.workstation / "ledger.sqlite", "read") as ledger:
+        stored = {stored_run.record.id: stored_run.record for stored_run in ledger.records(with_samples=True)}
+    assert all(stored[run["id"]].samples for run in runs)
+    assert "pi5-01: done: 2 runs" in notes
+    assert "saved as" in notes
+
+
+def test_a_suite_on_two_devices_gives_the_table_of_each(lab):
+    """The sentence of one case names its device; a selection and a name together are one order."""
+    out, notes = call(lab, "run", "rapid.toml", "--on", "pi5-02", "--on", "board=pi5 & device=*-01")
+    assert [line.split(":")[0].rpartition(" on ")[2] for line in out.splitlines() if " on pi5-0" in line] == [*DEVICES]
+    assert notes.count("order measure-") == 1
+
+
+def test_models_are_compared_in_turn_on_each_device(lab, capsys):
+    """The slower one is found on both, from records that came through the collector; one document holds both."""
+    out, notes = call(lab, "compare", "a.replay.json", "b.replay.json", "--on", "board=pi5", *SHORT, "--repeats", 6, "--json")
+    documents = {document["device"]: document for document in json.loads(out)["devices"]}
+    assert list(documents) == [*DEVICES]
+    for device, document in documents.items():
+        (contrast,) = document["contrasts"]
+        assert contrast["latency"]["state"] == "higher"
+        assert contrast["latency"]["ratio"] == pytest.approx(1.5, rel=0.2)
+        assert [side["label"] for side in document["sides"]] == ["a.replay.json replay 1 thread", "b.replay.json replay 1 thread"]
+        assert {run["device"] for run in document["runs"]} == {device}
+        turns = [(turn["round"], turn["side"]) for turn in document["turns"]]
+        assert turns[:4] == [(0, 0), (0, 1), (1, 1), (1, 0)]
+    assert notes.count("saved as") == 1
+    compared = [(device, msgspec.convert(document, MeasuredInTurn)) for device, document in documents.items()]
+    show_devices(compared, None)
+    table = capsys.readouterr().out
+    assert [line for line in table.splitlines() if line.startswith("pi5-0")] == ["pi5-01:", "pi5-02:"]
+    assert table.count("p50 ms") == table.count("ratios are of neighbouring runs on pi5-0") == 2
+    show_devices(compared, "csv")
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split(",")[0] for row in rows] == ["device", "pi5-01", "pi5-01", "pi5-02", "pi5-02"]
+
+
+def test_a_model_that_no_runtime_there_reads_is_one_line(lab):
+    """The device's own reason, with its name; nothing is stored."""
+    before = len(runs_in(lab.ledger))
+    _, errors = call(lab, "run", "broken.toml", "--on", "pi5-01", status=1)
+    assert "edgemeter: pi5-01: rejected: " in errors.splitlines()[-1]
+    assert len(runs_in(lab.ledger)) == before
+
+
+def test_results_that_do_not_arrive_are_an_error_with_broker_and_ledger(lab, tmp_path):
+    """In another ledger than the collector's: how many are missing, where they were looked for, and what to do."""
+    SqliteLedger(tmp_path / "other.sqlite").close()
+    words = ("run", "rapid.toml", "--on", "pi5-01", "--ledger", tmp_path / "other.sqlite", "--delivery-timeout", 1)
+    _, errors = call(lab, *words, status=1)
+    assert (
+        f"pi5-01: 1 of 1 run did not come through the fleet's broker into the collector's ledger {tmp_path / 'other.sqlite'} in 1 s"
+        in errors
+    )
+
+
+def test_ctrl_c_cancels_the_order(lab):
+    """On both devices, and it says so; the run in progress publishes nothing, those that had ended are kept here too."""
+    before = len(runs_in(lab.ledger))
+    process = lab.popen("run", "a.replay.json", "--on", "all", "--mode", "rapid", "--repeats", 50)
+    assert wait_until(lambda: {e.state for e in latest(lab)} == {"running"}, LONG_S)
+    assert wait_until(lambda: len(runs_in(lab.ledger)) > before + 2, LONG_S)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=LONG_S)
+    assert process.returncode == 130, errors
+    assert "is cancelled on pi5-01, pi5-02" in errors
+    assert wait_until(lambda: {e.state for e in latest(lab)} == {"cancelled"}, LONG_S)
+    collected = {run for _, run, _ in runs_in(lab.ledger)[before:]}
+    assert 2 < len(collected) < 100
+    assert collected == {run for _, run, _ in runs_in(lab.workstation / "ledger.sqlite")} & collected
+
+
+def latest(fleet):
+    """Return the executions of the newest job."""
+    newest = jobs.latest(fleet.registry, 1)
+    return jobs.executions_of_job(fleet.registry, newest[0].job) if newest else []
+
+
+def test_a_device_that_disappears_is_given_up_and_the_other_counts(lab, monkeypatch):
+    """Killed while it measures: its order is cancelled after a while, and the runs of the other are printed."""
+    monkeypatch.setattr(over_fleet, "AWAY_S", 2.0)
+    model = write_replay(lab.path, "long", latencies_ms=[50.0])
+    began = []
+    follow = over_fleet.follow_job
+
+    def followed(*arguments, gives_up, **options):
+        def kills(execution):
+            if execution.device == "pi5-02" and execution.state == "running" and not began:
+                began.append(execution)
+                lab.kill("pi5-02")
+            return gives_up(execution)
+
+        return follow(*arguments, gives_up=kills, **options)
+
+    monkeypatch.setattr(over_fleet, "follow_job", followed)
+    out, errors = call(lab, "run", model.name, "--on", "all", "--mode", "rapid", "--repeats", 2, "--json", status=1)
+    assert {run["device"] for run in json.loads(out)["runs"]} == {"pi5-01"}
+    assert "edgemeter: pi5-02: given up while it measured: it has been lost for" in errors
+    assert latest(lab)[1].requested == "cancel"

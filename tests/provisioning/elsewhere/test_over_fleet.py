@@ -1,0 +1,201 @@
+"""Facts about `--on` devices of the fleet that need no broker: what is refused in one line, and how long a device is waited for."""
+
+import os
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from edgemeter.agent.contract.messages import DeviceState
+from edgemeter.agent.contract.orders import Content, Measure, Order, encode_order
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.provisioning.elsewhere import over_fleet
+from edgemeter.provisioning.elsewhere.over_fleet import AWAY_S, UNANSWERED_S, Patience
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs import packing
+from edgemeter.provisioning.registry import devices, jobs
+from edgemeter.provisioning.registry.devices import Device, DeviceReport
+from edgemeter.provisioning.registry.jobs import Execution, NewJob
+from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.command import edgemeter
+from tests.fixtures.fleet_key import give_service
+from tests.fixtures.replay_case import write_replay
+
+S = 1_000_000_000
+
+
+class Workstation:
+    """A fleet of one accepted, one expected and one revoked device, that nobody serves; models beside it; and the command."""
+
+    def __init__(self, path):
+        self.path = path
+        self.folder = give_service(FleetFolder(path / "fleet"))
+        self.ledger = path / "ledger.sqlite"
+        SqliteLedger(self.ledger).close()
+        self.models = [write_replay(path, name, latencies_ms=[latency]) for name, latency in (("a", 2.0), ("b", 3.0))]
+        self.registry = Registry(self.folder.registry)
+        with self.registry.transaction() as statements:
+            for name, trust in (("pi5-01", "accepted"), ("pi5-02", "expected"), ("pi5-03", "revoked")):
+                devices.put(statements, Device(name, "lab", name, "pi5", (), trust, None, None, 1, 1))
+
+    def call(self, *words, **variables):
+        """Call `edgemeter`; return its status and its lines on standard error."""
+        home = self.path / "home"
+        environment = {"EDGEMETER_HOME": str(home), "EDGEMETER_FLEET_FOLDER": str(self.folder.path), "EDGEMETER_LEDGER": str(self.ledger)}
+        completed = edgemeter(*words, env=os.environ | environment | variables, cwd=self.path)
+        assert completed.stdout == ""
+        return completed.returncode, completed.stderr.splitlines()
+
+    def jobs(self):
+        """Return how many jobs and contents there are."""
+        contents = list(self.folder.content.iterdir()) if self.folder.content.exists() else []
+        return len(jobs.latest(self.registry)), len(contents)
+
+
+@pytest.fixture
+def workstation(tmp_path):
+    """Return a workstation."""
+    new_workstation = Workstation(tmp_path)
+    yield new_workstation
+    new_workstation.registry.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["run", "a.replay.json", "--on", "pi5-09"], "no device matches 'pi5-09'"),
+        (["run", "a.replay.json", "--on", "board="], "a pattern for board is missing"),
+        (["run", "a.replay.json", "--on", "pi5-02"], "none accepts orders (expected): they have to join first"),
+        (["run", "a.replay.json", "--on", "device=pi5-03"], "none accepts orders (revoked)"),
+        (["run", "absent.replay.json", "--on", "pi5-01"], "absent.replay.json"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--power", "none"], "--power is for measurements on this machine"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--bundle", "out"], "--bundle is for measurements on this machine"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--broker", "here"], "--broker is for measurements on this machine"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--option", "k=v"], "options are library settings of one machine"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--cluster-by", "none"], "no order can bring cluster_by"),
+        (["run", "f.py:make", "--on", "pi5-01"], "a factory in Python is code, which no order carries"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--data", "none"], "no folder of images at"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--ledger", "none.sqlite"], "none.sqlite"),
+        (["run", "a.replay.json", "--on", "pi5-01", "--ledger", "mqtt://x"], "mqtt:// is no ledger"),
+        (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-09"], "no device matches 'pi5-09'"),
+        (["compare", "a.replay.json", "a.replay.json", "--on", "pi5-01"], "two of the models are the same case"),
+        (["compare", "a.replay.json", "b.replay.json", "--on", "pi5-01", "--text", "none"], "--text is for measurements on this machine"),
+    ],
+)
+def test_what_cannot_be_ordered_is_one_line_and_orders_nothing(workstation, words, reason):
+    """The status is that of a wrong input; no job is in the registry."""
+    (workstation.path / "f.py").write_text("def make(): ...\n")
+    code, lines = workstation.call(*words)
+    errors = [line for line in lines if not line.startswith(("measuring ", "Usage", "Try"))]
+    assert code in {1, 2}
+    assert len(errors) == 1, lines
+    assert reason in errors[0]
+    assert workstation.jobs()[0] == 0
+
+
+def test_without_a_fleet_the_other_way_is_named(workstation, tmp_path):
+    """Where the folder was looked for, and that a board without a fleet is reached over SSH."""
+    code, lines = workstation.call("run", "a.replay.json", "--on", "pi5-01", EDGEMETER_FLEET_FOLDER=str(tmp_path / "none"))
+    assert code == 2
+    assert f"no fleet at '{tmp_path / 'none'}', of which --on 'pi5-01' names devices" in lines[-1]
+    assert "--on ssh://USER@HOST" in lines[-1]
+    assert not (tmp_path / "none").exists()
+
+
+def test_data_that_no_order_brings_is_refused_before_it_is_packed(workstation, monkeypatch):
+    """With its size, the limit, and what makes it smaller; nothing is stored."""
+    images = workstation.path / "images"
+    images.mkdir()
+    (images / "one.png").write_bytes(b"\x89PNG" + bytes(5000))
+    monkeypatch.setattr(packing, "LARGEST_DATA_BYTES", 4000)
+    code, lines = workstation.call("run", "a.replay.json", "--on", "pi5-01", "--data", images)
+    assert code == 2
+    assert "an order carries at most" in lines[-1]
+    assert workstation.jobs()[0] == 0
+
+
+def waited(workstation, execution, state, seconds, session=1):
+    """Return what becomes of the wait for a device in this state after so many seconds: why it ended, None where it goes on."""
+    if state is not None:
+        with workstation.registry.transaction() as statements:
+            devices.put_reports(statements, [DeviceReport("pi5-01", "lab", DeviceState(state=state, session=session), time.time_ns())])
+    now_s = [0.0]
+    patience = Patience(workstation.folder, workstation.registry, lambda: now_s[0])
+    assert not patience.gives_up(execution)
+    now_s[0] = seconds
+    return patience.reasons.get("pi5-01") if patience.gives_up(execution) else None
+
+
+def execution_of(workstation, state, work=None):
+    """Return the execution of a new order in this state."""
+    content = Content(sha256="0" * 64, size_bytes=1, name="suite.toml")
+    with workstation.registry.transaction() as statements:
+        job = jobs.add(statements, NewJob(work or Measure(suite=content), "t", 100.0), [("pi5-01", "lab")], time.time_ns())
+    execution = jobs.find_execution(workstation.registry, job, "pi5-01")
+    if state != "queued":
+        with workstation.registry.transaction() as statements:
+            jobs.update_executions(statements, [replace(execution, state=state, attempt=1)])
+    return jobs.find_execution(workstation.registry, job, "pi5-01")
+
+
+@pytest.mark.parametrize(
+    ("state", "presence", "limit_s", "reason"),
+    [
+        ("queued", None, UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has never connected"),
+        ("queued", "lost", UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has been lost for 0 s"),
+        ("sent", "online", UNANSWERED_S, "no answer to the order in 60 s, so it is cancelled: it has been online for 0 s"),
+        ("running", "lost", AWAY_S, "given up while it measured: it has been lost for 0 s; it stops when it is back"),
+    ],
+)
+def test_a_silent_device_is_waited_for_so_long(workstation, state, presence, limit_s, reason):
+    """Just before the limit it is waited for; then its order is cancelled, for a reason in one line."""
+    execution = execution_of(workstation, state)
+    assert waited(workstation, execution, presence, limit_s - 1) is None
+    assert reason in waited(workstation, execution, presence, limit_s)
+    ended = jobs.find_execution(workstation.registry, execution.job, "pi5-01")
+    assert (ended.state, ended.requested) == (("cancelled", None) if state == "queued" else (state, "cancel"))
+
+
+def test_a_device_that_measures_or_is_busy_is_waited_for_without_end(workstation):
+    """While it is online, or while it carries out another's order."""
+    assert waited(workstation, execution_of(workstation, "running"), "online", 1e6) is None
+    assert waited(workstation, execution_of(workstation, "queued"), "online", 1e6) is None
+
+
+class OlderMeasure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="measure"):
+    """The order as an agent knows it that measures nothing in turn."""
+
+    suite: Content
+
+
+class OlderOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As above."""
+
+    job: str
+    attempt: int
+    version: int
+    work: OlderMeasure
+    timeout_s: float
+
+
+def test_an_agent_that_does_not_know_turns_is_to_be_updated():
+    """It rejects the order for an unknown field, where it takes one of before; the line says what to do."""
+    suite = Content(sha256="0" * 64, size_bytes=1, name="suite.toml")
+    order = Order(job="j", attempt=1, version=1, work=Measure(suite=suite), timeout_s=1.0)
+    assert msgspec.json.decode(encode_order(order), type=OlderOrder).work.suite == suite
+    with pytest.raises(msgspec.ValidationError) as refusal:
+        msgspec.json.decode(encode_order(msgspec.structs.replace(order, work=Measure(suite=suite, in_turn=True))), type=OlderOrder)
+    execution = Execution(1, 1, "j", "pi5-01", "lab", "rejected", reason=str(refusal.value))
+    text = over_fleet._why_not_done(execution)
+    assert "unknown field `in_turn`" in text
+    assert "its agent is older than this one: update it (`edgemeter fleet update`)" in text
+
+
+@pytest.mark.parametrize("words", [("--keep-there",), ("--release", "pi5.tar"), ("--ledger", "x.sqlite")])
+def test_an_option_of_what_is_measured_elsewhere_needs_on(workstation, words):
+    """On a run here it would change nothing; the ledger in the environment is no mistake."""
+    for command in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
+        code, lines = workstation.call(*command, *words)
+        assert code == 2
+        assert f"{words[0]} needs --on" in lines[-1]

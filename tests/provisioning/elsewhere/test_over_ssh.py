@@ -1,0 +1,283 @@
+"""A board over a real sshd, measured by the real edgemeter in a release that is made here."""
+
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from PIL import Image
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.contract.order_suite import SHIPPED
+from edgemeter.provisioning.apply.board import LOOK
+from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
+from edgemeter.provisioning.elsewhere import over_ssh
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from tests.fixtures import device_release
+from tests.fixtures.replay_case import write_replay
+from tests.fixtures.small_disk import small_disk
+from tests.fixtures.ssh_server import keygen
+from tests.provisioning.elsewhere.board_bench import IS_ROOT, Board, until
+
+pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
+
+ROOT = Path(__file__).resolve().parents[3]
+# A workstation in a process of its own, to be ended by Ctrl-C.
+DESK = """import pickle, sys
+sys.path.insert(0, sys.argv[1])
+from edgemeter.provisioning.elsewhere import over_ssh
+arguments = pickle.loads(sys.stdin.buffer.read())
+def report(line):
+    print(line, flush=True)
+try:
+    runs = over_ssh.measure(*arguments, report)
+    print("records", len(runs.records), repr(runs.interruption), flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def measured(board, workstation, packed, report=None, **options):
+    """Measure on the board, and return its runs."""
+    options = {**workstation.options, "ssh": board.server.options(), **options}
+    return over_ssh.measure(board.target, packed, workstation.store, options, report or workstation.lines.append)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+@pytest.mark.needs(module="ai_edge_litert")
+def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, workstation):
+    """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
+    packed = workstation.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1, accuracy="never", agreement="never")
+    runs = measured(board, workstation, packed, keep_there=True)
+    (record,) = runs.records
+    assert (runs.errors, runs.interruption) == ([], None)
+    assert (record.device, record.runtime.name) == (config.this_device(), "litert")
+    assert record.latency.p50_ms > 0
+    assert record.verdict.state in {"valid", "suspect"}
+    assert any("p50" in line for line in workstation.lines), workstation.lines
+    assert any("no energy" in line for line in workstation.lines) == (record.energy is None)
+    assert all(line.startswith(f"{board.target.name}: ") for line in workstation.lines)
+    (folder,) = (board.home / ".cache/edgemeter").iterdir()
+    assert re.fullmatch("on-.{8}", folder.name)
+    assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "output", "errors"}
+    assert f"the release stays in {folder}" in workstation.lines[-2] + workstation.lines[-1]
+
+    begun = len(workstation.lines)
+    with board.run_lock_held() as end_other:
+
+        def report(line):
+            workstation.lines.append(line)
+            if "is in progress: waiting" in line:
+                end_other()
+
+        (second_record,) = measured(board, workstation, packed, report).records
+    assert any("is in progress: waiting" in line for line in workstation.lines[begun:]) == IS_ROOT
+    assert second_record.id != record.id
+    assert not any("collecting wheels" in line or "installing" in line for line in workstation.lines[begun:])
+    assert any("copying 0.0 MB" in line for line in workstation.lines[begun:])
+    assert board.is_as_before()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
+    """In turn there; the comparison that comes home is the one that `edgemeter compare` prints."""
+    models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
+    packed = workstation.pack(*models, queries=16, seconds=0.0, agreement="never")
+    options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
+    comparison = over_ssh.compare(board.target, packed, workstation.store, options, workstation.lines.append, 3, 0.03)
+    (contrast,) = comparison.contrasts
+    assert contrast.latency.state == "higher"
+    assert {run.device for run in comparison.runs} == {config.this_device()}
+    assert board.is_as_before()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("end", ["ctrl-c", "killed", "connection"])
+def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, tmp_path, end):
+    """Ctrl-C keeps the run that had ended; a workstation that is killed and a lost connection keep none, and the board ends by itself."""
+    packed = workstation.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
+    options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", DESK, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(pickle.dumps((board.target, packed, workstation.store, options)))
+    process.stdin.close()
+    lines = []
+    for line in process.stdout:
+        lines.append(line.decode().strip())
+        if "[2/2]" in lines[-1]:
+            break
+    assert not board.is_as_before(), lines
+    if end == "connection":
+        board.lose_connections()
+    else:
+        process.send_signal(signal.SIGINT if end == "ctrl-c" else signal.SIGKILL)
+    lines += process.stdout.read().decode().splitlines()
+    process.stdout.close()
+    process.wait()
+    if end == "ctrl-c":
+        assert lines[-1].startswith("records 1 KeyboardInterrupt")
+    if end == "connection":
+        assert "TransientError" in lines[-1]
+        assert "the connection was lost while measuring" in lines[-1]
+    until(board.is_as_before)
+
+
+def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
+    """A model whose runtime is not in the release: one line, by the board's name, and nothing stays."""
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    with pytest.raises(ConfigError, match="edgemeter ended with status 2"):
+        measured(board, workstation, packed, release=release)
+    assert board.is_as_before()
+
+
+def test_a_full_disk_there_is_the_reason_for_results_that_are_cut_off(board, workstation, tmp_path, monkeypatch):
+    """Not that the release is of another version: its own line comes first."""
+    cut_off = """import sys
+from pathlib import Path
+
+def main():
+    if sys.argv[1] == "--version":
+        return
+    Path("tmp/results.json").write_text('{"runs": [')
+    print("edgemeter: cannot write the results to 'tmp/results.json': No space left on device: use another file", file=sys.stderr)
+    sys.exit(1)
+"""
+    monkeypatch.setattr(device_release, "AGENT", cut_off)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    with pytest.raises(UnavailableError, match=r"its results are incomplete \(cannot write .*No space left.*check the room on its disk"):
+        measured(board, workstation, packed, release=release)
+    assert board.is_as_before()
+
+
+def test_a_release_that_is_older_than_this_one_is_called_so(board, workstation, tmp_path, monkeypatch):
+    """Where it does not know a key: the suite was checked here, and nothing in it is to be corrected."""
+    older = """import sys
+
+def main():
+    if sys.argv[1] != "--version":
+        sys.exit("edgemeter: suite 'suite/suite.toml': [[case]] number 1 queue_frames: no such key: there are model, data: correct the key")
+"""
+    monkeypatch.setattr(device_release, "AGENT", older)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    with pytest.raises(UnavailableError, match=r"its release 1\.0\.0 is older than this edgemeter and knows no queue_frames"):
+        measured(board, workstation, packed, release=release)
+
+
+def test_output_of_a_command_that_succeeds_is_no_error(board, workstation, tmp_path, monkeypatch):
+    """It is shown. So is why the board's own settings are not used."""
+    speaks = """import sys
+from pathlib import Path
+
+def main():
+    if sys.argv[1] == "--version":
+        return
+    Path("tmp/results.json").write_text('{"runs": []}')
+    print("edgemeter: a word on the way", file=sys.stderr)
+"""
+    monkeypatch.setattr(device_release, "AGENT", speaks)
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    runs = measured(board, workstation, workstation.pack(write_replay(tmp_path), queries=16), release=release)
+    assert runs.errors == []
+    assert f"{board.target.name}: a word on the way" in workstation.lines
+    assert any("the board's own configuration is not used: No module named" in line for line in workstation.lines)
+
+
+def test_data_has_its_present_name_in_the_suite_that_runs_there(workstation, tmp_path):
+    """What an order calls `images`, for devices of earlier releases, would be a note about a former key."""
+    (tmp_path / "photographs").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "photographs/a.png")
+    packed = workstation.pack(write_replay(tmp_path), queries=16, data="photographs")
+    folder = tmp_path / "suite"
+    copied = over_ssh._Suite(folder, packed, workstation.store)
+    for name in (over_ssh.SUITE_NAME, *copied.sides):
+        (case,) = msgspec.toml.decode((folder / name).read_bytes())["case"]
+        assert "images" not in case
+        assert case["data"].endswith(".zip/images/photographs")
+
+
+def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):
+    """With what to do; no release is made for it."""
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    stranger = board.server.options(keygen(tmp_path / "stranger"))
+    login = f"-p {board.target.port} {board.target.login}"
+    with pytest.raises(UnavailableError, match=f"the login was refused: `ssh-copy-id {login}`") as refusal:
+        measured(board, workstation, packed, ssh=stranger)
+    assert "\n" not in str(refusal.value)
+    board.server.server.kill()
+    with pytest.raises((UnavailableError, TransientError), match=r"nothing listens there: .*, or add its port: --on ssh://"):
+        measured(board, workstation, packed)
+
+
+def test_no_advice_names_an_option_that_the_command_has_not():
+    """`run --on` takes none of ssh's, and reads no address of fleet.toml."""
+    with over_ssh.SshConnection(SshTarget("pi", "pi.example", "pi", 2222), SshOptions(), over_ssh.REMEDIES) as connection:
+        advice = {reason: str(connection.why_lost(reason)) for reason in (*over_ssh.REMEDIES, "nonsense")}
+    for text in advice.values():
+        assert not re.search(r"--(?!on\b|now\b)|fleet\.toml|`port`", text), text
+    assert "`ssh-keygen -R '[pi.example]:2222'`" in advice["REMOTE HOST IDENTIFICATION HAS CHANGED"]
+    assert "`ssh-copy-id -p 2222 pi@pi.example`" in advice["Permission denied"]
+    assert "`ssh -p 2222 pi@pi.example`" in advice["nonsense"]
+
+
+@pytest.mark.parametrize("stage", ["copying", "installing the release"])
+def test_a_lost_connection_names_the_stage(board, workstation, tmp_path, stage):
+    """And that it was lost; nothing stays."""
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+
+    def lose(line):
+        if ("copying" if stage == "copying" else "installing") in line:
+            board.lose_connections()
+
+    with pytest.raises(TransientError, match=f"the connection was lost while {stage}"):
+        measured(board, workstation, packed, lose, release=release)
+    until(board.is_as_before)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "reason"),
+    [
+        (r"^for name in python3 .*; do$", "for name in none-of-its-own; do", "there is no Python >= 3.10 with the module venv"),
+        (r"^put bits .*$", "put bits 32", "runtimes exist for 64-bit systems only"),
+        (r"^put libc .*$", "put libc 'glibc 2.12'", "wheels need glibc 2.17 or newer"),
+        (r"^put libc .*$", "put libc ''", "wheels need glibc 2.17 or newer"),
+    ],
+)
+def test_a_board_on_which_nothing_of_ours_runs_is_one_line(board, workstation, tmp_path, monkeypatch, line, instead, reason):
+    """Before anything is made or copied."""
+    text = re.sub(line, instead, LOOK.read_text(), flags=re.MULTILINE)
+    assert text != LOOK.read_text()
+    (tmp_path / "look.sh").write_text(text)
+    monkeypatch.setattr("edgemeter.provisioning.apply.board.LOOK", tmp_path / "look.sh")
+    with pytest.raises(UnavailableError, match=reason):
+        measured(board, workstation, workstation.pack(write_replay(tmp_path), queries=16))
+    assert board.is_as_before()
+
+
+def test_a_full_board_is_one_line_before_anything_is_copied(workstation, tmp_path):
+    """A real file system of a few megabytes."""
+    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
+    packed = workstation.pack(write_replay(tmp_path), queries=16)
+    board = Board(tmp_path / "board", has_own_lock=False)
+    try:
+        board.home.rename(tmp_path / "home")
+        with small_disk(board.home, 8):
+            with pytest.raises(UnavailableError, match=r"not enough room on .*, 8 MB are free"):
+                measured(board, workstation, packed, release=release)
+            assert list(board.home.iterdir()) == []
+    finally:
+        board.server.server.kill()
