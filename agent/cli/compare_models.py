@@ -28,7 +28,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, check_on, on_option, power_option
-from edgemeter.agent.cli.run_plan import announcement_in_turn
+from edgemeter.agent.cli.run_plan import expectation
 from edgemeter.agent.contract.model_formats import is_model_file
 from edgemeter.agent.contract.suite import Case, Suite
 
@@ -174,7 +174,10 @@ def measure_cases(
     suite = Suite("compare", tuple(cases))
     turn_figures.turn_figures(cases)
     refused = check_cases(cases, options)
-    report(announcement_in_turn(cases, runs))
+    # One round more scores the accuracy.
+    rounds = runs + any(case.data is not None and case.accuracy != "never" for case in cases)
+    length = expectation(cases, [rounds] * len(cases))
+    report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     with (
         quiet_board(config.home(), "edgemeter compare", wait_note),

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.run_plan import START_S, announcement, announcement_in_turn
+from edgemeter.agent.cli.run_plan import START_S, announcement, expectation
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import PATHS, Case, SuiteFile, expand, set_keys
 
@@ -162,7 +162,8 @@ def compare(
     written = _in_one_suite(models, runs, options)
     if len(expand(written, Path.cwd()).cases) != len(cases):
         raise ConfigError("two of the models are the same case: compare different ones, or leave --on out")
-    report(announcement_in_turn(cases, runs))
+    length = expectation(cases, [runs + any(case.data is not None and case.accuracy != "never" for case in cases)] * len(cases))
+    report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     work = _work(written, Path.cwd(), [msgspec.structs.replace(case, repeats=runs + 1) for case in cases], options, report)
     work = replace(work, matters_ratio=matters_ratio, rounds=runs)
     comparisons: list[tuple[str, MeasuredInTurn]] = []

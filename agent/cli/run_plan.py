@@ -29,12 +29,6 @@ def _blocks(cases: Sequence[Case]) -> Iterator[tuple[Sequence[Case], int]]:
             yield from (([members[member] for member in block], rounds) for block in blocks_of(len(members)))
 
 
-def announcement_in_turn(cases: Sequence[Case], runs: int) -> str:
-    """Return the same of cases that are measured in turn, at most `runs` times each, and before them once to be scored."""
-    rounds = runs + any(case.data is not None and case.accuracy != "never" for case in cases)
-    return f"measuring {len(cases)} models in turn: at most {expectation(cases, [rounds] * len(cases))}; a clear result ends earlier"
-
-
 def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
     """Return how many runs there are at most and how long they take, in words; `runs` are those of each case, one after the other."""
     return _length([((case,), number) for case, number in zip(cases, runs, strict=True)])
