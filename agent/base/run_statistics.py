@@ -17,9 +17,9 @@ and contaminated run-to-run noise; a stated 95% should cover 93-97%):
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,8 +47,7 @@ Values = NDArray[np.float64]
 _LARGEST_LOG = math.log(sys.float_info.max)
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """A two-sided confidence interval."""
 
     low: float

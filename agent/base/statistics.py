@@ -1,13 +1,15 @@
 """Statistics without scipy: Student's t, Wilson's interval, intervals and tests over repeated runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
 _TINY = 1e-300
 _CLOSE = 1e-15
 _STEPS = 500
+_SURE = 1e-12  # So near a quantile is found, as a ratio.
+_TAIL = 0.025  # Beyond each of two 95% bounds.
 
 
 def student_two_sided_p(t: float, freedom: float) -> float:
@@ -23,9 +25,14 @@ def student_quantile(confidence: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while student_two_sided_p(high, freedom) > 1 - confidence:
         low, high = high, high * 2
-    while high - low > 1e-12 * high:
+    return _bisected(lambda t: student_two_sided_p(t, freedom) > 1 - confidence, low, high)
+
+
+def _bisected(is_below: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the value between these below which `is_below`."""
+    while high - low > _SURE * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if student_two_sided_p(middle, freedom) > 1 - confidence else (low, middle)
+        low, high = (middle, high) if is_below(middle) else (low, middle)
     return (low + high) / 2
 
 
@@ -78,28 +85,23 @@ def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REAC
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
-_SURE = 1e-12
 _EXACT = 1000.0  # From so many on both sides Wilson's bounds are the exact ones within 0.2%.
 
 
-def exact_interval(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Return bounds of the share, 0..1, that hold whatever the share is; trials that depend count as fewer, and need not be whole.
+def exact_interval(successes: float, trials: float) -> tuple[float, float]:
+    """Return 95% bounds of the share, 0..1, that hold whatever the share is; trials that depend count as fewer, and need not be whole.
 
     Source: C. J. Clopper and E. S. Pearson, Biometrika 26 (1934), 404-413.
     """
-    failures, tail = trials - successes, (1 - confidence) / 2
+    failures = trials - successes
     if min(successes, failures) > _EXACT:
-        return wilson_interval(successes, trials, NormalDist().inv_cdf(1 - tail))
-    low = _beta_quantile(successes, failures + 1, tail) if successes > 0 else 0.0
-    return low, 1 - _beta_quantile(failures, successes + 1, tail) if failures > 0 else 1.0
+        return wilson_interval(successes, trials)
+    low = _beta_quantile(successes, failures + 1) if successes > 0 else 0.0
+    return low, 1 - _beta_quantile(failures, successes + 1) if failures > 0 else 1.0
 
 
-def _beta_quantile(a: float, b: float, probability: float) -> float:
-    low, high = 0.0, 1.0
-    while high - low > _SURE * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _incomplete_beta(a, b, middle) < probability else (low, middle)
-    return (low + high) / 2
+def _beta_quantile(a: float, b: float) -> float:
+    return _bisected(lambda share: _incomplete_beta(a, b, share) < _TAIL, 0.0, 1.0)
 
 
 _SAME = 1e-9  # Values closer than this are one: what sums differ by that were rounded in another order.
@@ -159,20 +161,18 @@ def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[f
     return difference - reach, difference + reach
 
 
-def poisson_interval(count: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return exact bounds of the mean of which `count` events are one draw.
+def poisson_interval(count: int) -> tuple[float, float]:
+    """Return exact 95% bounds of the mean of which `count` events are one draw.
 
     Source: F. Garwood, Biometrika 28 (1936), 437-442.
     """
-    tail = (1 - confidence) / 2
-    return _poisson_mean(count - 1, 1 - tail) if count else 0.0, _poisson_mean(count, tail)
+    return _poisson_mean(count - 1, 1 - _TAIL) if count else 0.0, _poisson_mean(count, _TAIL)
 
 
 def _poisson_mean(count: int, probability: float) -> float:
     """Return the mean of a Poisson variable that is `count` or less with this probability."""
-    low, high = 0.0, count + 10 * math.sqrt(count + 1) + 10
-    while high - low > 1e-12 * high:
-        mean = (low + high) / 2
-        at_most = math.fsum(math.exp(number * math.log(mean) - mean - math.lgamma(number + 1)) for number in range(count + 1))
-        low, high = (mean, high) if at_most > probability else (low, mean)
-    return (low + high) / 2
+
+    def at_most(mean: float) -> float:
+        return math.fsum(math.exp(number * math.log(mean) - mean - math.lgamma(number + 1)) for number in range(count + 1))
+
+    return _bisected(lambda mean: at_most(mean) > probability, 0.0, count + 10 * math.sqrt(count + 1) + 10)

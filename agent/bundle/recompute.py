@@ -182,10 +182,7 @@ def _steady(facts: RecordFacts) -> Iterator[FigureFinding]:
         yield NotRecomputed("steady", NO_SAMPLES)
         return
     arrivals_ns = timed.arrivals_ns - timed.begin_ns
-    curve = facts.record.sustained
-    if curve is not None:
-        after_s = steady.missed_after_throttling_s(recomputed, arrivals_ns, timed.latency_ns, curve)
-        recomputed = msgspec.structs.replace(recomputed, first_missed_after_throttling_s=after_s)
+    recomputed = steady.with_throttling(recomputed, arrivals_ns, timed.latency_ns, facts.record.sustained)
     yield from compare_figures("steady", stated_figures, recomputed)
     yield from compare_figures("samples.arrival: frames off the schedule", 0, steady.off_schedule(timed.schedule, arrivals_ns))
 
@@ -322,7 +319,7 @@ def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
     faults = SensorFaults(_frozen(facts, {energy.sensor for energy in energies}), lost_sensors(record.power_traces, energies))
     conditions = (record.conditions, record.environment, record.observer, record.cool_down)
     judged = verdict.as_asked_for(verdict.judge(measured, *conditions, energies, warnings, faults), record.operating_point)
-    yield from compare_figures("verdict", facts.record.verdict, judged)
+    yield from compare_figures("verdict", record.verdict, judged)
 
 
 def _frozen(facts: RecordFacts, sensors: Collection[str]) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class MeasuredCase:
             over = entry.over_runs(self.counted)
             return entry.range_text(*over[1]) if over and over[1] else ""
         interval = median_interval(self._values(entry))
-        return entry.range_text(interval.low, interval.high) if interval else ""
+        return entry.range_text(*interval) if interval else ""
 
     def sentence(self) -> str:
         """Return the answer: figure with interval, accuracy, energy, and the verdict."""

@@ -23,7 +23,7 @@ _COLUMNS: dict[str, tuple[Callable[[CurvePoint], float | None], float]] = {
 }
 
 
-def print_steady(run: RunRecord, steady: Steady, console: Console, *, is_whole: bool, of_runs: int = 1) -> None:
+def print_steady(run: RunRecord, steady: Steady, console: Console, *, is_whole: bool, of_runs: int) -> None:
     """Print the block of a run, one of `of_runs`; only the whole one has the table over time."""
     which = f"; run {short_id(run.id)}, one of {of_runs}" if of_runs > 1 else ""
     print_text(console, f"{steady_heading(run, steady)}{which}:")

@@ -34,6 +34,8 @@ Group = Literal[
 # What the group of a figure's provenance is called in the record, where that is another.
 _PROVENANCE_GROUP: dict[Group, str] = {"generation": "latency"}
 Better = Literal["higher", "lower", "by its metric"]
+# A value with its 95% bounds, as far as there are any.
+OverRuns = tuple[float, tuple[float, float] | None] | None
 # The ends of names that are units: what says more of a figure comes before them.
 _UNIT_ENDS = ("_per_s", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
 
@@ -95,7 +97,7 @@ class Figure:
     always: bool = False
     is_of_some: bool = False
     rank: int = 4
-    over_runs: Callable[[Sequence[RunRecord]], tuple[float, tuple[float, float] | None] | None] | None = None
+    over_runs: Callable[[Sequence[RunRecord]], OverRuns] | None = None
     why_absent: str = "not recorded"
     lower: str = "lower"
     higher: str = "higher"
@@ -326,19 +328,16 @@ def _duty_cycle_ratio(run: RunRecord) -> float | None:
     return ratio if ratio <= 1.0 else None
 
 
-def _missed_over_runs(runs: Sequence[RunRecord]) -> tuple[float, tuple[float, float] | None] | None:
-    pooled = pooled_misses([run.steady for run in runs if run.steady is not None], 0.0)
-    if pooled is None:
-        return None
-    has_bounds = pooled.low_ratio is not None and pooled.high_ratio is not None
-    return pooled.ratio, (pooled.low_ratio or 0.0, pooled.high_ratio or 0.0) if has_bounds else None
+def _missed_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
+    pooled = pooled_misses(run.steady for run in runs)
+    return (pooled.ratio, pooled.bounds) if pooled else None
 
 
-def _of_one_stream(name: str) -> Callable[[Sequence[RunRecord]], tuple[float, tuple[float, float] | None] | None]:
+def _of_one_stream(name: str) -> Callable[[Sequence[RunRecord]], OverRuns]:
     """Return what is known of runs over one stream: more of them say no more of other streams than one does."""
     value, low, high = (reader(with_part(f"detections.{name}", part)) for part in ("", "_low", "_high"))
 
-    def over_runs(runs: Sequence[RunRecord]) -> tuple[float, tuple[float, float] | None] | None:
+    def over_runs(runs: Sequence[RunRecord]) -> OverRuns:
         values = [number for run in runs if (number := value(run)) is not None]
         lows, highs = ([number for run in runs if (number := end(run)) is not None] for end in (low, high))
         return (median(values), (min(lows), max(highs)) if lows and highs else None) if values else None

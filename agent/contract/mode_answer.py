@@ -199,7 +199,7 @@ class _Modes:
 
     def _point(self, mode: Mode) -> ModePoint:
         runs, invalid = self.counted[mode], [run for run in self._all[mode] if not _counts(run)]
-        missed = pooled_misses([run.steady for run in runs if run.steady is not None], MOST_MISSED_RATIO)
+        missed = pooled_misses((run.steady for run in runs), MOST_MISSED_RATIO)
         limits = [] if missed or self._rate is None else [limit for run in runs if (limit := limit_of(run))]
         of_queries = None if self._rate is None or TOO_SHORT in limits else not limits
         return ModePoint(
@@ -291,10 +291,7 @@ class _Modes:
         values, of_base = self._values(mode, name), self._values(base, name)
         middle, middle_of_base = median(values), median(of_base)
         interval, interval_of_base = median_interval(values), median_interval(of_base)
-        if interval is None or interval_of_base is None:
-            return decide(middle / middle_of_base, None, MATTERS_RATIO)
-        base_bounds = interval_of_base.low, interval_of_base.high
-        bounds = interval_of_ratio(middle, (interval.low, interval.high), middle_of_base, base_bounds)
+        bounds = interval_of_ratio(middle, interval, middle_of_base, interval_of_base) if interval and interval_of_base else None
         return decide(middle / middle_of_base, bounds, MATTERS_RATIO)
 
     def _speed_up(self, base: Mode, mode: Mode) -> Decision:

@@ -1,7 +1,7 @@
 """Missed frames of several runs of one case together, scenario `steady`: their share, and how well it is known."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -29,11 +29,15 @@ class PooledMisses(msgspec.Struct, frozen=True, kw_only=True):
     low_ratio: float | None
     high_ratio: float | None
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The bounds of the share."""
+        return None if self.low_ratio is None or self.high_ratio is None else (self.low_ratio, self.high_ratio)
+
     def is_below(self, limit_ratio: float) -> bool | None:
         """Return whether the share is below a limit, None where its bounds leave that open."""
-        if self.low_ratio is None or self.high_ratio is None or self.low_ratio < limit_ratio <= self.high_ratio:
-            return None
-        return self.high_ratio < limit_ratio
+        low, high = self.bounds or (0.0, 1.0)
+        return None if low < limit_ratio <= high else high < limit_ratio
 
     @property
     def is_rate_of_bursts_known(self) -> bool:
@@ -41,13 +45,15 @@ class PooledMisses(msgspec.Struct, frozen=True, kw_only=True):
         return self.bursts >= FEWEST_BURSTS and (self.scatter is None or self.scatter <= MOST_SCATTER)
 
 
-def pooled_misses(runs: Sequence[Steady], limit_ratio: float) -> PooledMisses | None:
-    """Return what was missed in all runs, None without any; there are no bounds where a run is surely above the limit and all are below.
+def pooled_misses(of_runs: Iterable[Steady | None], limit_ratio: float = 0.0) -> PooledMisses | None:
+    """Return what was missed in all runs of frames, None without any.
+
+    There are no bounds where a run is surely above the limit and all together are below.
 
     Frames of each run depend on each other as those of the worst do: that another one saw no burst does not mean that it has none. Where
     runs differ more than chance lets them, their frames are worth fewer still.
     """
-    if not runs:
+    if not (runs := [part for part in of_runs if part is not None]):
         return None
     frames = sum(part.frames for part in runs)
     ratio = sum(map(_missed, runs)) / frames

@@ -11,26 +11,30 @@ _UNITS_MS = {"ms": 1.0, "s": 1000.0}
 
 def parse_duration_ms(text: str, name: str) -> float:
     """Return a time such as `60ms` or `1.5s` in ms; raises ConfigError, which names the setting, where the text is none."""
+    if (duration_ms := _milliseconds(text)) is None:
+        raise ConfigError(f"{name} {text.strip()!r} is no time: write 60ms or 1.5s")
+    return duration_ms
+
+
+def _milliseconds(text: str) -> float | None:
     amount = text.strip().lower()
     unit = next((unit for unit in _UNITS_MS if amount.endswith(unit)), "")
     number = amount.removesuffix(unit).strip()
-    if not unit or not number.replace(".", "", 1).isdecimal() or float(number) <= 0:
-        raise ConfigError(f"{name} {text.strip()!r} is no time: write 60ms or 1.5s")
-    return float(number) * _UNITS_MS[unit]
+    is_time = unit and number.replace(".", "", 1).isdecimal() and float(number) > 0
+    return float(number) * _UNITS_MS[unit] if is_time else None
 
 
 def parse_slo(text: str) -> dict[str, float]:
     """Return the limits in ms; raises ConfigError where the text states none."""
     limits_ms: dict[str, float] = {}
     for part in text.split(","):
-        name, _, amount = (word.strip().lower() for word in part.partition("="))
-        unit = next((unit for unit in _UNITS_MS if amount.endswith(unit)), "")
-        number = amount.removesuffix(unit).strip()
-        if name not in METRICS or name in limits_ms or not unit or not number.replace(".", "", 1).isdecimal() or float(number) <= 0:
+        name, _, amount = part.partition("=")
+        name, limit_ms = name.strip().lower(), _milliseconds(amount)
+        if name not in METRICS or name in limits_ms or limit_ms is None:
             raise ConfigError(
                 f"slo {part.strip()!r} is no limit: write ttft=500ms, tpot=50ms or latency=4s, each once, with commas between"
             )
-        limits_ms[name] = float(number) * _UNITS_MS[unit]
+        limits_ms[name] = limit_ms
     return limits_ms
 
 

@@ -85,12 +85,7 @@ def _load(case: Case, generator: Generator, emit: Emit) -> tuple[CasePrompts, ge
 
 
 def _time(
-    work: job.RunJob,
-    subject: generation_queries.GenerationSubject,
-    emit: Emit,
-    first_s: float,
-    prompts: CasePrompts,
-    meet: job.Meet | None,
+    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float, prompts: CasePrompts, meet: job.Meet | None
 ) -> tuple[request_loops.TimedRequests, float, dict[str, Any]]:
     """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case

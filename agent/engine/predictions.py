@@ -156,10 +156,9 @@ def evaluate(
     Where `is_by_item`, `prepared[i]` is all of item i of the data; else (batches, items of several calls) these calls are checked by
     themselves, before the data set.
     """
-    scoring = work.accuracy and model.work is not None and model.data is not None
-    if scoring and model.data is not None and model.data.is_stream:
-        # An hour of video is not gone through without something to score.
-        scoring = model.data.has_truth
+    # An hour of video is not gone through without something to score.
+    is_idle_stream = model.data is not None and model.data.is_stream and not model.data.has_truth
+    scoring = work.accuracy and model.work is not None and model.data is not None and not is_idle_stream
     emit(job.Phase(name="accuracy"))
     before: list[int] = []
     after: list[int] = []

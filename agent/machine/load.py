@@ -53,11 +53,7 @@ class ProcessorLoad:
 
 
 def read_usage(
-    machine: Machine,
-    pid: int | None = None,
-    agent_pid: int | None = None,
-    served: Collection[int] = (),
-    neighbours: Collection[int] = (),
+    machine: Machine, pid: int | None = None, agent_pid: int | None = None, served: Collection[int] = (), neighbours: Collection[int] = ()
 ) -> ProcessorUsage | None:
     """Return the usage up to now, with that of the process `pid`, of the agent and of `served`, all threads; None without a /proc/stat.
 

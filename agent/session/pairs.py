@@ -111,7 +111,7 @@ def _state(log_ratios: Sequence[float], limit: float, decision: float, confidenc
 def _outcome(log_ratios: Sequence[float], limit: float, confidence: float, least_widening: float) -> Outcome:
     interval = run_statistics.pair_interval(log_ratios, confidence, least_widening)
     # Of logarithms, so that an interval without end is none of numbers too large for a float.
-    return decide(None, (interval.low, interval.high) if interval else None, limit, "difference").outcome
+    return decide(None, interval, limit, "difference").outcome
 
 
 def _more(log_ratios: Sequence[float], limit: float) -> int | None:

@@ -123,8 +123,6 @@ def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
             if path and not Path(path).exists():
                 raise ConfigError(f"there {absent} at {path!r}: correct the path")
     if points := list(dict.fromkeys(filter(None, (case.operating_point for case in suite.cases)))):
-        if any(case.together and case.operating_point for case in suite.cases):
-            raise ConfigError("models together run on the board as it is: leave power_mode, governor and clocks out, or set them before")
         changes.check(points)
     refused = refusals(suite, opens=opens)
     if len(refused) == len(suite.cases):

@@ -158,5 +158,5 @@ def with_throttling(measured: MeasuredRun, curve: Sustained | None) -> MeasuredR
     if measured.steady is None or curve is None:
         return measured
     series = {entry.name: samples.unpack(entry) for entry in measured.samples if entry.name in ("arrival", "latency")}
-    after_s = steady.missed_after_throttling_s(measured.steady, series["arrival"], series["latency"], curve)
-    return msgspec.structs.replace(measured, steady=msgspec.structs.replace(measured.steady, first_missed_after_throttling_s=after_s))
+    of_run = steady.with_throttling(measured.steady, series["arrival"], series["latency"], curve)
+    return msgspec.structs.replace(measured, steady=of_run)

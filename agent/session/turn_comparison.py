@@ -17,6 +17,7 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Accuracy
 from edgemeter.agent.contract.suite import Case
@@ -270,7 +271,7 @@ def _side(tally: Tally, side: int, name: str) -> Side:
         accuracy_value=accuracy.value if accuracy else None,
         accuracy_reason=accuracy_reason,
         peak_mb=newest.memory.peak_mb if newest else None,
-        missed_ratio=turn_figures.missed_ratio(records),
+        missed_ratio=missed.ratio if (missed := pooled_misses(run.steady for run in records)) else None,
         text_figures={name: median(of_runs) for name, of_runs in text_values.items() if of_runs},
         perplexity=score if (score := tally.texts[side] if tally.texts else None) and not isinstance(score, str) else None,
     )

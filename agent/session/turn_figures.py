@@ -153,19 +153,13 @@ def turn_figures(cases: Sequence[Case]) -> tuple[TurnFigure, ...]:
     )
 
 
-def missed_ratio(runs: Sequence[RunRecord]) -> float | None:
-    """Return the share of the frames of all runs that was missed; None without frames at a steady rate."""
-    pooled = pooled_misses([run.steady for run in runs if run.steady is not None], 0.0)
-    return pooled.ratio if pooled else None
-
-
 def missed_difference(pairs: Sequence[Pair]) -> list[Difference]:
     """Return how the missed frames of the second differ from those of the first, in points; nothing where neither has frames at a rate.
 
     The bounds are those of the frames, and of the pairs where these are wider.
     """
     both = [(first.steady, other.steady) for first, other in pairs if first.steady and other.steady]
-    first, other = (pooled_misses(list(side), 0.0) for side in zip(*both, strict=True)) if both else (None, None)
+    first, other = (pooled_misses(side) for side in zip(*both, strict=True)) if both else (None, None)
     if first is None or other is None:
         return []
     figures = [BoundedFigure(side.ratio, side.low_ratio, side.high_ratio, (), DEPENDENT) for side in (other, first)]

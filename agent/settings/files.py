@@ -36,26 +36,19 @@ class FileKind:
     faults: str = ""
 
 
+def _suite(title: str, sample: str) -> FileKind:
+    module = "edgemeter.agent.contract.suite"
+    return FileKind(title, f"{module}:SuiteFile", f"{module}:{sample}", "edgemeter.agent.settings.files:faults_of_suite")
+
+
 FILES: Mapping[str, FileKind] = {
     "agent": FileKind(
         "configuration of the agent", "edgemeter.agent.base.config:Config", "edgemeter.agent.base.config:SAMPLE",
     ),
-    "suite": FileKind(
-        "suite of cases", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:SAMPLE",
-        "edgemeter.agent.settings.files:faults_of_suite",
-    ),
-    "mlperf-tiny": FileKind(
-        "suite of MLPerf Tiny's four tasks", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:MLPERF_TINY",
-        "edgemeter.agent.settings.files:faults_of_suite",
-    ),
-    "detector-study": FileKind(
-        "suite of a study of eight detectors", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:DETECTOR_STUDY",
-        "edgemeter.agent.settings.files:faults_of_suite",
-    ),
-    "camera": FileKind(
-        "suite of a camera's hour", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:CAMERA",
-        "edgemeter.agent.settings.files:faults_of_suite",
-    ),
+    "suite": _suite("suite of cases", "SAMPLE"),
+    "mlperf-tiny": _suite("suite of MLPerf Tiny's four tasks", "MLPERF_TINY"),
+    "detector-study": _suite("suite of a study of eight detectors", "DETECTOR_STUDY"),
+    "camera": _suite("suite of a camera's hour", "CAMERA"),
     "alerts": FileKind(
         "rules and channels of alerts", "edgemeter.collector.alerts.rules:AlertRules", "edgemeter.collector.alerts.rules:SAMPLE",
         "edgemeter.collector.alerts.rules:faults",

@@ -67,19 +67,8 @@ def _compared() -> dict[str, str]:
 
 _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     **_under("case.key", "device", "fleet", "role", "model", "precision", "runtime", "runtime_package", "runtime_version", "backend"),
-    **_under(
-        "case.key",
-        "threads",
-        "batch",
-        "scenario",
-        "samples_per_query",
-        "target_per_s",
-        "deadline",
-        "together",
-        "operating_point",
-        "concurrency",
-        "task",
-    ),
+    **_under("case.key", "threads", "batch", "scenario", "samples_per_query", "target_per_s", "deadline", "together", "operating_point"),
+    **_under("case.key", "concurrency", "task"),
     "dataset": "case.newest.dataset.name",
     "dataset_images": "case.newest.dataset.images",
     "dataset_sha256": "case.key.dataset_sha256",

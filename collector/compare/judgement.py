@@ -174,15 +174,14 @@ CaseJudgements: TypeAlias = Mapping[str, Judgement | None]
 
 @dataclass(frozen=True, slots=True)
 class SmallestDifferences:
-    """The smallest differences that matter: of ratios, of accuracy in its own unit, and of shares (0..1)."""
+    """The smallest differences that matter: of ratios, and of accuracy in its own unit (0..1)."""
 
     ratio: float = MATTERS_RATIO
     accuracy: float = MATTERS_ACCURACY
-    share: float = MATTERS_SHARE
 
     def of(self, figure: str) -> float:
         """Return the smallest difference of this figure that matters."""
-        return self.accuracy if figure == ACCURACY else self.share if in_points(figure) else self.ratio
+        return self.accuracy if figure == ACCURACY else MATTERS_SHARE if in_points(figure) else self.ratio
 
 
 def in_points(figure: str) -> bool:

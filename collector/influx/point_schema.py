@@ -82,15 +82,8 @@ UNMEASURED = frozenset({"estimated", "published"})
 LONGEST_PART = 60
 
 # What is read of a record for the tags beside `TAGS`.
-PATHS = sorted(
-    {
-        *(path for field in FIELDS for path in field.paths),
-        "energy.is_modelled",
-        "energy.scope",
-        "energy.sensor",
-        "together.energy_is_shared",
-    }
-)
+_OF_ENERGY = ("energy.is_modelled", "energy.scope", "energy.sensor", "together.energy_is_shared")
+PATHS = sorted({*(path for field in FIELDS for path in field.paths), *_OF_ENERGY})
 
 
 def energy_source(record: RunRecord) -> str | None:

@@ -192,15 +192,12 @@ def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
 
     return [
         ViewColumn(
-            entry.column,
-            entry.heading,
-            lambda row: median_of(figure(row)),
-            lambda row: _spread_cell(row, entry),
+            entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(row, entry),
             is_optional=entry.is_of_some,
         ),
         ViewColumn(with_part(entry.column, "_min"), "", lambda row: spread.low if (spread := figure(row)) else None, is_shown=False),
         ViewColumn(with_part(entry.column, "_max"), "", lambda row: spread.high if (spread := figure(row)) else None, is_shown=False),
-    ]
+    ]  # fmt: skip
 
 
 def _to_baseline() -> list[ViewColumn[ComparisonRow]]:

@@ -103,7 +103,7 @@ def summarise_latency(latency_ns: NDArray[np.int64]) -> Latency:
     levels = {name: level for name, level in PERCENTILES.items() if name not in refused}
     thresholds_ms = {name: _threshold_ms(sorted_ms, level) for name, level in levels.items()}
     depend = bool(levels) and are_dependent(latency_ms, sorted_ms, [*thresholds_ms.values()])
-    effective = {name: effective_queries(latency_ms, thresholds_ms[name]) if depend else count for name in levels}
+    effective = {name: _effective(latency_ms > thresholds_ms[name]) if depend else count for name in levels}
     unbounded: dict[str, int] = {}
     fields: dict[str, float | None] = {}
     for name, level in levels.items():
@@ -206,17 +206,13 @@ def effective_trials(happens: NDArray[np.bool_]) -> int:
     return n if is_chance else _effective(rare)
 
 
-def effective_queries(latency_ms: NDArray[np.float64], threshold_ms: float) -> int:
-    """Return how many independent queries would bound the share above the threshold as well; `latency_ms` in the order of the run [n].
+def _effective(exceeds: NDArray[np.bool_]) -> int:
+    """Return how many independent queries would bound the share of those that exceed a threshold as well; in the order of the run [n].
 
     The share is taken in 32 batches, whose scatter and correlation give its uncertainty; what that leaves unsure counts as fewer queries.
     Source: batch means (Schmeiser, Operations Research 30 (1982) 556); an effective number with the quantile of Student's t, as for shares
     of surveys (Korn and Graubard, Survey Methodology 24 (1998) 193).
     """
-    return _effective(latency_ms > threshold_ms)
-
-
-def _effective(exceeds: NDArray[np.bool_]) -> int:
     n = exceeds.size
     batches = min(BATCHES, n // 2)
     edges = np.arange(batches + 1) * n // batches

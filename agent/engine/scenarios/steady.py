@@ -13,6 +13,7 @@ beyond the model ends no later: frames that still wait `DRAIN_NS`, or the deadli
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import AnswerError
@@ -196,13 +197,13 @@ def _bounds(schedule: timing.FrameSchedule, hits: Times, near: Times) -> dict[st
     return {"missed_low_ratio": low, "missed_high_ratio": high, **facts}
 
 
-def missed_after_throttling_s(steady: Steady, arrivals_ns: Times, latency_ns: Times, curve: Sustained) -> float | None:
-    """Return how long after the beginning of throttling the first frame arrived that was missed.
+def with_throttling(steady: Steady, arrivals_ns: Times, latency_ns: Times, curve: Sustained | None) -> Steady:
+    """Return the frames with how long after the beginning of throttling the first one arrived that was missed.
 
     None if none was, or so soon that it is not known which came first: the curve dates throttling to an interval.
     """
-    if curve.throttled_after_s is None:
-        return None
+    if curve is None or curve.throttled_after_s is None:
+        return steady
     schedule = schedule_of_record(steady)
     begin = schedule.arrived(round((curve.throttled_after_s - curve.interval_s) * 1e9) - 1)
     hits = in_time(schedule, arrivals_ns, latency_ns)
@@ -210,4 +211,5 @@ def missed_after_throttling_s(steady: Steady, arrivals_ns: Times, latency_ns: Ti
     skips = np.flatnonzero(later != np.arange(begin, begin + later.size))
     first = begin + (int(skips[0]) if skips.size else later.size)
     after_s = schedule.arrival_ns(first) / 1e9 - curve.throttled_after_s
-    return after_s if first < schedule.frames and after_s >= curve.interval_s else None
+    is_known = first < schedule.frames and after_s >= curve.interval_s
+    return msgspec.structs.replace(steady, first_missed_after_throttling_s=after_s if is_known else None)

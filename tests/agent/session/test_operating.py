@@ -180,8 +180,6 @@ def test_a_mode_that_is_not_there_stops_a_session_before_it_begins(board, tmp_pa
     """The board is not touched."""
     with pytest.raises(ConfigError, match="no power mode is called '99W': there are 7W, 15W, 25W"):
         session.check(cases(tmp_path, ("15W", "99W")))
-    with pytest.raises(ConfigError, match="models together run on the board as it is"):
-        session.check(cases(tmp_path, ("15W",), together="all"))
     assert board.visits == []
 
 

@@ -57,6 +57,16 @@ def test_a_client_gets_each_run_once_with_the_row_of_the_ledger_as_id(serve, led
     stream.close()
 
 
+def test_a_stream_that_ends_without_the_event_fails_its_test(serve):
+    """It was read on without end: what has ended gives empty lines, and comments come for ever."""
+    server = serve()
+    stream = Stream(server, after=2)
+    server.stop()
+    with pytest.raises(pytest.fail.Exception, match="no event came within 150 s, or the stream has ended"):
+        stream.event()
+    stream.close()
+
+
 def test_a_client_that_comes_back_gets_what_it_missed(serve, ledger):
     """The id of the last event that it got counts, not where it began."""
     server = serve()
@@ -73,14 +83,16 @@ def test_the_state_of_a_device_comes_when_it_changes(serve, ledger):
     with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", name, DeviceState(state="online", session=1), 5) for name in ("pi-1", "pi-2")])
     server = serve()
-    stream = Stream(server, after=2)
+    # States are read where a client is there; those of the moment at which a client comes are no news to it.
+    first = Stream(server, after=2)
     assert wait_until(lambda: server.live._states)
-    # So that the client has seen them.
+    stream = Stream(server, after=2)
+    # The first comment: it has seen them.
     stream.answer.readline(), stream.answer.readline(), stream.answer.readline()
     with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", "pi-2", DeviceState(state="lost", session=1), 6)])
     assert stream.event() == ("devices", 2, {"devices": [["lab", "pi-2", "lost"]]})
-    stream.close()
+    first.close(), stream.close()
 
 
 def test_clients_are_bounded_and_one_that_has_gone_leaves_nothing(serve):
