@@ -96,7 +96,6 @@ MEANINGS = {
     "--public-key": "key to verify with",
     "--queue-frames": "frames that wait at most",
     "--quiet": "the result and errors only",
-    "--queue-frames": "frames that wait at most",
     "--rate": "how many a second",
     "--reader": "reader of a file, by its name",
     "--reason": "why, in the user's words",
