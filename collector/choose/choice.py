@@ -19,6 +19,8 @@ from edgemeter.collector.choose.certainty import (
     decisions,
     find,
     is_told_apart,
+    limits_missed,
+    not_in_time,
     value_of,
 )
 from edgemeter.collector.choose.further_runs import further_runs
@@ -132,11 +134,12 @@ def _candidates(cases: Sequence[CaseSummary], limits: ChoiceLimits, entry: Figur
     for case in cases:
         findings = tuple(find(case, limit, confidence, ranks_as) for limit in limits.figures)
         gate = not_ranked(case, gates[case.key.model]) if gates else None
+        gate = gate or ("" if limits_missed(limits.figures) else not_in_time(case, confidence))
         state: Certainty = "does not meet" if gate else min((finding.state for finding in findings), key=ORDER.index, default="meets")
         deciding = min(findings, key=lambda finding: (ORDER.index(finding.state), finding.share), default=None)
         value = value_of(case, entry)
         candidates.append(
-            ChoiceCandidate(case, names[case.key], findings, state, deciding, value, bounds_of(case, entry, confidence), gate or "")
+            ChoiceCandidate(case, names[case.key], findings, state, deciding, value, bounds_of(case, entry, confidence), gate)
         )
     return sorted(candidates, key=lambda candidate: (-ORDER.index(candidate.state), _cost(candidate, entry), candidate.name))
 
