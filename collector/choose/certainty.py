@@ -104,10 +104,10 @@ def bounds_of(case: CaseSummary, entry: Figure, confidence: float) -> Bounds | N
     if entry.choice == ACCURACY:
         return _accuracy_bounds(case, confidence)
     spread = case.spreads.get(entry.name)
-    if spread is None or spread.interval is None or (spread.median <= 0 and not entry.is_share):
+    if spread is None or spread.interval is None or (spread.median <= 0 and not entry.over_runs):
         return None
-    if entry.is_share:
-        return _widened_share(spread.median, (spread.interval.low, spread.interval.high), confidence)
+    if entry.over_runs:
+        return _widened_count(entry, spread.median, (spread.interval.low, spread.interval.high), confidence)
     bounds = _widened(spread, spread.interval, confidence)
     if not entry.u:
         return bounds
@@ -115,9 +115,9 @@ def bounds_of(case: CaseSummary, entry: Figure, confidence: float) -> Bounds | N
     return None if u is None else widened_interval(bounds, spread.median, u * _normal_widening(confidence))
 
 
-def _widened_share(value: float, bounds: Bounds, confidence: float) -> Bounds:
+def _widened_count(entry: Figure, value: float, bounds: Bounds, confidence: float) -> Bounds:
     low, high = (value + _normal_widening(confidence) * (end - value) for end in bounds)
-    return max(0.0, low), min(1.0, high)
+    return max(0.0, low), min(entry.most, high)
 
 
 def reach_of(spread: Spread, interval: MedianInterval) -> float:
@@ -184,7 +184,7 @@ def not_in_time(case: CaseSummary, confidence: float) -> str:
         return ""
     # Few runs have no interval, and each has the bounds of what was counted.
     if (bounds := bounds_of(case, MISSED, confidence)) is None and (pooled := over_runs(case.runs)) and pooled[1]:
-        bounds = _widened_share(pooled[0], pooled[1], confidence)
+        bounds = _widened_count(MISSED, pooled[0], pooled[1], confidence)
     if bounds is None or bounds[0] <= MOST_MISSED_RATIO:
         return ""
     finding = LimitFinding(FigureLimit(MISSED, "at most", MOST_MISSED_RATIO), "does not meet", value, bounds)
