@@ -5,6 +5,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -275,10 +276,12 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
 
 
 def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
-    """Return the cases by the group in which they run together; None: apart."""
+    """Return the cases by the group in which they run together; None: apart, as does one that is left of a group."""
+    listed = [*cases]
+    sizes = Counter(case.together for case in listed)
     groups: dict[str | None, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.together, []).append(case)
+    for case in listed:
+        groups.setdefault(case.together if sizes[case.together] > 1 else None, []).append(case)
     return groups
 
 
@@ -289,10 +292,8 @@ def blocks_of(members: int) -> list[tuple[int, ...]]:
 
 
 def _check_together(cases: Sequence[Case], suite: str) -> None:
-    for name, members in groups_of(cases).items():
-        if name is None:
-            continue
-        where = f"suite {suite!r}: together {name!r}"
+    for name in dict.fromkeys(case.together for case in cases if case.together):
+        where, members = f"suite {suite!r}: together {name!r}", [case for case in cases if case.together == name]
         if len(members) < 2:
             raise ConfigError(
                 f"{where} names one case ({members[0].label}): give it to two or more (a model twice needs another name or cpus)"
