@@ -190,7 +190,7 @@ def _measure(
 
 def _reported(suite: str, delivery: "Delivery", on_event: "session.OnEvent") -> "session.OnEvent":
     """Return what reports to the broker which run begins, and passes every event on."""
-    from edgemeter.agent.session.session import ActivityReport
+    from edgemeter.agent.session.activity_report import ActivityReport
 
     report = ActivityReport(suite, delivery.publisher.report_activity)
 
