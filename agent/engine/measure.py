@@ -13,11 +13,11 @@ import msgspec
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.case_settings import OVERLAPPING
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
-from edgemeter.agent.contract.suite import OVERLAPPING
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, meeting, process_usage
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
