@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY
-from edgemeter.agent.contract.case_identity import LIKENESSES, CaseKey, agree, likeness
+from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.case_relation import LIKENESSES, agree, likeness
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
 from edgemeter.collector.choose.certainty import (
