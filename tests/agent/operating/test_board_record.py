@@ -252,7 +252,7 @@ def test_a_record_that_others_can_write_is_named_and_not_put_back(board, folder_
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root gives a file to another user")
-def test_a_user_without_the_rights_is_told_how_root_takes_the_record_over(board, monkeypatch):
+def test_a_user_without_the_rights_sees_how_root_takes_the_record_over(board, monkeypatch):
     """Root acts on its own only: who has its rights makes the record root's."""
     leave_changed(board, board.home)
     os.chown(board.record, 65534, 65534)

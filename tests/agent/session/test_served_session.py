@@ -70,10 +70,10 @@ def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
 @pytest.mark.slow
 def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
     """Every tenth answer is an error, in the warm-up too: no run is lost for one of them, and the failures are counted."""
-    asked = itertools.count(1)
+    requests = itertools.count(1)
 
     def instead(_method, path):
-        return (503, {}, b"busy") if path.endswith("/infer") and next(asked) % 10 == 0 else None
+        return (503, {}, b"busy") if path.endswith("/infer") and next(requests) % 10 == 0 else None
 
     script = ServedModelScript(instead=instead)
     run = scripted(tmp_path, script, queries=64, seconds=2.0, scenario="steady", rate_per_s=50.0)

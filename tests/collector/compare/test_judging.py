@@ -291,7 +291,7 @@ def test_false_detections_are_compared_by_their_bounds(false, reference_false, d
 def test_counts_whose_days_lie_apart_have_no_ratio():
     """The interval of 0, 9 and 0 begins at 0."""
     at = [{"started_at_ns": 1_760_000_000 * 10**9 + day * DAY_NS} for day in range(3)]
-    found = [summarise_detections([20.0 * number for number in range(count)], [], 600.0, "marvin", 0.95) for count in (1, 9, 1)]
-    runs = [make(**day, detections=detections) for make in (make_run, make_reference) for day, detections in zip(at, found, strict=True)]
+    of_days = [summarise_detections([20.0 * number for number in range(count)], [], 600.0, "marvin", 0.95) for count in (1, 9, 1)]
+    runs = [make(**day, detections=detections) for make in (make_run, make_reference) for day, detections in zip(at, of_days, strict=True)]
     row = compare_runs(*runs).rows[-1]
     assert row.judgements["false-detections"].words.startswith("not judged: the runs lie too far apart, ")
