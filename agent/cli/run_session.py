@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
 
 from edgemeter.agent.base import config
@@ -135,7 +136,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         saved = keeping.finish()
         if keeping.errors and not keeping.records:
             for text in list(dict.fromkeys(map(str, keeping.errors)))[1:]:
-                report(f"edgemeter: {text}")
+                click.echo(f"edgemeter: {text}", err=True)
             raise keeping.errors[0]
         undelivered = None
         if delivery is not None:
@@ -189,7 +190,7 @@ def _measure(
 
 def _reported(suite: str, delivery: "Delivery", on_event: "session.OnEvent") -> "session.OnEvent":
     """Return what reports to the broker which run begins, and passes every event on."""
-    from edgemeter.agent.session.session import ActivityReport
+    from edgemeter.agent.session.activity_report import ActivityReport
 
     report = ActivityReport(suite, delivery.publisher.report_activity)
 

@@ -1,11 +1,10 @@
-"""The identity of a case: every fact that can change a figure, in one table, and the one function that says how two cases relate.
+"""The identity of a case: every fact that can change a figure, in one table.
 
-Runs that are equal in all fields are one case and may be merged. Two cases may be compared where their fields with a `likeness` agree; in
-what else they differ is a mark, if the field has one. The other keys are projections of the identity: the series of a trend, the same case
-elsewhere or after a change, the row of a matrix, the tags of a point.
+Runs that are equal in all fields are one case and may be merged; `case_relation` says how two cases relate. The other keys are projections
+of the identity: the series of a trend, the same case elsewhere or after a change, the row of a matrix, the tags of a point.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
@@ -377,68 +376,3 @@ def names_in(projection: Projection) -> tuple[str, ...]:
 in_series: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*names_in("series"))
 # What is the same case on another device or after a change, which changes the model's file and the runtime's version.
 like_with_like: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*names_in("change"))
-LIKENESSES: tuple[tuple[IdentityField, Likeness], ...] = tuple((field, field.likeness) for field in FIELDS if field.likeness)
-_likeness_fields: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field, _ in LIKENESSES))
-_LIKENESSES_WORKED_OUT = tuple((index, like.value) for index, (_, like) in enumerate(LIKENESSES) if like.value)
-PAIR_MARKS: tuple[tuple[IdentityField, PairMark], ...] = tuple((field, mark) for field in FIELDS for mark in field.marks)
-_MARK_VALUES: tuple[Value, ...] = tuple(mark.value or attrgetter(field.name) for field, mark in PAIR_MARKS)
-
-
-def likeness(key: CaseKey) -> tuple[object, ...]:
-    """Return what has to be equal for cases to be compared, in the order of `LIKENESSES`: of ten thousand cases there are a few such."""
-    values = list(_likeness_fields(key))
-    for index, value in _LIKENESSES_WORKED_OUT:
-        values[index] = value(key)
-    return tuple(values)
-
-
-def agree(value: object, other: object) -> bool:
-    """Return whether two values are equal, or one of them is not known."""
-    return value is None or other is None or value == other
-
-
-def are_alike(likeness_of_case: Sequence[object], likeness_of_other: Sequence[object]) -> bool:
-    """Return whether two cases of these likenesses may be compared."""
-    return all(map(agree, likeness_of_case, likeness_of_other))
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedDifference:
-    """A difference between two compared cases: the mark, and the values of both in words."""
-
-    mark: str
-    own: str
-    other: str
-
-    @property
-    def words(self) -> str:
-        """The same in words: `other threads: 1 thread against 4 threads`."""
-        return f"{self.mark}: {self.own} against {self.other}"
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """How a case relates to another: the same, to be merged; like, to be compared with these marks; or unlike in these fields."""
-
-    kind: Literal["same", "like", "unlike"]
-    unlike: tuple[IdentityField, ...] = ()
-    marked: tuple[MarkedDifference, ...] = ()
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """The names of the marks."""
-        return tuple(difference.mark for difference in self.marked)
-
-
-def relation(case: CaseKey, other: CaseKey) -> Relation:
-    """Return how `case` relates to `other`."""
-    if case == other:
-        return Relation("same")
-    pairs = zip(LIKENESSES, likeness(case), likeness(other), strict=True)
-    unlike = tuple(field for (field, _), case_value, other_value in pairs if not agree(case_value, other_value))
-    marked = tuple(
-        MarkedDifference(mark.name, field.text(case), field.text(other))
-        for (field, mark), value in zip(PAIR_MARKS, _MARK_VALUES, strict=True)
-        if not agree(value(case), value(other))
-    )
-    return Relation("unlike" if unlike else "like", unlike, marked)

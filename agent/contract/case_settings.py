@@ -19,6 +19,8 @@ Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 Hertz = Annotated[float, msgspec.Meta(ge=1_000_000, le=100_000_000_000)]
 Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "steady", "concurrent", "conversation", "trace"]
+# Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
+OVERLAPPING = ("poisson", "concurrent", "trace")
 PrefixCache = Literal["on", "off"]
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 

@@ -8,6 +8,7 @@ matrix, sentence), the trend, the page, InfluxDB, OTLP, exports, options and the
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from operator import attrgetter
 from statistics import median
 from typing import Any, Literal, NamedTuple, get_args
@@ -152,6 +153,11 @@ class Figure:
     def is_share(self) -> bool:
         """Whether it is a share, which may be 0: two of them are compared by their difference."""
         return self.shown is share
+
+    @property
+    def most(self) -> float:
+        """The highest value that it can have."""
+        return 1.0 if self.is_share else inf
 
     @property
     def stem(self) -> str:

@@ -5,6 +5,7 @@ And the modes that set how long a run measures (query counts and times follow ML
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,8 +21,9 @@ from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import case_settings, operating_point
 from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, corruption_names
+from edgemeter.agent.contract.generation_settings import GENERATION_QUERIES, TOKEN_AXES, generating_settings
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
-from edgemeter.agent.contract.model_formats import GENERATORS, OUR_RUNTIMES, PYTHON, SERVED, reads, runtime_for
+from edgemeter.agent.contract.model_formats import GENERATORS, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
 from edgemeter.agent.contract.slo import parse_duration_ms, parse_slo
@@ -48,12 +50,6 @@ MODES: Mapping[str, Mode] = {
     "sustained": Mode(queries=64, seconds=1800.0, warm_up_seconds=5.0, idle_seconds=60.0, repeats=1),
 }
 
-PROMPT_TOKENS = 512
-OUTPUT_TOKENS = 128
-TURNS = 4
-# A query of a language model is many steps and takes seconds: a mode asks for fewer (a median needs 11 queries, p90 64).
-GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
-
 # Steps of a search for the highest rate: a p90 needs so many queries.
 SEARCH_QUERIES = 64
 
@@ -68,10 +64,7 @@ COOL_DOWN_LIMIT_S = 300.0
 SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power mode or clock.
 
 # Settings, beside the model, of which a list stands for a case each.
-TOKEN_AXES = ("prompt_tokens", "depth_tokens", "output_tokens")
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
-# Settings for models of images: of the defaults they do not reach a language model.
-OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement", "keep_predictions")
 # Settings for items of data, which a stream has none of.
 _OF_ITEMS = ("data", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "keep_predictions")
 PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
@@ -84,8 +77,6 @@ BELONGS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 # Keys that their scenario cannot do without, as options.
 _NEEDED = {"rate_per_s": "--rate NUMBER", "concurrency": "--concurrency NUMBER", "trace": "--trace FILE"}
-# Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
-OVERLAPPING = ("poisson", "concurrent", "trace")
 # Keys that choose a scenario where none is named.
 _CHOOSING = ("deadline", "queue_frames", "stream", "rate_per_s", "concurrency", "turns", "prefix_cache", "trace")
 
@@ -275,10 +266,12 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
 
 
 def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
-    """Return the cases by the group in which they run together; None: apart."""
+    """Return the cases by the group in which they run together; None: apart, as does one that is left of a group."""
+    listed = [*cases]
+    sizes = Counter(case.together for case in listed)
     groups: dict[str | None, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.together, []).append(case)
+    for case in listed:
+        groups.setdefault(case.together if sizes[case.together] > 1 else None, []).append(case)
     return groups
 
 
@@ -289,10 +282,8 @@ def blocks_of(members: int) -> list[tuple[int, ...]]:
 
 
 def _check_together(cases: Sequence[Case], suite: str) -> None:
-    for name, members in groups_of(cases).items():
-        if name is None:
-            continue
-        where = f"suite {suite!r}: together {name!r}"
+    for name in dict.fromkeys(case.together for case in cases if case.together):
+        where, members = f"suite {suite!r}: together {name!r}", [case for case in cases if case.together == name]
         if len(members) < 2:
             raise ConfigError(
                 f"{where} names one case ({members[0].label}): give it to two or more (a model twice needs another name or cpus)"
@@ -356,7 +347,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         or merged.scenario in ("conversation", "trace")
         or any(axes[key] is not None for key in TOKEN_AXES)
     ):
-        merged = _generating(merged, set_values, runtime, axes, where)
+        merged = generating_settings(merged, set_values, runtime, axes, where)
         # Of conversations as many as of queries: each turn has its own figures.
         by_mode["queries"] = GENERATION_QUERIES[mode] * (merged.turns or 1)
         axes["prompt_tokens"], axes["prefix_cache"] = merged.prompt_tokens, merged.prefix_cache
@@ -393,41 +384,3 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         values["seconds"] = max(length["seconds"], length["queries"] / rate_per_s)
     # `minutes` and `deadline` are no keys of a case, and left out.
     return msgspec.convert(by_mode | values, Case)
-
-
-def _generating(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
-    """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
-    talks = merged.scenario == "conversation"
-    if runtime in OUR_RUNTIMES - GENERATORS - {"replay"}:
-        raise ConfigError(
-            f"{where}: {', '.join(TOKEN_AXES)}, conversation and trace are for language models, {runtime} runs one call: leave them out"
-        )
-    if axes["depth_tokens"] is not None and (axes["prompt_tokens"] is not None or merged.scenario in OVERLAPPING):
-        unfit = "prompt_tokens" if axes["prompt_tokens"] is not None else merged.scenario
-        raise ConfigError(f"{where}: queries at a depth have no prompt, and come one after the other: leave {unfit} or depth_tokens out")
-    if merged.scenario in OVERLAPPING and runtime != "server":
-        raise ConfigError(
-            f"{where}: {runtime} answers one query after the other: leave {merged.scenario} out, or measure a server (NAME.server)"
-        )
-    if merged.scenario not in (None, "single_stream", "conversation", *OVERLAPPING):
-        raise ConfigError(
-            f"{where}: a language model runs in single_stream, in conversation, behind a server also in {', '.join(OVERLAPPING)}, "
-            f"not {merged.scenario}: leave it out"
-        )
-    if useless := [key for key in OF_IMAGES if key in set_values and not (key == "subset" and merged.prompts)]:
-        raise ConfigError(f"{where}: {useless[0]} is not for language models: leave it out")
-    if merged.prompts and (other := next((key for key in ("prompt_tokens", "depth_tokens") if key in set_values), None)):
-        raise ConfigError(f"{where}: prompts of a file have lengths of their own: leave {other} or prompts out")
-    misfits = (*TOKEN_AXES, "prompts", "minutes") if merged.trace else ("depth_tokens", "prompts") if talks else ()
-    if other := next((key for key in misfits if getattr(merged, key) is not None), None):
-        raise ConfigError(f"{where}: prompts of a {merged.scenario} are synthetic, in its own lengths and number: leave {other} out")
-    settings = {
-        "prompt_tokens": axes["prompt_tokens"]
-        or (None if merged.prompts or merged.trace or axes["depth_tokens"] is not None else PROMPT_TOKENS),
-        "turns": (merged.turns or TURNS) if talks else None,
-        "prefix_cache": (axes["prefix_cache"] or "off") if talks else None,
-        "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
-        "subset": merged.subset if merged.prompts else None,
-        "agreement": "never",
-    }
-    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | settings))

@@ -13,11 +13,11 @@ import msgspec
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.case_settings import OVERLAPPING
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
-from edgemeter.agent.contract.suite import OVERLAPPING
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, meeting, process_usage
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
@@ -27,7 +27,7 @@ from edgemeter.agent.engine.scenarios import scenario, steady
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, joined_batches, load_of_timed, query_shape
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
-from edgemeter.agent.engine.served_queries import ServedSubject, with_outcome
+from edgemeter.agent.engine.served_queries import ServedSubject, warm_up_answered, with_outcome
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.vision.corruptions import SEVERITIES
@@ -208,7 +208,10 @@ def time_queries(
         meet(job.HasLoaded())
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
     limit_s = case.warm_up_seconds
-    warmed = subject.warm_up(limit_s, plan.users) if isinstance(subject, ServedSubject) else warm_up(subject, limit_s)
+    if isinstance(subject, ServedSubject):
+        warmed = subject.warm_up(limit_s, plan.users)
+    else:
+        warmed = (warm_up_answered if case.runtime == "served" else warm_up)(subject, limit_s)
     plan = replace(plan, expected_ns=warmed.median_ns, in_order=case.stream is not None)
     begin_ns = None
     if meet:

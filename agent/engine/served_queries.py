@@ -66,8 +66,7 @@ class ServedSubject(RequestSubject):
     def warm_up(self, limit_s: float, users: int | None) -> Warmed:
         """Run queries until they have settled, for `limit_s` at most; of several users at once, each on a connection that stays open."""
         if users is None:
-            calls = TimingSubject(lambda inputs: lambda: request_loops.answered_ns(partial(self.runtime.bind, inputs)), list, self.inputs)
-            return warm_up(calls, limit_s)
+            return warm_up_answered(TimingSubject(self.runtime.bind, list, self.inputs), limit_s)
         warmed, query_s = request_loops.warm_up(self, limit_s, users, WARM_QUERIES)
         return Warmed(warmed.queries, round(warmed.duration_ms * 1e6), warmed.steady, round(query_s * 1e9))
 
@@ -87,6 +86,11 @@ class ServedSubject(RequestSubject):
 
     def _item(self, number: int) -> int:
         return self._order[number % min(DRAWN, len(self._order))]
+
+
+def warm_up_answered(subject: TimingSubject, limit_s: float) -> Warmed:
+    """Warm up by calls one after the other; one that the server does not answer is made again."""
+    return warm_up(replace(subject, bind=lambda inputs: lambda: request_loops.answered_ns(partial(subject.bind, inputs))), limit_s)
 
 
 def with_outcome(served: Served, timed: TimedQueries, limits_ms: Mapping[str, float], requests_per_s: float) -> Served:

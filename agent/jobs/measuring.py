@@ -31,7 +31,7 @@ from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.operating.changes import restore_leftover
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import in_turn, session, together, turn_comparison
-from edgemeter.agent.session.session import ActivityReport
+from edgemeter.agent.session.activity_report import ActivityReport
 
 logger = logging.getLogger(__name__)
 # In turn: their list is the text of one report.

@@ -19,13 +19,14 @@ from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import is_slowed_to_cool
 from edgemeter.agent.operating import board_settings
-from edgemeter.agent.operating.board_settings import SettingError
+from edgemeter.agent.operating.board_settings import DURABLE_RECORD, SettingError
 from edgemeter.agent.operating.knobs import KNOBS, POWER_MODE, check_setting, settings_of
 from edgemeter.agent.operating.restoring import (
     RECORD,
     RestoreLock,
     RestoreRecord,
     keep_record,
+    owner_problem,
     put_back,
     read_record,
     record_now,
@@ -196,8 +197,8 @@ def changed_board(home: Path, machine: Machine = THIS_MACHINE) -> Iterator[Chang
         if not lock.take("edgemeter"):
             raise UnavailableError(f"the board's settings are changed already, by {lock.holder()}: wait until it ends")
         for path in record_paths(home, machine):
-            if read_record(path, machine) is not None:
-                raise UnavailableError(_not_put_back(path, home, ["an earlier run left them changed"]))
+            if (problem := owner_problem(path)) or read_record(path, machine) is not None:
+                raise UnavailableError(_not_put_back(path, home, [problem or "an earlier run left them changed"]))
         if is_slowed_to_cool(machine):
             raise UnavailableError(
                 "the kernel holds clocks back now to cool the chip, and hides their settings: let the board cool, then try again"
@@ -242,6 +243,8 @@ def restore_leftover(home: Path, machine: Machine = THIS_MACHINE, *, holds_run_l
 
 def _restored(path: Path, home: Path, machine: Machine, lock: RestoreLock) -> str | None:
     try:
+        if problem := owner_problem(path):
+            return _not_put_back(path, home, [problem])
         return _restore_locked(path, home, machine, lock)
     except EdgemeterError as error:
         return str(error)
@@ -269,7 +272,14 @@ def _restore_locked(path: Path, home: Path, machine: Machine, lock: RestoreLock)
 def _not_put_back(path: Path, home: Path, problems: list[str], record: RestoreRecord | None = None) -> str:
     of = f" since {record.since}" if record else ""
     in_home = f"env EDGEMETER_HOME={shlex.quote(str(home.absolute()))} " if path == home / RECORD else ""
-    command = f'sudo {in_home}"$(command -v edgemeter)" doctor'
+    owner = path.lstat().st_uid if os.path.lexists(path) else 0
+    if owner and owner == os.geteuid():
+        # Root acts on what somebody with its rights made root's.
+        file, roots = shlex.quote(str(path.absolute())), DURABLE_RECORD
+        command = f'sudo install -m 644 {file} /{roots} && sudo rm {file} && sudo "$(command -v edgemeter)" doctor'
+    else:
+        user = f"-u '#{owner}' " if owner else ""
+        command = f'sudo {user}{in_home}"$(command -v edgemeter)" doctor'
     return f"the board's settings are changed{of} ({'; '.join(problems)}): `{command}` puts them back"
 
 

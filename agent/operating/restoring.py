@@ -22,6 +22,7 @@ from edgemeter.agent.operating.board_settings import BOOT_RECORD, DURABLE_RECORD
 from edgemeter.agent.operating.knobs import KNOBS, MODE_FILE
 
 RECORD = "restore.json"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class RestoreRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,15 +84,30 @@ def record_now(machine: Machine) -> RestoreRecord:
 
 
 def keep_record(record: RestoreRecord, home: Path, machine: Machine) -> Path:
-    """Put the record on the disk, where all homes find it if that can be written, and return its path; raises ConfigError if it cannot."""
+    """Put the record on the disk, where all homes find it if that can be written, and return its path.
+
+    Raises:
+        ConfigError: it cannot be written, or others could change it.
+    """
     mode_file = machine.root / MODE_FILE
     may_change_mode = not mode_file.exists() or os.access(mode_file, os.W_OK)
     is_durable = may_change_mode and any(KNOBS[name].survives_boot for name in record.settings)
     wide = machine.root / (DURABLE_RECORD if is_durable else BOOT_RECORD)
     if wide.parent.is_dir():
         with suppress(ConfigError):
-            return durable_file.write_struct(wide, record)
-    return durable_file.write_struct(home / RECORD, record)
+            return _keep(record, wide)
+    return _keep(record, home / RECORD)
+
+
+def _keep(record: RestoreRecord, path: Path) -> Path:
+    durable_file.write_struct(path, record)
+    if owner_problem(path) or _open_to_others(path):
+        remove_record(path)
+        folder = str(path.parent)
+        raise ConfigError(
+            f"the board is not changed: others can change {folder!r}, which would hold its restore record: set EDGEMETER_HOME"
+        )
+    return path
 
 
 def find_record(token: str, home: Path, machine: Machine) -> tuple[Path, RestoreRecord] | None:
@@ -99,7 +115,7 @@ def find_record(token: str, home: Path, machine: Machine) -> tuple[Path, Restore
     for path in record_paths(home, machine):
         # Another that is damaged is not this one.
         with suppress(ConfigError):
-            if (record := read_record(path, machine)) is not None and record.token == token:
+            if not owner_problem(path) and (record := read_record(path, machine)) is not None and record.token == token:
                 return path, record
     return None
 
@@ -110,12 +126,15 @@ def record_paths(home: Path, machine: Machine) -> list[Path]:
 
 
 def read_record(path: Path, machine: Machine) -> RestoreRecord | None:
-    """Return the restore record at `path`, None if there is none; raises ConfigError if it is damaged, or of another board."""
+    """Return the restore record at `path`, None if there is none.
+
+    Raises:
+        ConfigError: it is damaged, of another board, or others can write it.
+    """
     remedy = f"nothing was written: check the board's settings, then remove it: `rm {path}`"
-    with suppress(OSError):
-        # A pipe that somebody put there would block for ever.
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise ConfigError(f"restore record {str(path)!r} is damaged (not a regular file): {remedy}")
+    with suppress(FileNotFoundError):
+        if problem := _open_to_others(path):
+            raise ConfigError(f"restore record {str(path)!r} {problem}: {remedy}")
     record = durable_file.read_struct(path, RestoreRecord, "restore record", remedy)
     if record is None:
         return None
@@ -144,15 +163,38 @@ def put_back(record: RestoreRecord, machine: Machine) -> list[str]:
     return problems
 
 
+def owner_problem(path: Path) -> str | None:
+    """Return why this user does not act on the record: it is another's; None if it is not. Anybody can put one beside the run lock."""
+    with suppress(FileNotFoundError):
+        if (owner := path.lstat().st_uid) != os.geteuid():
+            return f"restore record {str(path)!r} is of user {owner}, and each user acts on their own only"
+    return None
+
+
+def _open_to_others(path: Path) -> str | None:
+    """Return why others could have written the record of this user, None if they could not; of root's the folders count too."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        # A pipe that somebody put there would block for ever.
+        return "is damaged (not a regular file)"
+    if status.st_mode & _OTHERS_WRITE:
+        return "can be written by others"
+    if os.geteuid() == 0 and not all(map(_is_roots, (path.parent.resolve() / path.name).parents)):
+        return "lies in a folder that others can change"
+    return None
+
+
+def _is_roots(folder: Path) -> bool:
+    with suppress(OSError):
+        status = folder.stat()
+        # In a sticky folder like /run/lock each replaces their own only.
+        return status.st_uid == 0 and (not status.st_mode & _OTHERS_WRITE or bool(status.st_mode & stat.S_ISVTX))
+    return False
+
+
 def removal_problem(path: Path) -> str | None:
     """Return why this user cannot remove the record, None if it can: what it put back would be put back once more."""
-    try:
-        folder, owner, user = path.parent.stat(), path.lstat().st_uid, os.geteuid()
-    except FileNotFoundError:
-        return None
-    # In a folder like /run/lock each removes its own only.
-    is_foreign = folder.st_mode & stat.S_ISVTX and user not in (0, folder.st_uid, owner)
-    return f"no right to remove {str(path)!r}" if is_foreign or not os.access(path.parent, os.W_OK) else None
+    return None if os.access(path.parent, os.W_OK) else f"no right to remove {str(path)!r}"
 
 
 def remove_record(path: Path) -> None:

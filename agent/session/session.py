@@ -16,7 +16,6 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.model_formats import PYTHON, is_model_file
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
@@ -62,8 +61,6 @@ class RunEnds:
     outcome: RunRecord | EdgemeterError
 
 
-# Of what is reported while a session goes on.
-LONGEST_TEXT = 300
 # Called in this order: a run begins, its events, it ends.
 OnEvent = Callable[[RunBegins | job.Event | RunEnds], None]
 
@@ -74,31 +71,6 @@ class DeviceIdentity:
 
     device: str
     fleet: str
-
-
-class ActivityReport:
-    """Passes to `report` what is measured now, as each run begins; it may not wait. Its owner reports the end of the session."""
-
-    def __init__(self, suite: str, report: Callable[[Measuring], None], order: str | None = None) -> None:
-        self._suite = suite
-        self._report = report
-        self._order = order
-        self._failed = 0
-
-    def __call__(self, event: RunBegins | job.Event | RunEnds) -> None:
-        """Note one event of the session; a report is sent only when a run begins."""
-        if isinstance(event, RunBegins):
-            measuring = Measuring(
-                suite=self._suite[:LONGEST_TEXT],
-                case=event.case.label[:LONGEST_TEXT],
-                run=event.place,
-                runs=event.total,
-                failed=self._failed,
-                job=self._order,
-            )
-            self._report(measuring)
-        elif isinstance(event, RunEnds) and isinstance(event.outcome, EdgemeterError):
-            self._failed += 1
 
 
 def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:

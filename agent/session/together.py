@@ -55,20 +55,18 @@ def measure(
     Raises:
         ConfigError, UnavailableError: as `session.measure`.
     """
-    groups = groups_of(suite.cases)
+    if all(case.together is None for case in suite.cases):
+        yield from session.measure(suite, identity, sensors, why_no_power, on_event, keep)
+        return
+    refused = session.check(suite)
+    yield from by_reason(suite, refused)
+    groups = groups_of(case for position, case in enumerate(suite.cases) if position not in refused)
     if apart := groups.pop(None, []):
         yield from session.measure(replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep)
-    for name, cases in groups.items():
-        of_group = replace(suite, cases=tuple(cases))
-        session.check_power(of_group, sensors)
-        refused = session.check(of_group)
-        yield from by_reason(of_group, refused)
-        measurable = [case for position, case in enumerate(cases) if position not in refused]
-        if len(measurable) < 2:
-            yield UnavailableError(f"together {name!r} needs two models, and this machine can measure {measurable[0].label} alone")
-            continue
+    for cases in groups.values():
+        session.check_power(replace(suite, cases=tuple(cases)), sensors)
         context = session.session_context(suite.name, identity, sensors, None)
-        yield from _TogetherGroup(measurable, context, sensors, why_no_power, on_event, keep).measure()
+        yield from _TogetherGroup(cases, context, sensors, why_no_power, on_event, keep).measure()
 
 
 @dataclass(slots=True)

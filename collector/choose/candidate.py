@@ -12,8 +12,8 @@ from edgemeter.collector.compare.summary import CaseSummary
 class ChoiceCandidate:
     """A case with a name that no other has, what became of each limit, and how certain all of it is.
 
-    `deciding` is the limit that decides; `gate` is why its speed is not ranked, where no limit of accuracy was given; `objective` is its
-    value of the figure that is chosen by, with its bounds.
+    `deciding` is the limit that decides; `gate` is why its speed is not ranked, where no limit of accuracy, or of missed frames, was given;
+    `objective` is its value of the figure that is chosen by, with its bounds.
     """
 
     case: CaseSummary

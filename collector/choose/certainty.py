@@ -24,7 +24,8 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, interval_of_ratio
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.figures import Figure
-from edgemeter.collector.choose.limits import FigureLimit, with_unit
+from edgemeter.agent.contract.mode_answer import MOST_MISSED_RATIO
+from edgemeter.collector.choose.limits import OBJECTIVES, FigureLimit, with_unit
 from edgemeter.collector.compare.judgement import ACCURACY, energies_rank, is_in_turn, is_one_meter, share_bounds
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
@@ -34,6 +35,7 @@ Certainty = Literal["meets", "may meet", "does not meet"]
 # From worst to best: a case is as certain as its worst limit.
 ORDER: tuple[Certainty, ...] = ("does not meet", "may meet", "meets")
 FEW, FEW_MEMBERS = 1.3, 5
+MISSED = OBJECTIVES["missed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class LimitFinding:
 
 def figure_text(entry: Figure, value: float, bounds: Bounds | None) -> str:
     """Return a value with its unit and its bounds: `31.2 ms (29.8 to 32.6)`."""
+    if entry.is_share:
+        return f"{figures.share(value)} ({entry.range_text(*bounds) if bounds else 'no interval'})"
     is_accuracy = entry.choice == ACCURACY
     rounded = figures.accuracy(value) if is_accuracy else figures.significant(value)
     ends = "no interval" if bounds is None else " to ".join(map(figures.accuracy, bounds)) if is_accuracy else figures.span(*bounds)
@@ -73,7 +77,8 @@ def figure_text(entry: Figure, value: float, bounds: Bounds | None) -> str:
 def decisions(cases: Sequence[CaseSummary], limits: Sequence[FigureLimit]) -> int:
     """Return how many statements a choice among these cases makes: what the confidence of each interval is worked out from."""
     limited = sum(has_interval(case, limit.figure) for case in cases for limit in limits)
-    return max(1, limited + len(cases) - 1)
+    gated = 0 if limits_missed(limits) else sum(value_of(case, MISSED) is not None for case in cases)
+    return max(1, limited + gated + len(cases) - 1)
 
 
 def confidence_of(statements: int) -> float:
@@ -99,17 +104,20 @@ def bounds_of(case: CaseSummary, entry: Figure, confidence: float) -> Bounds | N
     if entry.choice == ACCURACY:
         return _accuracy_bounds(case, confidence)
     spread = case.spreads.get(entry.name)
-    if spread is None or spread.interval is None or (spread.median <= 0 and not entry.is_share):
+    if spread is None or spread.interval is None or (spread.median <= 0 and not entry.over_runs):
         return None
-    if entry.is_share:
-        widening = _normal_widening(confidence)
-        low, high = (spread.median + widening * (end - spread.median) for end in (spread.interval.low, spread.interval.high))
-        return max(0.0, low), min(1.0, high)
+    if entry.over_runs:
+        return _widened_count(entry, spread.median, (spread.interval.low, spread.interval.high), confidence)
     bounds = _widened(spread, spread.interval, confidence)
     if not entry.u:
         return bounds
     u = case.uncertainties.get(entry.name)
     return None if u is None else widened_interval(bounds, spread.median, u * _normal_widening(confidence))
+
+
+def _widened_count(entry: Figure, value: float, bounds: Bounds, confidence: float) -> Bounds:
+    low, high = (value + _normal_widening(confidence) * (end - value) for end in bounds)
+    return max(0.0, low), min(entry.most, high)
 
 
 def reach_of(spread: Spread, interval: MedianInterval) -> float:
@@ -159,6 +167,28 @@ def find(case: CaseSummary, limit: FigureLimit, confidence: float, ranks_as: Ene
     worse, better = (high, low) if limit.side == "at most" else (low, high)
     state: Certainty = "meets" if limit.room(worse) >= 0 else "does not meet" if limit.room(better) < 0 else "may meet"
     return LimitFinding(limit, state, value, bounds)
+
+
+def limits_missed(limits: Sequence[FigureLimit]) -> bool:
+    """Return whether one of the limits is of missed frames."""
+    return any(limit.figure is MISSED for limit in limits)
+
+
+def not_in_time(case: CaseSummary, confidence: float) -> str:
+    """Return that a case misses more frames than a rate that is held may, empty if that is not certain of its runs.
+
+    Latency and energy are of frames that were answered: who misses many is no faster.
+    """
+    value, over_runs = value_of(case, MISSED), MISSED.over_runs
+    if value is None or over_runs is None:
+        return ""
+    # Few runs have no interval, and each has the bounds of what was counted.
+    if (bounds := bounds_of(case, MISSED, confidence)) is None and (pooled := over_runs(case.runs)) and pooled[1]:
+        bounds = _widened_count(MISSED, pooled[0], pooled[1], confidence)
+    if bounds is None or bounds[0] <= MOST_MISSED_RATIO:
+        return ""
+    finding = LimitFinding(FigureLimit(MISSED, "at most", MOST_MISSED_RATIO), "does not meet", value, bounds)
+    return f"{finding.words}: give another limit such as missed<=5% to allow more"
 
 
 def why_absent(case: CaseSummary, entry: Figure) -> str:

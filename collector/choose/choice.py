@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY
-from edgemeter.agent.contract.case_identity import LIKENESSES, CaseKey, agree, likeness
+from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.case_relation import LIKENESSES, agree, likeness
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
 from edgemeter.collector.choose.certainty import (
@@ -19,6 +20,8 @@ from edgemeter.collector.choose.certainty import (
     decisions,
     find,
     is_told_apart,
+    limits_missed,
+    not_in_time,
     value_of,
 )
 from edgemeter.collector.choose.further_runs import further_runs
@@ -132,11 +135,12 @@ def _candidates(cases: Sequence[CaseSummary], limits: ChoiceLimits, entry: Figur
     for case in cases:
         findings = tuple(find(case, limit, confidence, ranks_as) for limit in limits.figures)
         gate = not_ranked(case, gates[case.key.model]) if gates else None
+        gate = gate or ("" if limits_missed(limits.figures) else not_in_time(case, confidence))
         state: Certainty = "does not meet" if gate else min((finding.state for finding in findings), key=ORDER.index, default="meets")
         deciding = min(findings, key=lambda finding: (ORDER.index(finding.state), finding.share), default=None)
         value = value_of(case, entry)
         candidates.append(
-            ChoiceCandidate(case, names[case.key], findings, state, deciding, value, bounds_of(case, entry, confidence), gate or "")
+            ChoiceCandidate(case, names[case.key], findings, state, deciding, value, bounds_of(case, entry, confidence), gate)
         )
     return sorted(candidates, key=lambda candidate: (-ORDER.index(candidate.state), _cost(candidate, entry), candidate.name))
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import plain_digits
+from edgemeter.agent.base.figures import plain_digits, share
 from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
@@ -48,7 +48,7 @@ class FigureLimit:
     @property
     def amount(self) -> str:
         """The value with its unit: `33 ms`."""
-        return with_unit(plain_digits(self.value, 12), self.figure)
+        return share(self.value) if self.figure.is_share else with_unit(plain_digits(self.value, 12), self.figure)
 
     @property
     def text(self) -> str:

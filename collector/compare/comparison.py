@@ -8,7 +8,8 @@ from operator import attrgetter
 from edgemeter.agent.base.decision import ONE_DAY
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
-from edgemeter.agent.contract.case_identity import PAIR_MARKS, CaseKey, Relation, are_alike, likeness, relation
+from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.case_relation import PAIR_MARKS, Relation, are_alike, likeness, relation
 from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, without_mode
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, energies_rank, judge_case, ratios, withheld

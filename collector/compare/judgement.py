@@ -22,6 +22,7 @@ JUDGED: Mapping[str, Figure] = {
     entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
 }
 ACCURACY = "accuracy"
+FALSE = JUDGED["false-detections"]
 # Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
 _OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")
 # Of runs in turn so many of one side follow each other: those of two rounds, or around one that was lost.
@@ -137,7 +138,8 @@ def share_bounds(share: Spread, other: Spread) -> Bounds | None:
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
     spread, u = side.spreads.get(entry.name), side.uncertainties.get(entry.name)
-    if spread is None or spread.interval is None or (with_meter and u is None):
+    # Of a count, such as that of false detections, the interval may begin at 0.
+    if spread is None or spread.interval is None or spread.interval.low <= 0 or (with_meter and u is None):
         return None
     bounds = spread.interval.low, spread.interval.high
     return spread.median, widened_interval(bounds, spread.median, u) if with_meter and u is not None else bounds
@@ -227,7 +229,8 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
     if ratio is None:
         return None
     sides = _sides(figure, case, reference)
-    reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else _few_runs(sides)
+    is_of_meter = JUDGED[figure].u and all(side.interval for side in sides)
+    reason = "the uncertainty of the meters is unknown" if is_of_meter else _few_runs(sides)
     scale: Scale = "difference" if in_points(figure) else "ratio"
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
@@ -260,10 +263,13 @@ def speed_of(case: CaseSummary) -> str:
     return "throughput" if case.key.scenario == "offline" else "latency"
 
 
-def verdict_lines(case: CaseSummary, judgements: CaseJudgements) -> list[str]:
-    """Return the judgements on `case` in words, latency first; throughput only of offline loads, missed frames of steady ones."""
-    figures = dict.fromkeys(("latency", speed_of(case), "missed", "energy", "accuracy"))
-    return [f"{figure}: {judged.words}" for figure in figures if (judged := judgements[figure])]
+def verdict_lines(case: CaseSummary, reference: CaseSummary, judgements: CaseJudgements) -> list[str]:
+    """Return the judgements on `case` in words, latency first; throughput only of offline loads, frames and detections of such runs."""
+    lines = {figure: judged.words for figure, judged in judgements.items() if judged}
+    if FALSE.name in case.spreads and FALSE.name in reference.spreads:
+        lines.setdefault(FALSE.choice, why_not_compared(FALSE.choice, case, reference))
+    names = dict.fromkeys(("latency", speed_of(case), "missed", "missed-windows", FALSE.choice, "energy", "accuracy"))
+    return [f"{figure}: {lines[figure]}" for figure in names if figure in lines]
 
 
 def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> str:
@@ -277,9 +283,18 @@ def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> 
     if figure == ACCURACY:
         reason = "not the same metric on the same images" if case.accuracy and reference.accuracy else "not scored"
         return reference.accuracy_reason or case.accuracy_reason or reason
-    sides = _sides(figure, case, reference)
-    # Such as no false detection: what it is a multiple of is nothing.
-    return "one side is 0: no ratio" if len(sides) == 2 and min(side.median for side in sides) <= 0 else JUDGED[figure].why_absent
+    entry, sides = JUDGED[figure], _sides(figure, case, reference)
+    if len(sides) < 2 or min(side.median for side in sides) > 0:
+        return entry.why_absent
+    # Such as no false detection: what it is a multiple of is nothing, and it may be some of a longer stream.
+    counted = [counted for side in (case, reference) if entry.over_runs and (counted := entry.over_runs(side.runs))]
+    bounds = [within for _, within in counted if within]
+    if len(bounds) < 2:
+        return "one side is 0: no ratio"
+    texts = (f"{figures.significant(value)} (95% {figures.span(*within)})" for (value, _), within in zip(counted, bounds, strict=True))
+    (low, high), (other_low, other_high) = bounds
+    which = f"certainly {entry.lower}" if high < other_low else f"certainly {entry.higher}" if other_high < low else "not told apart"
+    return f"one side is 0: no ratio, {' against '.join(texts)} {entry.unit}: {which}"
 
 
 def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
@@ -296,7 +311,7 @@ def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference:
     if decision.reason == ONE_DAY:
         details += f"; {ON_MORE_DAYS}"
     elif decision.outcome == "not settled":
-        details += "; measure longer" if entry.is_share else _foresight(decision, sides)
+        details += "; measure longer" if entry.over_runs else _foresight(decision, sides)
     if entry.group == "energy" and decision.outcome != "not judged":
         details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
     better: Better = "higher" if entry.better == "higher" else "lower"

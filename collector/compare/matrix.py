@@ -14,7 +14,8 @@ import msgspec
 
 from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.case_identity import LIKENESSES, CaseKey, key_of, likeness, precision_class
+from edgemeter.agent.contract.case_identity import CaseKey, key_of, precision_class
+from edgemeter.agent.contract.case_relation import LIKENESSES, likeness
 from edgemeter.agent.contract.figures import NO_TEXT, Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.comparison import most_precise, not_ranked

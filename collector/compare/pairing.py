@@ -5,16 +5,8 @@ from operator import attrgetter, ne
 
 import msgspec
 
-from edgemeter.agent.contract.case_identity import (
-    LIKENESSES,
-    PAIR_MARKS,
-    PRECISION_CLASSES,
-    IdentityField,
-    agree,
-    likeness,
-    precision_class,
-    relation,
-)
+from edgemeter.agent.contract.case_identity import PRECISION_CLASSES, IdentityField, precision_class
+from edgemeter.agent.contract.case_relation import LIKENESSES, PAIR_MARKS, agree, likeness, relation
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import named
 

@@ -193,8 +193,8 @@ def of_points(points: Sequence[RunPoint]) -> Spread | None:
     return Spread(median(values), min(values), max(values), len(values), interval_of_points(points)) if values else None
 
 
-def of_shares(points: Sequence[RunPoint], share: float, bounds: tuple[float, float] | None) -> Spread:
-    """Return the spread of a share (0..1, often 0): that of all runs together stands in place of their median.
+def of_counted(points: Sequence[RunPoint], share: float, bounds: tuple[float, float] | None, limit: float = 1.0) -> Spread:
+    """Return the spread of a share or rate (0 to `limit`, often 0): that of all runs together stands in place of their median.
 
     `bounds` (95%) are those of what was counted; where runs, days or devices lie further apart, they are wider. Below three runs there
     is no interval.
@@ -208,7 +208,7 @@ def of_shares(points: Sequence[RunPoint], share: float, bounds: tuple[float, flo
     middle, bounds = fmean(members), bounds or (share, share)
     if bounds[0] == bounds[1] and not reach:
         return spread
-    low, high = max(0.0, min(bounds[0], middle - reach)), min(1.0, max(bounds[1], middle + reach))
+    low, high = max(0.0, min(bounds[0], middle - reach)), min(limit, max(bounds[1], middle + reach))
     devices, days = {point.device for point in points}, {point.day for point in points}
     return replace(spread, interval=MedianInterval(low, high, level, len(members), len(devices), len(days), len(points)))
 

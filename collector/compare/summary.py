@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Scope
-from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, of_shares, point_of
+from edgemeter.collector.compare.spread import Spread, of_counted, of_one_kind, of_points, point_of
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, grouped, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
@@ -272,8 +272,8 @@ def spread_of_figure(case: CaseSummary, entry: Figure) -> Spread | None:
 
 def _spread(entry: Figure, valued: Sequence[tuple[RunRecord, float]]) -> Spread | None:
     points = [point_of(run, value) for run, value in valued]
-    over_runs = entry.over_runs([run for run, _ in valued]) if entry.over_runs and entry.is_share else None
-    return of_shares(points, *over_runs) if over_runs else of_points(points)
+    over_runs = entry.over_runs([run for run, _ in valued]) if entry.over_runs else None
+    return of_counted(points, *over_runs, entry.most) if over_runs else of_points(points)
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:

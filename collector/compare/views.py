@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.documents import Plain, csv_document
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.contract.case_identity import PAIR_MARKS
+from edgemeter.agent.contract.case_relation import PAIR_MARKS
 from edgemeter.collector.compare.matrix import Matrix, RefusedRun, RowKey, row_name
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.compare.trade_off import Cost, TradeOff

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract.case_identity import relation
+from edgemeter.agent.contract.case_relation import relation
 from edgemeter.collector.compare.comparison import not_ranked
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.summary import CaseSummary

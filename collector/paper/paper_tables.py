@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.case_identity import are_alike, likeness
+from edgemeter.agent.contract.case_relation import are_alike, likeness
 from edgemeter.agent.contract.figures import Figure, Group, in_view
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.collector.compare.judgement import ratios

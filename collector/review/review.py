@@ -12,7 +12,8 @@ import msgspec
 from edgemeter.agent.base.decision import MISSED, Difference, Scale, decide, difference, sentence
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import Better, metric_name
-from edgemeter.agent.contract.case_identity import like_with_like, relation
+from edgemeter.agent.contract.case_identity import like_with_like
+from edgemeter.agent.contract.case_relation import relation
 from edgemeter.agent.contract.record_conditions import Verdict, rule_of
 from edgemeter.collector.compare.judgement import (
     JUDGED,

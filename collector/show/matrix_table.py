@@ -9,7 +9,7 @@ from rich.text import Text
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import plain_table, print_notes, print_text
-from edgemeter.agent.contract.case_identity import relation
+from edgemeter.agent.contract.case_relation import relation
 from edgemeter.collector.compare.matrix import Matrix, MatrixCell, MatrixCoverage, row_name
 from edgemeter.collector.compare.spread import MedianInterval
 from edgemeter.collector.compare.summary import CaseSummary

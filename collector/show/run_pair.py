@@ -7,7 +7,8 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.case_identity import key_of, relation
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.case_relation import relation
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.judgement import (
     ACCURACY,

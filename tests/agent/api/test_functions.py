@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 import edgemeter
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
-from edgemeter.agent.contract.case_identity import key_of, relation
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.case_relation import relation
 from tests.fixtures.comparison_factory import make_run
 
 SHORT = {"mode": "rapid", "seconds": 0.0, "queries": 16, "power": "none"}

@@ -3,18 +3,8 @@
 import msgspec
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.case_identity import (
-    FIELD,
-    FIELDS,
-    PAIR_MARKS,
-    CaseKey,
-    case_hash,
-    key_of,
-    likeness,
-    names_in,
-    precision_class,
-    relation,
-)
+from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, case_hash, key_of, names_in, precision_class
+from edgemeter.agent.contract.case_relation import PAIR_MARKS, likeness, relation
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_figures import Load, Neighbour, Together

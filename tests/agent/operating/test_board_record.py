@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.operating import changes, restoring
@@ -191,7 +191,7 @@ def test_the_record_of_another_user_is_named_with_the_command(board, tmp_path):
         [sys.executable, "-c", program, board.root], env=board.environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert ended.stdout.count("\n") == 1, ended.stderr
-    assert ended.stdout.startswith("the board's settings are changed since 20"), ended.stderr
+    assert "is of user 0, and each user acts on their own only" in ended.stdout, ended.stderr
     assert ended.stdout.endswith('`sudo "$(command -v edgemeter)" doctor` puts them back\n')
     assert board.settings() == now
     assert "put back as it was" in changes.restore_leftover(tmp_path / "root", board.machine)
@@ -204,3 +204,76 @@ def test_what_is_no_regular_file_is_no_record(board, kind):
     {"pipe": lambda: os.mkfifo(path), "link": lambda: path.symlink_to("/etc/passwd"), "folder": path.mkdir}[kind]()
     line = changes.restore_leftover(board.home, board.machine)
     assert f"{str(path)!r} is damaged (not a regular file): nothing was written" in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root gives a file to another user")
+@pytest.mark.parametrize("lies", ["beside the lock", "in the home"])
+def test_root_puts_back_no_record_that_another_user_planted(board, lies):
+    """It is one line with the command of that user, who alone can vouch for it; a board that is to be changed is refused."""
+    leave_changed(board, board.home)
+    now, content = board.settings(), board.record.read_bytes()
+    board.record.unlink()
+    folder = board.root / "run/lock" if lies == "beside the lock" else board.home
+    planted = folder / ("edgemeter-restore.json" if lies == "beside the lock" else "restore.json")
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o1777)
+    planted.write_bytes(content)
+    os.chown(planted, 65534, 65534)
+    line = changes.restore_leftover(board.home, board.machine, holds_run_lock=True)
+    assert f"restore record {str(planted)!r} is of user 65534, and each user acts on their own only" in line
+    in_home = f"env EDGEMETER_HOME={board.home} " if lies == "in the home" else ""
+    assert f"`sudo -u '#65534' {in_home}\"$(command -v edgemeter)\" doctor` puts them back" in line
+    assert "\n" not in line
+    with pytest.raises(UnavailableError, match="is of user 65534"), changes.changed_board(board.home, board.machine):
+        pass
+    assert (board.settings(), planted.read_bytes()) == (now, content)
+
+
+@pytest.mark.parametrize(
+    ("folder_mode", "file_mode", "words"),
+    [
+        (0o1777, 0o666, "can be written by others"),
+        (0o1777, 0o664, "can be written by others"),
+        (0o777, 0o644, "lies in a folder that others"),
+    ],
+)
+def test_a_record_that_others_can_write_is_named_and_not_put_back(board, folder_mode, file_mode, words):
+    """It holds what anybody wrote; of a user the owner of the file tells who."""
+    if os.geteuid() != 0 and folder_mode == 0o777:
+        pytest.skip("of root the folder counts")
+    leave_changed(board, board.home)
+    now = board.settings()
+    board.record.chmod(file_mode)
+    board.record.parent.chmod(folder_mode)
+    line = changes.restore_leftover(board.home, board.machine, holds_run_lock=True)
+    assert f"restore record {str(board.record)!r} {words}" in line
+    assert f"nothing was written: check the board's settings, then remove it: `rm {board.record}`" in line
+    assert (board.settings(), board.record.exists()) == (now, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root gives a file to another user")
+def test_a_user_without_the_rights_sees_how_root_takes_the_record_over(board, monkeypatch):
+    """Root acts on its own only: who has its rights makes the record root's."""
+    leave_changed(board, board.home)
+    os.chown(board.record, 65534, 65534)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    governor = board.root / GOVERNOR
+    governor.unlink()
+    governor.symlink_to("/proc/version")
+    line = changes.restore_leftover(board.home, board.machine, holds_run_lock=True)
+    assert f"`sudo install -m 644 {board.record} /var/lib/edgemeter-restore.json && sudo rm {board.record} && sudo " in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root gives a folder to another user")
+def test_root_changes_no_board_whose_record_others_could_change(board, monkeypatch):
+    """Where only the folder of another user can hold it."""
+    monkeypatch.setattr(restoring, "DURABLE_RECORD", "var/lib/none/restore.json")
+    board.home.mkdir()
+    os.chown(board.home, 65534, 65534)
+    before = board.settings()
+    with (
+        pytest.raises(ConfigError, match=r"others can change .*home.*: set EDGEMETER_HOME"),
+        changes.changed_board(board.home, board.machine),
+    ):
+        pass
+    assert (board.settings(), list(board.home.glob("restore*"))) == (before, [])

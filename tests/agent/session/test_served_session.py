@@ -5,8 +5,6 @@ import json
 import statistics
 import subprocess
 import sys
-import time
-from collections import deque
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -71,20 +69,15 @@ def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
 
 @pytest.mark.slow
 def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
-    """Every tenth answer is an error: an hour is not lost for one of them, and the failures are counted."""
-    paced, asked_s = itertools.count(1), deque([0.0] * 6, maxlen=6)
+    """Every tenth answer is an error, in the warm-up too: no run is lost for one of them, and the failures are counted."""
+    requests = itertools.count(1)
 
     def instead(_method, path):
-        if not path.endswith("/infer"):
-            return None
-        asked_s.append(time.monotonic())
-        # Queries of the warm-up follow each other at once.
-        is_frame = asked_s[-1] - asked_s[0] > 0.09
-        return (503, {}, b"busy") if is_frame and next(paced) % 10 == 0 else None
+        return (503, {}, b"busy") if path.endswith("/infer") and next(requests) % 10 == 0 else None
 
     script = ServedModelScript(instead=instead)
     run = scripted(tmp_path, script, queries=64, seconds=2.0, scenario="steady", rate_per_s=50.0)
-    assert 3 <= run.served.failed_queries <= 11
+    assert 9 <= run.served.failed_queries <= 11
     assert run.steady.frames == 100
     assert run.steady.dropped >= run.served.failed_queries
     assert run.latency.count == 100 - run.steady.dropped

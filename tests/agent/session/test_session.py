@@ -17,7 +17,8 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
-from edgemeter.agent.session.session import ActivityReport, RunBegins, RunEnds
+from edgemeter.agent.session.activity_report import ActivityReport
+from edgemeter.agent.session.session import RunBegins, RunEnds
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.replay_case import write_replay
 

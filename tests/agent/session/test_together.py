@@ -304,14 +304,30 @@ def test_two_files_of_one_content_and_name_are_refused(tmp_path):
     assert [type(outcome) for outcome in measure(named)] == [RunRecord] * 4
 
 
-def test_a_model_that_cannot_be_measured_leaves_no_group(tmp_path):
-    """The other is named, and not measured alone under a name that promises more."""
-    cases = suite(tmp_path, *replays(tmp_path, 1.0, 1.0)).cases
+def test_a_model_that_is_left_of_a_group_runs_alone(tmp_path):
+    """The one that cannot be measured is named once; two that are left of three still run together."""
+    cases = suite(tmp_path, *replays(tmp_path, 1.0, 1.0, 1.0)).cases
     (tmp_path / "c.hef").write_bytes(b"x")
-    absent = msgspec.structs.replace(cases[1], model=str(tmp_path / "c.hef"), runtime="hailo")
-    outcomes = measure(contract_suite.Suite("s", (cases[0], absent)))
-    assert [type(outcome) for outcome in outcomes] == [UnavailableError, UnavailableError]
-    assert "needs two models, and this machine can measure a.replay.json replay 1 thread alone" in str(outcomes[1])
+    absent = msgspec.structs.replace(cases[2], model=str(tmp_path / "c.hef"), runtime="hailo")
+    error, alone = measure(contract_suite.Suite("s", (cases[0], absent)))
+    assert (type(error), alone.model.name, alone.together) == (UnavailableError, "a.replay", None)
+    error, *runs = measure(contract_suite.Suite("s", (*cases[:2], absent)))
+    assert (type(error), [run.together is None for run in runs]) == (UnavailableError, [True, True, False, False])
+
+
+@pytest.mark.parametrize("broken", ["b.replay.json", "b.replay.json c.replay.json"])
+def test_a_model_that_does_not_load_is_one_line_of_the_command_and_the_other_is_measured(tmp_path, broken):
+    """On standard error, with -q too; the status is that of a failure."""
+    replays(tmp_path, 3.0)
+    for name in broken.split():
+        (tmp_path / name).write_text("{")
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
+    words = ("run", "a.replay.json", *broken.split(), "--together", "--mode", "rapid", "--repeats", 1, "--power", "none", "-q")
+    completed = edgemeter(*words, "-o", "runs.json", env=environment, cwd=tmp_path)
+    assert completed.returncode == 1, completed.stderr
+    assert [line.partition(" ")[0] for line in completed.stderr.splitlines()] == ["edgemeter:"] * len(broken.split())
+    (run,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    assert (run["model"]["name"], run["together"]) == ("a.replay", None)
 
 
 def test_the_command_prints_the_matrix_and_keeps_the_runs(tmp_path):

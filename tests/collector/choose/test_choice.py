@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.choose.choice import choose
@@ -19,7 +20,7 @@ from tests.benchmarks.choosing import best_left_out, false_limits
 from tests.fixtures.choice_cases import scored, sides
 from tests.fixtures.choice_worlds import World
 from tests.fixtures.comparison_factory import day_by_day, no_energy
-from tests.fixtures.record_factory import make_accuracy, make_environment
+from tests.fixtures.record_factory import make_accuracy, make_environment, make_steady
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
 
@@ -73,6 +74,43 @@ def test_nothing_is_certain_of_a_figure_that_is_missing_or_in_doubt():
             (int8,) = [candidate for candidate in choice.candidates if candidate.case.key.precision == "int8"]
             assert words in int8.reason
             assert choice.pick is None or choice.pick is not int8
+
+
+def missing(late, runs=8, **changes):
+    """Return the sides at 15 frames a second, of which int8, the faster one, misses so many of 900."""
+    at_rate = {"scenario": "steady", "runs": runs}
+    steady = [make_steady(late=count, missed_ratio=count / 900, effective=900, bursts=count, **bounds(count)) for count in (0, late)]
+    fp32 = make_side(agent="1", seed=1, accuracy=scored(0.752), steady=steady[0], **at_rate)
+    return fp32, sides(steady=steady[1], **at_rate, **changes)[1]
+
+
+def bounds(missed):
+    """Return the bounds of so many missed frames of 900."""
+    low, high = exact_interval(missed, 900)
+    return {"missed_low_ratio": low, "missed_high_ratio": high}
+
+
+@pytest.mark.parametrize(
+    ("text", "late", "runs", "state"),
+    [
+        ("p50<=20ms", 180, 8, "does not meet"),
+        ("", 180, 1, "does not meet"),
+        ("p50<=20ms", 0, 8, "meets"),
+        ("p50<=20ms", 9, 8, "meets"),
+        ("", 180, 2, "does not meet"),
+        ("p50<=20ms, missed<=30%", 180, 8, "meets"),
+        ("p50<=20ms, missed<=10%", 180, 8, "does not meet"),
+    ],
+)
+def test_a_model_that_misses_frames_is_not_shipped_for_its_speed(text, late, runs, state):
+    """More than 1% for certain is out, with the reason, unless a limit allows more; a record's bounds do where runs are few."""
+    choice = choice_of(text, *missing(late, runs))
+    assert states(choice)["int8"] == state
+    (int8,) = [candidate for candidate in choice.candidates if candidate.case.key.precision == "int8"]
+    assert (choice.pick is int8) == (state == "meets")
+    if state == "does not meet":
+        limit = "10%" if "missed" in text else "1.0%: give another limit such as missed<=5% to allow more"
+        assert re.fullmatch(rf"missed frames 20% \(1\d% to 2\d%\) of at most {re.escape(limit)}", int8.reason)
 
 
 def test_a_suspect_run_is_left_out_and_the_others_decide():

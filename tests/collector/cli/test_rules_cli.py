@@ -2,7 +2,7 @@ import json
 
 from click.testing import CliRunner
 
-from edgemeter.agent.contract.case_identity import LIKENESSES, PAIR_MARKS
+from edgemeter.agent.contract.case_relation import LIKENESSES, PAIR_MARKS
 from edgemeter.agent.verdict import judge
 from edgemeter.collector.cli.rules import rules
 from edgemeter.collector.published.rules import RULES

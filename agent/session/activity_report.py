@@ -1,0 +1,35 @@
+"""The reports of a device on a session that goes on."""
+
+from collections.abc import Callable
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.messages import Measuring
+from edgemeter.agent.engine import job
+from edgemeter.agent.session.session import RunBegins, RunEnds
+
+LONGEST_TEXT = 300
+
+
+class ActivityReport:
+    """Passes to `report` what is measured now, as each run begins; it may not wait. Its owner reports the end of the session."""
+
+    def __init__(self, suite: str, report: Callable[[Measuring], None], order: str | None = None) -> None:
+        self._suite = suite
+        self._report = report
+        self._order = order
+        self._failed = 0
+
+    def __call__(self, event: RunBegins | job.Event | RunEnds) -> None:
+        """Note one event of the session; a report is sent only when a run begins."""
+        if isinstance(event, RunBegins):
+            measuring = Measuring(
+                suite=self._suite[:LONGEST_TEXT],
+                case=event.case.label[:LONGEST_TEXT],
+                run=event.place,
+                runs=event.total,
+                failed=self._failed,
+                job=self._order,
+            )
+            self._report(measuring)
+        elif isinstance(event, RunEnds) and isinstance(event.outcome, EdgemeterError):
+            self._failed += 1
