@@ -163,8 +163,8 @@ class Patience:
         if has_begun:
             return f"given up while it measured: {state}; it stops when it is back, and what it had measured is delivered then"
         why = WaitReasons(self._folder, self._registry).why(execution, time.time_ns())
-        if execution.state == "queued" and why not in {None, WAITS_FOR_DEVICE}:
-            # It is busy, or its circuit is: that may last.
+        if is_online and execution.state == "queued" and why not in {None, WAITS_FOR_DEVICE}:
+            # It is busy, or its circuit is: that may last. What disappeared while it measured counts as busy until it is back.
             del self._since_s[key]
             return None
         refusal = f"; {why}" if execution.state == "sent" and why else ""

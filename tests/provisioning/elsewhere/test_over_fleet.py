@@ -163,6 +163,15 @@ def test_a_device_that_measures_or_is_busy_is_waited_for_without_end(workstation
     assert waited(workstation, execution_of(workstation, "queued"), "online", 1e6) is None
 
 
+def test_a_device_that_disappeared_while_it_measured_is_given_up_by_the_next_order(workstation):
+    """Its earlier order stays open for days, which would excuse it for as long."""
+    execution_of(workstation, "running")
+    execution = execution_of(workstation, "queued")
+    assert waited(workstation, execution, "lost", UNANSWERED_S - 1) is None
+    assert "no answer to the order in 60 s, so it is cancelled: it has been lost" in waited(workstation, execution, "lost", UNANSWERED_S)
+    assert jobs.find_execution(workstation.registry, execution.job, "pi5-01").state == "cancelled"
+
+
 class OlderMeasure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="measure"):
     """The order as an agent knows it that measures nothing in turn."""
 
