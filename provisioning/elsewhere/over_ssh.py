@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 
 MB = 1e6
-# Files there; `tmp` is empty at the beginning.
-RESULTS, OUTPUT, SETTINGS = "tmp/results.json", "output", "suite/settings.toml"
+# What can be fetched: what the last command printed; and a file there.
+OUTPUT, SETTINGS = "output", "suite/settings.toml"
 INSTALLER = "installer.py"
 # Beside the suite's own files: models are read from it, results and temporary files are written.
 SPARE_BYTES = 64 << 20
@@ -130,16 +130,9 @@ def measure(
         KeyboardInterrupt: Ctrl-C, before the first run ended.
     """
     with _installed(target, packed, store, options, report) as board:
-        status = board.edgemeter("run", f"suite/{SUITE_NAME}", "--output", RESULTS, "--no-save", *board.shared_options)
-        document = board.session.fetch(RESULTS)
-    if document is None:
-        raise board.failure(status)
-    if status != DONE and not _is_whole(document):
-        raise UnavailableError(
-            f"{target.login}: its results are incomplete ({'; '.join(board.session.errors) or 'no message'}): check the room on its disk, "
-            "and run it again"
-        )
-    records = _decoded(document, _BoardDocument, target).runs
+        status = board.edgemeter("run", f"suite/{SUITE_NAME}", "--json", "--no-save", *board.shared_options)
+        document = board.session.fetch(OUTPUT)
+    records = board.decoded(document, status, _BoardDocument).runs
     for reason in dict.fromkeys(record.energy_reason for record in records if record.energy is None and record.energy_reason):
         report(f"{target.name}: no energy: {reason}")
     interruption = board.session.interruption
@@ -162,9 +155,7 @@ def compare(
         limits = ["--repeats", str(rounds), "--matters", f"{matters_ratio:.9f}", "--text", "none"]
         status = board.edgemeter("compare", *sides, *limits, "--json", "--no-save", *board.shared_options)
         document = board.session.fetch(OUTPUT)
-    if not document:
-        raise board.failure(status)
-    comparison: MeasuredInTurn = _decoded(document, MeasuredInTurn, target)
+    comparison: MeasuredInTurn = board.decoded(document, status, MeasuredInTurn)
     return comparison
 
 
@@ -181,6 +172,17 @@ class _InstalledBoard:
     def edgemeter(self, command: str, *arguments: str) -> int:
         """Return the status of a command of edgemeter there."""
         return self.session.run("measuring", [self.program, command, *arguments], shows=True)[0]
+
+    def decoded(self, document: bytes | None, status: int, kind: Any) -> Any:
+        """Return the document of this kind that a command printed; where it printed none, or not all, raises its `failure`."""
+        if not document or (status != DONE and not _is_whole(document)):
+            raise self.failure(status)
+        try:
+            return msgspec.json.decode(document, type=kind)
+        except msgspec.MsgspecError as error:
+            raise UnavailableError(
+                f"{self.session.login}: its release {self.version} writes other results than this one reads ({error}): use a newer one"
+            ) from error
 
     def failure(self, status: int) -> BaseException:
         """Return why a command with this status gave no result."""
@@ -342,12 +344,3 @@ def _is_whole(document: bytes) -> bool:
     except msgspec.DecodeError:
         return False
     return True
-
-
-def _decoded(document: bytes, kind: Any, target: SshTarget) -> Any:
-    try:
-        return msgspec.json.decode(document, type=kind)
-    except msgspec.MsgspecError as error:
-        raise UnavailableError(
-            f"{target.login}: its release writes other results than this one reads ({error}): use a newer one"
-        ) from error
