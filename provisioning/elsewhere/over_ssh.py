@@ -1,7 +1,7 @@
 """Measure on one board over SSH, without a fleet: `--on ssh://pi@host[:port]`. It needs no root there, and no network of the board's.
 
     measure(target, packed, store, options, report) -> BoardRuns
-    compare(target, packed, store, options, report, rounds, matters_ratio) -> MeasuredInTurn
+    compare(target, packed, store, options, report, rounds, matters_ratio) -> BoardRuns, with their comparison
 
 `packed` is a suite as `jobs.packing` packs it, `store` holds its content; the cases of `compare` are its sides, in order. `options` are
 those of the command, of which count `power`, `release` (a release to install there, Path) and `keep_there` (bool); a caller may add
@@ -112,6 +112,7 @@ class BoardRuns:
     records: list[RunRecord]
     errors: list[EdgemeterError] = field(default_factory=list)
     interruption: BaseException | None = None
+    comparison: "MeasuredInTurn | None" = None
 
 
 class _BoardDocument(msgspec.Struct, frozen=True):
@@ -146,8 +147,8 @@ def measure(
 def compare(
     target: SshTarget, packed: PackedSuite, store: ContentStore, options: Mapping[str, Any], report: Callable[[str], None],
     rounds: int, matters_ratio: float,
-) -> "MeasuredInTurn":  # fmt: skip
-    """Measure the cases of a suite in turn on the board, `rounds` at most, and return their comparison; raises as `measure`."""
+) -> BoardRuns:  # fmt: skip
+    """Measure the cases of a suite in turn on the board, `rounds` at most, and return their runs and comparison; raises as `measure`."""
     from edgemeter.agent.session.turn_comparison import MeasuredInTurn  # noqa: PLC0415 - it imports all that measures
 
     with _installed(target, packed, store, options, report) as board:
@@ -156,7 +157,7 @@ def compare(
         status = board.edgemeter("compare", *sides, *limits, "--json", "--no-save", *board.shared_options)
         document = board.session.fetch(OUTPUT)
     comparison: MeasuredInTurn = board.decoded(document, status, MeasuredInTurn)
-    return comparison
+    return BoardRuns(target.name, [*comparison.runs], interruption=board.session.interruption, comparison=comparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +187,9 @@ class _InstalledBoard:
 
     def failure(self, status: int) -> BaseException:
         """Return why a command with this status gave no result."""
-        if self.session.interruption is not None:
-            return self.session.interruption
+        if (interruption := self.session.interruption) is not None:
+            has_reason = isinstance(interruption, KeyboardInterrupt) and self.session.errors
+            return KeyboardInterrupt(self.session.errors[-1]) if has_reason else interruption
         if unknown := re.search(r"(\w+): no such key", " ".join(self.session.errors)):
             # The suite was checked here.
             return UnavailableError(

@@ -130,6 +130,26 @@ def test_ctrl_c_cancels_the_order(lab):
     assert collected == {run for _, run, _ in runs_in(lab.workstation / "ledger.sqlite")} & collected
 
 
+def test_ctrl_c_shows_the_comparison_of_what_had_ended(lab):
+    """Of each device that had measured both; the runs are in both ledgers. Here a model is compared with itself."""
+    process = lab.popen("compare", "a.replay.json", "a.replay.json", "--on", "all", *SHORT, "--repeats", 200, "--matters", 0.0001, "--json")
+    assert wait_until(lambda: {e.state for e in latest(lab)} == {"running"}, LONG_S)
+    before = len(runs_in(lab.ledger))
+    assert wait_until(lambda: len(runs_in(lab.ledger)) > before + 12, LONG_S)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=LONG_S)
+    assert process.returncode == 130, errors
+    documents = json.loads(out)["devices"]
+    assert [document["device"] for document in documents] == [*DEVICES]
+    compared = {run["id"] for document in documents for run in document["runs"]}
+    assert f"interrupted: {len(compared)} runs ended before" in errors.splitlines()[-1]
+    for document in documents:
+        assert document["is_interrupted"]
+        assert [(turn["round"], turn["side"]) for turn in document["turns"]][:3] == [(0, 0), (0, 1), (1, 1)]
+    for path in (lab.ledger, lab.workstation / "ledger.sqlite"):
+        assert compared <= {run for _, run, _ in runs_in(path)}
+
+
 def latest(fleet):
     """Return the executions of the newest job."""
     newest = jobs.latest(fleet.registry, 1)
@@ -157,3 +177,6 @@ def test_a_device_that_disappears_is_given_up_and_the_other_counts(lab, monkeypa
     assert {run["device"] for run in json.loads(out)["runs"]} == {"pi5-01"}
     assert "edgemeter: pi5-02: given up while it measured: it has been lost for" in errors
     assert latest(lab)[1].requested == "cancel"
+    monkeypatch.setattr(over_fleet, "UNANSWERED_S", 2.0)
+    _, errors = call(lab, "run", model.name, "--on", "pi5-02", "--mode", "rapid", status=1)
+    assert "edgemeter: pi5-02: no answer to the order in 2 s, so it is cancelled: it has been lost for" in errors

@@ -31,12 +31,12 @@ ROOT = Path(__file__).resolve().parents[3]
 DESK = """import pickle, sys
 sys.path.insert(0, sys.argv[1])
 from edgemeter.provisioning.elsewhere import over_ssh
-arguments = pickle.loads(sys.stdin.buffer.read())
+name, arguments, limits = pickle.loads(sys.stdin.buffer.read())
 def report(line):
     print(line, flush=True)
 try:
-    runs = over_ssh.measure(*arguments, report)
-    print("records", len(runs.records), repr(runs.interruption), flush=True)
+    runs = getattr(over_ssh, name)(*arguments, report, *limits)
+    print("records", len(runs.records), repr(runs.interruption), runs.comparison and runs.comparison.is_interrupted, flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -91,11 +91,34 @@ def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
     packed = workstation.pack(*models, queries=16, seconds=0.0, agreement="never")
     options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
-    comparison = over_ssh.compare(board.target, packed, workstation.store, options, workstation.lines.append, 3, 0.03)
+    runs = over_ssh.compare(board.target, packed, workstation.store, options, workstation.lines.append, 3, 0.03)
+    comparison = runs.comparison
     (contrast,) = comparison.contrasts
     assert contrast.latency.state == "higher"
     assert {run.device for run in comparison.runs} == {config.this_device()}
     assert board.is_as_before()
+
+
+def desk(board, workstation, packed, name, *limits):
+    """Start a workstation that measures on the board."""
+    options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", DESK, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
+    )
+    assert process.stdin is not None
+    process.stdin.write(pickle.dumps((name, (board.target, packed, workstation.store, options), limits)))
+    process.stdin.close()
+    return process
+
+
+def lines_until(process, text):
+    """Return the lines that a process printed up to the first with this text, or to its end."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line.decode().strip())
+        if text in lines[-1]:
+            break
+    return lines
 
 
 @pytest.mark.slow
@@ -104,32 +127,33 @@ def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
 def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, tmp_path, end):
     """Ctrl-C keeps the run that had ended; a workstation that is killed and a lost connection keep none, and the board ends by itself."""
     packed = workstation.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
-    options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", DESK, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(pickle.dumps((board.target, packed, workstation.store, options)))
-    process.stdin.close()
-    lines = []
-    for line in process.stdout:
-        lines.append(line.decode().strip())
-        if "[2/2]" in lines[-1]:
-            break
-    assert not board.is_as_before(), lines
-    if end == "connection":
-        board.lose_connections()
-    else:
-        process.send_signal(signal.SIGINT if end == "ctrl-c" else signal.SIGKILL)
-    lines += process.stdout.read().decode().splitlines()
-    process.stdout.close()
-    process.wait()
+    with desk(board, workstation, packed, "measure") as process:
+        lines = lines_until(process, "[2/2]")
+        assert not board.is_as_before(), lines
+        if end == "connection":
+            board.lose_connections()
+        else:
+            process.send_signal(signal.SIGINT if end == "ctrl-c" else signal.SIGKILL)
+        lines += process.stdout.read().decode().splitlines()
     if end == "ctrl-c":
         assert lines[-1].startswith("records 1 KeyboardInterrupt")
     if end == "connection":
         assert "TransientError" in lines[-1]
         assert "the connection was lost while measuring" in lines[-1]
+    until(board.is_as_before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+def test_ctrl_c_keeps_the_comparison_of_what_had_ended(board, workstation, tmp_path):
+    """Here of a model with itself; the interruption comes with it, so that no other board is measured."""
+    model = write_replay(tmp_path)
+    packed = workstation.pack(model, model, queries=16, seconds=1.0, agreement="never")
+    with desk(board, workstation, packed, "compare", 50, 0.0001) as process:
+        lines = lines_until(process, "[4/")
+        process.send_signal(signal.SIGINT)
+        lines += process.stdout.read().decode().splitlines()
+    assert re.fullmatch(r"records \d+ KeyboardInterrupt\(.*\) True", lines[-1]), lines
     until(board.is_as_before)
 
 
