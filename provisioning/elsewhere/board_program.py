@@ -316,7 +316,8 @@ def main(home: Path, release: str) -> None:
             folder.leave(release)
     except (OSError, zipfile.BadZipFile) as error:
         stays = False
-        _reply(error=" ".join(str(error).split()))
+        reason = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+        _reply(error=" ".join(reason.split()))
     finally:
         if folder is not None and not stays:
             folder.end()
