@@ -148,7 +148,7 @@ def measure(
         interruption = keeping.follow(outcomes())
     except KeyboardInterrupt as error:
         for text in dict.fromkeys(map(str, keeping.errors)):
-            report(f"edgemeter: {text}")
+            click.echo(f"edgemeter: {text}", err=True)
         raise KeyboardInterrupt("interrupted before a result arrived") if keeping.errors else error from None
     saved = keeping.finish()
     if keeping.errors and not keeping.records:
