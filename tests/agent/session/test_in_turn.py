@@ -58,15 +58,15 @@ def test_runs_are_measured_in_turn_and_each_round_the_other_way_round(tmp_path):
 
 def in_places(*places, cases="abc"):
     """Return records of three sides in the order ABC CBA, each given by its place, side and round."""
-    return [make_record(id=str(place), case=cases[side], repeat=number, order_place=place) for place, side, number in places]
+    return [make_record(id=str(turn[0]), case=cases[turn[1]], repeat=turn[2], order_place=turn[0]) for turn in places]
 
 
 def test_turns_of_a_measurement_that_was_cut_off_are_those_of_its_records(tmp_path):
     """Whatever the order in which they arrive; a run that failed leaves a gap."""
     cases = [replay_case(tmp_path, name, 1.0) for name in "abc"]
-    taken = in_turn.turns_of(cases, 4, in_places((6, 0, 1), (1, 0, 0), (2, 1, 0), (4, 2, 1)))
-    assert [(turn.run, turn.side, turn.round) for turn in taken.turns] == [("1", 0, 0), ("2", 1, 0), ("4", 2, 1), ("6", 0, 1)]
-    assert taken.most_runs == 12
+    trio = in_turn.turns_of(cases, 4, in_places((6, 0, 1), (1, 0, 0), (2, 1, 0), (4, 2, 1)))
+    assert [(turn.run, turn.side, turn.round) for turn in trio.turns] == [("1", 0, 0), ("2", 1, 0), ("4", 2, 1), ("6", 0, 1)]
+    assert trio.most_runs == 12
     pair = in_turn.turns_of(cases[:1] * 2, 4, in_places((1, 0, 0), (2, 1, 0), (3, 1, 1), cases="aa"))
     assert [turn.side for turn in pair.turns] == [0, 1, 1]
 

@@ -234,8 +234,8 @@ def test_data_has_its_present_name_in_the_suite_that_runs_there(workstation, tmp
         assert case["data"].endswith(".zip/images/photographs")
 
 
-def test_a_stream_and_its_windows_are_where_the_suite_that_runs_there_says(workstation, tmp_path):
-    """Beside it, once their archive is unpacked."""
+def test_the_suite_that_runs_there_names_a_stream_and_its_windows(workstation, tmp_path):
+    """By where they are once their archive is unpacked."""
     write_recording(tmp_path / "a.flac.wav", np.zeros(16000))
     (tmp_path / "windows.json").write_text("[[0.1, 0.2]]")
     packed = workstation.pack(write_replay(tmp_path), stream="a.flac.wav", annotations="windows.json", most_missed=0)
