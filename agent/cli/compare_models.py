@@ -1,5 +1,6 @@
 """The command `edgemeter compare --models`: which of several models to take, measured in turn on this device."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import msgspec
 
 from edgemeter.agent.base import config, decision
 from edgemeter.agent.base.command_group import typed
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError
 from edgemeter.agent.base.figures import plain_digits, share, span
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import shipped_text
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from edgemeter.agent.cli.elsewhere import ComparedDevices
     from edgemeter.agent.contract.record import RunRecord
     from edgemeter.agent.session.pairs import PairJudgement
     from edgemeter.agent.session.turn_comparison import MeasuredInTurn
@@ -89,12 +91,24 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
         if options["on"]:
             from edgemeter.agent.cli import elsewhere as remote
 
-            show_devices(remote.compare(models, cases_of(models, options), runs, matters, keep, options, note), form)
+            _show_compared(remote.compare(models, cases_of(models, options), runs, matters, keep, options, note), form)
             return
         comparison = measure_cases(cases_of(models, options), runs, matters, keep, options, note)
         if not print_data(form, msgspec.to_builtins(comparison) | {"pick": comparison.pick}, rows="sides"):
             show(comparison, console_for(form))
         stop_if_interrupted(comparison)
+
+
+def _show_compared(compared: "ComparedDevices", form: Format | None) -> None:
+    """Print what the devices measured, and what went wrong there; raise what interrupted them."""
+    if compared.comparisons:
+        show_devices(compared.comparisons, form)
+    for text in dict.fromkeys(map(str, compared.errors)):
+        click.echo(f"edgemeter: {text}", err=True)
+    if compared.interruption is not None:
+        raise compared.interruption
+    if compared.errors:
+        sys.exit(FAILED if compared.comparisons else compared.errors[0].exit_status)
 
 
 def show_devices(comparisons: "Sequence[tuple[str, MeasuredInTurn]]", form: Format | None) -> None:
@@ -256,8 +270,10 @@ def elsewhere(run: "RunRecord") -> str:
     """Return that a ratio is this board's, and the command that measures it on another."""
     board = run.environment.board or run.environment.cpu
     where = f"{run.device}{f' ({board})' if board else ''}"
+    context = click.get_current_context(silent=True)
+    command = f"{typed()}{' --on DEVICE' if context is not None and context.params.get('on') else ''}"
     return (
-        f"ratios are of neighbouring runs on {where}, not of the medians, and need not hold on another board: measure it there: {typed()}"
+        f"ratios are of neighbouring runs on {where}, not of the medians, and need not hold on another board: measure it there: {command}"
     )
 
 

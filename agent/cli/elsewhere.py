@@ -6,6 +6,7 @@ The package `provisioning` does it; it is reached by name, as is the collector's
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from click.core import ParameterSource
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.run_plan import START_S, announcement, expectation
 from edgemeter.agent.contract.record import RunRecord
@@ -46,7 +48,7 @@ class RemoteWork:
     """The work for a device elsewhere: the suite, the folder of its paths, and the options of the command.
 
     `matters_ratio`: its cases are measured in turn, `rounds` at most, until a ratio above this is clear. Results are read from
-    `results` where they do not come another way; `report` prints a line.
+    `results` where they do not come another way; `report` prints a line, `announce` how long it takes, once.
     """
 
     written: SuiteFile
@@ -55,6 +57,7 @@ class RemoteWork:
     timeout_s: float
     results: "CollectorLedger"
     report: Callable[[str], None]
+    announce: Callable[[], None]
     matters_ratio: float | None = None
     rounds: int = 1
 
@@ -68,6 +71,15 @@ class RemoteOutcome:
     errors: Sequence[EdgemeterError] = ()
     turns: str | None = None
     comparison: "MeasuredInTurn | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedDevices:
+    """The comparison of each device, why others have none, and what interrupted them: raise that once the rest is shown."""
+
+    comparisons: "list[tuple[str, MeasuredInTurn]]"
+    errors: list[EdgemeterError]
+    interruption: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +135,7 @@ def measure(
     written, folder = run_session.written_suite(suite, models, options)
     cases = expand(written, folder).cases
     own_runs = open_own_runs(config.from_options(options)) if options.get("save", True) else None
-    work = _work(written, folder, cases, options, report)
-    report(announcement(cases))
+    work = _work(written, folder, cases, options, report, announcement(cases))
     keeping = run_session.RecordKeeping(None, own_runs)
 
     def outcomes() -> Generator[RunRecord | EdgemeterError, None, None]:
@@ -133,7 +144,12 @@ def measure(
                 yield keeping.keep(record)
             yield from outcome.errors
 
-    interruption = keeping.follow(outcomes())
+    try:
+        interruption = keeping.follow(outcomes())
+    except KeyboardInterrupt as error:
+        for text in dict.fromkeys(map(str, keeping.errors)):
+            click.echo(f"edgemeter: {text}", err=True)
+        raise KeyboardInterrupt("interrupted before a result arrived") if keeping.errors else error from None
     saved = keeping.finish()
     if keeping.errors and not keeping.records:
         for text in dict.fromkeys(map(str, keeping.errors[1:])):
@@ -150,41 +166,64 @@ def compare(
     keep: Callable[[RunRecord], RunRecord],
     options: Mapping[str, Any],
     report: Callable[[str], None],
-) -> list[tuple[str, "MeasuredInTurn"]]:
-    """Measure models in turn on each device that `--on` names; return the comparison of each, and report why it is absent of others.
+) -> ComparedDevices:
+    """Measure models in turn on each device that `--on` names; return the comparison of each, and why it is absent of others.
 
     Raises:
-        EdgemeterError: no device has a comparison.
+        EdgemeterError: the models or options are wrong.
     """
-    from edgemeter.agent.session.turn_comparison import Matters, TurnsTaken, compare_turns
-
     _refuse_options_of_here(options["on"])
     written = _in_one_suite(models, runs, options)
-    if len(expand(written, Path.cwd()).cases) != len(cases):
-        raise ConfigError("two of the models are the same case: compare different ones, or leave --on out")
+    # A case is compared with itself where there is no other.
+    if len(cases) > 2 and len(expand(written, Path.cwd()).cases) != len(cases):
+        raise ConfigError("two of these models are the same case: compare different ones, or with --on a model with itself alone")
     length = expectation(cases, [runs + any(case.data is not None and case.accuracy != "never" for case in cases)] * len(cases))
-    report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
-    work = _work(written, Path.cwd(), [msgspec.structs.replace(case, repeats=runs + 1) for case in cases], options, report)
+    text = f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier"
+    work = _work(written, Path.cwd(), [msgspec.structs.replace(case, repeats=runs + 1) for case in cases], options, report, text)
     work = replace(work, matters_ratio=matters_ratio, rounds=runs)
-    comparisons: list[tuple[str, MeasuredInTurn]] = []
-    errors: list[EdgemeterError] = []
-    for outcome in _outcomes(options["on"], work):
-        records = {record.id: keep(record) for record in outcome.records}
-        errors += outcome.errors
-        if outcome.comparison is not None:
-            comparisons.append((outcome.device, outcome.comparison))
-        if outcome.turns is None:
-            continue
-        try:
-            turns = msgspec.json.decode(outcome.turns, type=TurnsTaken)
-            comparisons.append((outcome.device, compare_turns(cases, turns, records, Matters(ratio=matters_ratio))))
-        except (EdgemeterError, msgspec.MsgspecError) as error:
-            errors.append(MeasurementError(f"{outcome.device}: {error}"))
-    if errors and not comparisons:
-        raise errors[0]
-    for text in dict.fromkeys(map(str, errors)):
-        report(f"edgemeter: {text}")
-    return comparisons
+    compared = ComparedDevices([], [])
+    ended = 0
+    try:
+        for outcome in _outcomes(options["on"], work):
+            records = {record.id: keep(record) for record in outcome.records}
+            ended += len(records)
+            compared.errors.extend(outcome.errors)
+            try:
+                if (comparison := _comparison(outcome, records, cases, work)) is not None:
+                    compared.comparisons.append((outcome.device, comparison))
+            except (EdgemeterError, msgspec.MsgspecError) as error:
+                compared.errors.append(MeasurementError(f"{outcome.device}: {error}"))
+    except (KeyboardInterrupt, SystemExit) as error:
+        interruption: BaseException = error
+        if isinstance(error, KeyboardInterrupt) and not str(error):
+            when = "" if compared.comparisons else " before two could be compared"
+            interruption = KeyboardInterrupt(f"interrupted{when}: {count(ended, 'run')} ended before")
+        return replace(compared, interruption=interruption)
+    return compared
+
+
+def _comparison(
+    outcome: RemoteOutcome, records: Mapping[str, RunRecord], cases: Sequence[Case], work: RemoteWork
+) -> "MeasuredInTurn | None":
+    """Return the comparison of a device, of one that did not end it from the records that arrived, None where these show none.
+
+    Raises:
+        EdgemeterError: no two runs can be compared.
+        msgspec.MsgspecError: its turns cannot be read.
+    """
+    from edgemeter.agent.session.in_turn import turns_of
+    from edgemeter.agent.session.turn_comparison import Matters, TurnsTaken, compare_turns
+
+    matters = Matters(ratio=work.matters_ratio or 0.0)
+    if outcome.comparison is not None:
+        return outcome.comparison
+    if outcome.turns is not None:
+        return compare_turns(cases, msgspec.json.decode(outcome.turns, type=TurnsTaken), records, matters)
+    try:
+        comparison = compare_turns(cases, turns_of(cases, work.rounds, records.values()), records, matters)
+    except MeasurementError:
+        return None
+    return msgspec.structs.replace(comparison, is_interrupted=True)
 
 
 def _outcomes(on: Sequence[str], work: RemoteWork) -> Iterator[RemoteOutcome]:
@@ -192,12 +231,14 @@ def _outcomes(on: Sequence[str], work: RemoteWork) -> Iterator[RemoteOutcome]:
     return outcomes
 
 
-def _work(written: SuiteFile, folder: Path, cases: Sequence[Case], options: Mapping[str, Any], report: Callable[[str], None]) -> RemoteWork:
+def _work(
+    written: SuiteFile, folder: Path, cases: Sequence[Case], options: Mapping[str, Any], report: Callable[[str], None], text: str
+) -> RemoteWork:
     known_s = sum(
         (START_S + case.warm_up_seconds + case.seconds + 2 * case.idle_seconds + case.cool_down_limit_s) * case.repeats for case in cases
     )
     results = CollectorLedger(options.get("ledger"), options.get("delivery_timeout", RESULTS_S))
-    return RemoteWork(written, folder, options, min(LONGEST_S, 2 * known_s + UNKNOWN_S), results, report)
+    return RemoteWork(written, folder, options, min(LONGEST_S, 2 * known_s + UNKNOWN_S), results, report, cache(partial(report, text)))
 
 
 def _in_one_suite(models: Sequence[Path], runs: int, options: Mapping[str, Any]) -> SuiteFile:

@@ -1,16 +1,19 @@
 """A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
 
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from edgemeter.agent.base import config
+from edgemeter.agent.base.durable_file import replacing
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.model_names import model_path
@@ -296,11 +299,17 @@ def session_document(outcome: SessionOutcome) -> bytes:
 
 
 def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) -> None:
-    """Write the document to a file; a failure is noted in `errors`."""
+    """Write the document to a file, whole or not at all; a failure is noted in `errors`."""
     try:
-        path.write_bytes(document + b"\n")
+        if path.is_symlink() or (path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))):
+            # Standard output, a pipe, or what nobody may replace.
+            path.write_bytes(document + b"\n")
+            return
+        with replacing(path, S_IMODE(path.stat().st_mode) if path.exists() else 0o644) as file:
+            file.write(document + b"\n")
     except OSError as error:
-        errors.append(UnavailableError(f"cannot write the results to {str(path)!r}: {error.strerror}: use another file (--output)"))
+        remedy = "make room there, or use another file (--output)"
+        errors.append(UnavailableError(f"cannot write the results to {str(path)!r}: {error.strerror}: {remedy}"))
 
 
 def _undelivered(remaining: int, delivery: "Delivery") -> str:

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -145,8 +146,11 @@ def figures(record: RunRecord) -> dict[str, float]:
 def _measure_in_turn(context: OrderContext, suite: Suite, matters: turn_comparison.Matters) -> OrderOutcome:
     """Measure the cases of the order alternately, and report which run was in which turn; their records go the way of all."""
     rounds = suite.cases[0].repeats
-    if len(suite.cases) < 2 or rounds * len(suite.cases) > MOST_TURNS:
-        raise ConfigError(f"{len(suite.cases)} cases, {rounds} rounds: in turn are two cases or more, at most {MOST_TURNS} runs")
+    if len(suite.cases) == 1:
+        # Twice the same case: with itself.
+        suite = replace(suite, cases=suite.cases * 2)
+    if rounds * len(suite.cases) > MOST_TURNS:
+        raise ConfigError(f"{len(suite.cases)} cases, {rounds} rounds: in turn are at most {MOST_TURNS} runs")
     refused = session.check(suite, opens=True)
     in_turn.check_sides(suite, refused)
     with _bench(context, suite.name, []) as bench:

@@ -1,12 +1,12 @@
 """Cases measured in turn on this machine (AB BA BA AB ...), each run in a fresh process, until the differences are clear or the end."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.errors import EdgemeterError, MeasurementError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
@@ -15,7 +15,7 @@ from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.session import session, turn_figures
 from edgemeter.agent.session.hopeless import by_reason, refusals
 from edgemeter.agent.session.pairs import expected_end, is_settled
-from edgemeter.agent.session.turn_comparison import SCORING, Matters, MeasuredInTurn, Tally, TurnRun, compared, names_of
+from edgemeter.agent.session.turn_comparison import SCORING, Matters, MeasuredInTurn, Tally, Turn, TurnRun, TurnsTaken, compared, names_of
 
 if TYPE_CHECKING:
     from edgemeter.agent.quality.perplexity import Perplexity
@@ -61,6 +61,27 @@ def order_of(cases: Sequence[_Item], rounds: int, *, with_scoring: bool) -> list
     """
     turns = [(case, number) for number in range(rounds) for case in (cases[::-1] if number.bit_count() % 2 else cases)]
     return [*((case, SCORING) for case in cases), *((case, number + 1) for case, number in turns)] if with_scoring else turns
+
+
+def turns_of(cases: Sequence[Case], rounds: int, records: Iterable[RunRecord]) -> TurnsTaken:
+    """Return the turns of a measurement that was cut off on another board, from the places of its records in the order.
+
+    Raises:
+        MeasurementError: they do not show which side each is: one was left out, or has no run.
+    """
+    has_scoring = any(case.data is not None and case.accuracy != "never" for case in cases)
+    order = order_of(range(len(cases)), rounds, with_scoring=has_scoring)
+    turn_at = dict(enumerate(order, 1))
+    turns, case_of = list[Turn](), dict[int, str]()
+    for record in sorted(records, key=lambda record: record.order_place or 0):
+        side, number = turn_at.get(record.order_place or 0, (0, None))
+        if number != record.repeat or case_of.setdefault(side, record.case) != record.case:
+            raise MeasurementError(f"run {record.id} is out of turn")
+        turns.append(Turn(side=side, round=number, run=record.id))
+    # Two sides may be one case, which is compared with itself.
+    if len(case_of) < len(cases) or (len(cases) > 2 and len(set(case_of.values())) < len(cases)):
+        raise MeasurementError("not every side has a run")
+    return TurnsTaken(turns=tuple(turns), most_runs=len(order))
 
 
 def measure_in_turn(

@@ -23,7 +23,7 @@ import threading
 import time
 import zipfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 SILENCE_S, INTERRUPT_S = 45.0, 20.0
 # A guardian puts a board back within seconds; so does a release that is asked to.
@@ -84,7 +84,7 @@ class BoardFolder:
         above = home / ".cache" / "edgemeter"
         self._above = above
         above.mkdir(parents=True, exist_ok=True)
-        self.has_release, self.removed, self.notes = False, 0, list[str]()
+        self.has_release, self.removed, self.notes, self._output = False, 0, list[str](), b""
         for path in sorted(above.glob(PREFIX + "*")):
             lock = _locked(path)
             if lock is None:
@@ -113,19 +113,28 @@ class BoardFolder:
 
         Whatever is requested meanwhile interrupts it.
         """
-        with (self.path / OUTPUT).open("wb") as output, (self.path / ERRORS).open("wb") as errors:
+        with _output_file(self.path) as output, (self.path / ERRORS).open("wb") as errors:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=None if shows else errors, cwd=self.path,
                 env=_environment(self.path), start_new_session=True, pass_fds=(self._lock,),
             )  # fmt: skip
-        ended, end = os.pipe()
-        threading.Thread(target=_close_after, args=(process, end), daemon=True).start()
-        while process.poll() is None:
-            if lifeline.request(ended) is not None or lifeline.is_cut:
-                _end(process)
-        os.close(ended)
+            ended, end = os.pipe()
+            threading.Thread(target=_close_after, args=(process, end), daemon=True).start()
+            while process.poll() is None:
+                if lifeline.request(ended) is not None or lifeline.is_cut:
+                    _end(process)
+            os.close(ended)
+            output.seek(0)
+            self._output = output.read()
         lines = (self.path / ERRORS).read_text(errors="replace").strip().splitlines()
         return {"status": process.returncode, "error": lines[-1] if lines else ""}
+
+    def fetch(self, name: str) -> bytes | None:
+        """Return a file of the folder, or what the last command printed; None if it does not exist."""
+        if name == OUTPUT:
+            return self._output
+        path = self.path / name
+        return path.read_bytes() if path.is_file() else None
 
     def unpack(self, archive: str, folder: str) -> dict[str, Any]:
         """Take all files out of an archive."""
@@ -180,6 +189,13 @@ def _environment(folder: Path) -> dict[str, str]:
     inherited = {name: text for name, text in os.environ.items() if name in KEPT_VARIABLES or not name.startswith(DROPPED_VARIABLES)}
     home = str(folder / "home")
     return {**inherited, "HOME": home, "EDGEMETER_HOME": home, "TMPDIR": str(folder / "tmp"), "PYTHONUNBUFFERED": "1"}
+
+
+def _output_file(folder: Path) -> IO[bytes]:
+    """Return a file in memory, where results fit once the disk is full; on the disk where this Python offers none."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create(OUTPUT), "w+b")
+    return tempfile.TemporaryFile(dir=folder)
 
 
 def _is_at_work(folder: Path) -> bool:
@@ -275,9 +291,9 @@ def _serve(folder: BoardFolder, lifeline: Lifeline) -> bool:
             case "remove":
                 _reply(**folder.remove(request["name"]))
             case "fetch":
-                path = folder.path / request["name"]
-                content = path.read_bytes() if path.is_file() else b""
-                _reply(content, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), exists=path.is_file())
+                fetched = folder.fetch(request["name"])
+                content = fetched or b""
+                _reply(content, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), exists=fetched is not None)
             case "end":
                 return bool(request["keeps"])
     return False
@@ -300,7 +316,8 @@ def main(home: Path, release: str) -> None:
             folder.leave(release)
     except (OSError, zipfile.BadZipFile) as error:
         stays = False
-        _reply(error=" ".join(str(error).split()))
+        reason = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+        _reply(error=" ".join(reason.split()))
     finally:
         if folder is not None and not stays:
             folder.end()

@@ -15,6 +15,7 @@ from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.model_card import AudioInput, TextInput, card_path, read_card
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.session.hopeless import EXTRAS
+from edgemeter.agent.streams.video import VIDEOS
 from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
 from edgemeter.provisioning.apply.offer import OLDEST_PYTHON, Offer, choose_offer
 from edgemeter.provisioning.content.store import ContentStore
@@ -56,6 +57,9 @@ def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
         extras |= {EXTRAS.get(runtime, runtime) for runtime in runtimes}
         card = read_card(card_path(path)) if card_path(path).exists() else None
         extras |= {name for name, kind in (("text", TextInput), ("audio", AudioInput)) if card and isinstance(card.input, kind)}
+        if case.stream is not None and (suffix := Path(Path(case.stream).stem).suffix.lower()) != ".wav":
+            # Its archive is called FILE.zip.
+            extras.add("video" if suffix in VIDEOS else "audio")
     return tuple(sorted(extras & offered))
 
 

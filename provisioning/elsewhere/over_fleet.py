@@ -54,6 +54,7 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
         new = NewJob(packed.work, packed.title, work.timeout_s, retries=0)
         with registry.transaction() as connection:
             job = jobs.add(connection, new, picked.targets, time.time_ns())
+        work.announce()
         work.report(f"order {job}: {packed.title} on {', '.join(picked.names)}")
         patience = Patience(folder, registry)
         interruption: BaseException | None = None
@@ -103,6 +104,13 @@ def _outcome(
     device, errors = execution.device, list[EdgemeterError]()
     if given_up is not None or (execution.state != "done" and not is_interrupted):
         errors.append(MeasurementError(f"{device}: {given_up or _why_not_done(execution)}"))
+    elif is_interrupted and not execution.is_final:
+        errors.append(
+            TransientError(
+                f"{device}: did not report within {CANCELLED_S:.0f} s which runs had ended: they arrive in the collector's ledger "
+                f"{work.results}, and are not kept here"
+            )
+        )
     elif execution.reason:
         work.report(f"{device}: {one_line(execution.reason)}")
     if missing := len(execution.runs) - len(records):
@@ -163,8 +171,8 @@ class Patience:
         if has_begun:
             return f"given up while it measured: {state}; it stops when it is back, and what it had measured is delivered then"
         why = WaitReasons(self._folder, self._registry).why(execution, time.time_ns())
-        if execution.state == "queued" and why not in {None, WAITS_FOR_DEVICE}:
-            # It is busy, or its circuit is: that may last.
+        if is_online and execution.state == "queued" and why not in {None, WAITS_FOR_DEVICE}:
+            # It is busy, or its circuit is: that may last. What disappeared while it measured counts as busy until it is back.
             del self._since_s[key]
             return None
         refusal = f"; {why}" if execution.state == "sent" and why else ""

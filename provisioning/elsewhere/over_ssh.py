@@ -1,7 +1,7 @@
 """Measure on one board over SSH, without a fleet: `--on ssh://pi@host[:port]`. It needs no root there, and no network of the board's.
 
     measure(target, packed, store, options, report) -> BoardRuns
-    compare(target, packed, store, options, report, rounds, matters_ratio) -> MeasuredInTurn
+    compare(target, packed, store, options, report, rounds, matters_ratio) -> BoardRuns, with their comparison
 
 `packed` is a suite as `jobs.packing` packs it, `store` holds its content; the cases of `compare` are its sides, in order. `options` are
 those of the command, of which count `power`, `release` (a release to install there, Path) and `keep_there` (bool); a caller may add
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 
 MB = 1e6
-# Files there; `tmp` is empty at the beginning.
-RESULTS, OUTPUT, SETTINGS = "tmp/results.json", "output", "suite/settings.toml"
+# What can be fetched: what the last command printed; and a file there.
+OUTPUT, SETTINGS = "output", "suite/settings.toml"
 INSTALLER = "installer.py"
 # Beside the suite's own files: models are read from it, results and temporary files are written.
 SPARE_BYTES = 64 << 20
@@ -112,6 +112,7 @@ class BoardRuns:
     records: list[RunRecord]
     errors: list[EdgemeterError] = field(default_factory=list)
     interruption: BaseException | None = None
+    comparison: "MeasuredInTurn | None" = None
 
 
 class _BoardDocument(msgspec.Struct, frozen=True):
@@ -130,16 +131,9 @@ def measure(
         KeyboardInterrupt: Ctrl-C, before the first run ended.
     """
     with _installed(target, packed, store, options, report) as board:
-        status = board.edgemeter("run", f"suite/{SUITE_NAME}", "--output", RESULTS, "--no-save", *board.shared_options)
-        document = board.session.fetch(RESULTS)
-    if document is None:
-        raise board.failure(status)
-    if status != DONE and not _is_whole(document):
-        raise UnavailableError(
-            f"{target.login}: its results are incomplete ({'; '.join(board.session.errors) or 'no message'}): check the room on its disk, "
-            "and run it again"
-        )
-    records = _decoded(document, _BoardDocument, target).runs
+        status = board.edgemeter("run", f"suite/{SUITE_NAME}", "--json", "--no-save", *board.shared_options)
+        document = board.session.fetch(OUTPUT)
+    records = board.decoded(document, status, _BoardDocument).runs
     for reason in dict.fromkeys(record.energy_reason for record in records if record.energy is None and record.energy_reason):
         report(f"{target.name}: no energy: {reason}")
     interruption = board.session.interruption
@@ -153,8 +147,8 @@ def measure(
 def compare(
     target: SshTarget, packed: PackedSuite, store: ContentStore, options: Mapping[str, Any], report: Callable[[str], None],
     rounds: int, matters_ratio: float,
-) -> "MeasuredInTurn":  # fmt: skip
-    """Measure the cases of a suite in turn on the board, `rounds` at most, and return their comparison; raises as `measure`."""
+) -> BoardRuns:  # fmt: skip
+    """Measure the cases of a suite in turn on the board, `rounds` at most, and return their runs and comparison; raises as `measure`."""
     from edgemeter.agent.session.turn_comparison import MeasuredInTurn  # noqa: PLC0415 - it imports all that measures
 
     with _installed(target, packed, store, options, report) as board:
@@ -162,10 +156,8 @@ def compare(
         limits = ["--repeats", str(rounds), "--matters", f"{matters_ratio:.9f}", "--text", "none"]
         status = board.edgemeter("compare", *sides, *limits, "--json", "--no-save", *board.shared_options)
         document = board.session.fetch(OUTPUT)
-    if not document:
-        raise board.failure(status)
-    comparison: MeasuredInTurn = _decoded(document, MeasuredInTurn, target)
-    return comparison
+    comparison: MeasuredInTurn = board.decoded(document, status, MeasuredInTurn)
+    return BoardRuns(target.name, [*comparison.runs], interruption=board.session.interruption, comparison=comparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +174,22 @@ class _InstalledBoard:
         """Return the status of a command of edgemeter there."""
         return self.session.run("measuring", [self.program, command, *arguments], shows=True)[0]
 
+    def decoded(self, document: bytes | None, status: int, kind: Any) -> Any:
+        """Return the document of this kind that a command printed; where it printed none, or not all, raises its `failure`."""
+        if not document or (status != DONE and not _is_whole(document)):
+            raise self.failure(status)
+        try:
+            return msgspec.json.decode(document, type=kind)
+        except msgspec.MsgspecError as error:
+            raise UnavailableError(
+                f"{self.session.login}: its release {self.version} writes other results than this one reads ({error}): use a newer one"
+            ) from error
+
     def failure(self, status: int) -> BaseException:
         """Return why a command with this status gave no result."""
-        if self.session.interruption is not None:
-            return self.session.interruption
+        if (interruption := self.session.interruption) is not None:
+            has_reason = isinstance(interruption, KeyboardInterrupt) and self.session.errors
+            return KeyboardInterrupt(self.session.errors[-1]) if has_reason else interruption
         if unknown := re.search(r"(\w+): no such key", " ".join(self.session.errors)):
             # The suite was checked here.
             return UnavailableError(
@@ -250,7 +254,9 @@ class _Suite:
         for case in suite["case"]:
             # As orders call it.
             if "images" in case:
-                case.update(_data_paths(folder / case.pop("images")))
+                case.update(_data_paths(folder / case.pop("images"), "data"))
+            if "stream" in case:
+                case.update(_data_paths(folder / case["stream"], "stream"))
         texts = {SUITE_NAME: suite} | {
             f"{letter}.toml": {"name": suite["name"], "case": [case]} for letter, case in zip(ascii_lowercase, suite["case"], strict=False)
         }
@@ -266,11 +272,11 @@ class _Suite:
         return [_file(path, path.name) for path in sorted(self.folder.iterdir())]
 
 
-def _data_paths(archive: Path) -> dict[str, str]:
-    """Return the paths of a data set, from the suite, once its archive is unpacked there."""
+def _data_paths(archive: Path, key: str) -> dict[str, str]:
+    """Return the paths of what a key of a case names, from the suite, once its archive is unpacked there."""
     with zipfile.ZipFile(archive) as opened:
         tops = {tuple(name.split("/")[:2]) for name in opened.namelist()}
-    keys = {data_archive.IMAGES: "data", data_archive.ANNOTATIONS: "annotations"}
+    keys = {data_archive.IMAGES: key, data_archive.ANNOTATIONS: "annotations"}
     return {keys[kind]: f"../data/{archive.name}/{kind}/{name}" for kind, name in tops}
 
 
@@ -342,12 +348,3 @@ def _is_whole(document: bytes) -> bool:
     except msgspec.DecodeError:
         return False
     return True
-
-
-def _decoded(document: bytes, kind: Any, target: SshTarget) -> Any:
-    try:
-        return msgspec.json.decode(document, type=kind)
-    except msgspec.MsgspecError as error:
-        raise UnavailableError(
-            f"{target.login}: its release writes other results than this one reads ({error}): use a newer one"
-        ) from error

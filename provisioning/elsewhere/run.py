@@ -42,12 +42,11 @@ def _over_ssh(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
     with tempfile.TemporaryDirectory(prefix="edgemeter-suite-") as folder:
         store = ContentStore(Path(folder))
         packed = packing.pack(work.written, work.folder, store)
+        work.announce()
         sent = (target, packed, store, work.options, work.report)
-        if work.matters_ratio is not None:
-            comparison = over_ssh.compare(*sent, work.rounds, work.matters_ratio)
-            yield RemoteOutcome(comparison.runs[0].device, comparison.runs, comparison=comparison)
-            return
-        board = over_ssh.measure(*sent)
-    yield RemoteOutcome(board.records[0].device if board.records else board.host, board.records, board.errors)
+        in_turn = work.matters_ratio
+        board = over_ssh.measure(*sent) if in_turn is None else over_ssh.compare(*sent, work.rounds, in_turn)
+    device = board.records[0].device if board.records else board.host
+    yield RemoteOutcome(device, board.records, board.errors, comparison=board.comparison)
     if board.interruption is not None:
         raise board.interruption

@@ -1,13 +1,14 @@
-"""Packs a suite for devices: models with their cards, and data sets as one archive each, go into the fleet's content by hash.
+"""Packs a suite for devices: models with their cards, data sets and streams as one archive each, go into the fleet's content by hash.
 
 The suite that travels names them by file name, so that a device measures the same cases on the same data as `edgemeter run` does here.
 """
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, M
 from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, dota, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
+from edgemeter.agent.streams.open_stream import open_stream
 from edgemeter.provisioning.content.store import ContentStore
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
@@ -34,13 +36,13 @@ _LONGEST_NAME = 100
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
-# Keys of a case that an order can bring; annotations travel with the data, and options are refused with a reason of their own.
-SENT = {FORMER_KEYS.get(key, key) for key in order_suite.KEYS} | {"annotations", "options"}
+# Keys of a case that an order can bring; options are refused with a reason of their own.
+SENT = {FORMER_KEYS.get(key, key) for key in order_suite.KEYS} | {"options"}
 
 
 @dataclass(frozen=True, slots=True)
 class DataUse:
-    """One data set as cases use it: with each subset (None: all of it), its seed and its reader."""
+    """One data set as cases use it: with each subset (None: all of it), its seed and its reader; a stream has no parts."""
 
     images: Path
     annotations: Path | None
@@ -55,7 +57,7 @@ class DataPacker:
         self._packed: dict[DataUse, Data] = {}
 
     def pack(self, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
-        """Return the data sets of these cases as orders name them, by `images` and `annotations` of the cases.
+        """Return the data sets and streams of these cases as orders name them, by `data` or `stream`, and `annotations` of the cases.
 
         Raises:
             ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
@@ -65,6 +67,8 @@ class DataPacker:
         for case in cases:
             if case.data is not None:
                 parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0, case.reader))
+            elif case.stream is not None:
+                parts.setdefault((case.stream, case.annotations), set())
         packed = {}
         for (images, annotations), subsets in parts.items():
             of = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(subsets))
@@ -83,6 +87,8 @@ class DataPacker:
 
 def _files(use: DataUse) -> dict[str, Path]:
     """Return the files of the archive by name: opened here as a run does, so that a missing file is found here."""
+    if not use.parts:
+        return _stream_files(use)
     if not use.images.exists():
         raise ConfigError(f"no folder of images at {str(use.images)!r}: correct the path")
     if use.annotations is not None and not use.annotations.exists():
@@ -93,6 +99,14 @@ def _files(use: DataUse) -> dict[str, Path]:
     within = f"{IMAGES}/{_folder_name(use.images)}"
     photographs = {path.relative_to(use.images).as_posix(): path for data in opened for path in data.needed}
     return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(use, photographs)
+
+
+def _stream_files(use: DataUse) -> dict[str, Path]:
+    # A library that reads it is needed on the device.
+    with contextlib.suppress(UnavailableError):
+        open_stream(use.images, use.annotations)
+    windows = {} if use.annotations is None else {f"{ANNOTATIONS}/{use.annotations.name}": use.annotations}
+    return {f"{IMAGES}/{use.images.name}": use.images} | windows
 
 
 def _ground_truth(use: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
@@ -163,14 +177,20 @@ def pack(
             raise ConfigError(f"{where}: no order can bring {unsent[0]}: leave it out, or measure on the board itself")
         cases += _spread(merged, models, where)
     packed = (data or DataPacker(store)).pack(cases, folder)
-    replaced = [
-        msgspec.structs.replace(case, data=None if case.data is None else packed[case.data, case.annotations].name, annotations=None)
-        for case in cases
-    ]
-    document = _document(written.name, replaced, models)
+    document = _document(written.name, [_with_packed(case, packed) for case in cases], models)
     suite = store.put_bytes(document, SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
     return PackedSuite(written.name, Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())))
+
+
+def _with_packed(case: Settings, packed: Mapping[tuple[str, str | None], Data]) -> Settings:
+    """Return a case as orders name its data; annotations travel in their archive, of a stream the case states that there are some."""
+    if case.data is not None:
+        return msgspec.structs.replace(case, data=packed[case.data, case.annotations].name, annotations=None)
+    if case.stream is None:
+        return msgspec.structs.replace(case, annotations=None)
+    name = packed[case.stream, case.annotations].name
+    return msgspec.structs.replace(case, stream=name, annotations=None if case.annotations is None else name)
 
 
 def fetch_model(name: str) -> Path:

@@ -53,6 +53,21 @@ def test_an_order_may_bring_no_code(tmp_path, model, keys):
         order_suite.expand(order_suite.read(document), {}, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ('stream = "/etc/shadow"', "'/etc/shadow' as stream"),
+        ('stream = "a.wav.zip"\nannotations = "../windows.json"', "'../windows.json' as annotations"),
+        ('stream = "a.wav.zip"', "unknown photographs 'a.wav.zip'"),
+        ('annotations = "a.wav.zip"', "annotations are of data"),
+    ],
+)
+def test_a_stream_is_one_of_the_order(tmp_path, keys, reason):
+    """By the name of its archive, in which its annotations are; it names no file of the board."""
+    with pytest.raises(ConfigError, match=reason):
+        expanded(tmp_path, f'scenario = "steady"\nrate_per_s = 1.0\n{keys}', "m.replay.json")
+
+
 @pytest.mark.parametrize(("line", "reason"), [("treads = 2", "unknown field `treads`"), ('threads = "two"', "Expected")])
 def test_a_wrong_key_names_its_case(line, reason):
     """Of a thousand cases the author need not search."""

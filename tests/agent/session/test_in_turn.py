@@ -56,6 +56,39 @@ def test_runs_are_measured_in_turn_and_each_round_the_other_way_round(tmp_path):
     assert in_turn.order_of([a, b, c], 2, with_scoring=True) == [(a, 0), (b, 0), (c, 0), (a, 1), (b, 1), (c, 1), (c, 2), (b, 2), (a, 2)]
 
 
+def in_places(*places, cases="abc"):
+    """Return records of three sides in the order ABC CBA, each given by its place, side and round."""
+    return [make_record(id=str(turn[0]), case=cases[turn[1]], repeat=turn[2], order_place=turn[0]) for turn in places]
+
+
+def test_turns_of_a_measurement_that_was_cut_off_are_those_of_its_records(tmp_path):
+    """Whatever the order in which they arrive; a run that failed leaves a gap."""
+    cases = [replay_case(tmp_path, name, 1.0) for name in "abc"]
+    trio = in_turn.turns_of(cases, 4, in_places((6, 0, 1), (1, 0, 0), (2, 1, 0), (4, 2, 1)))
+    assert [(turn.run, turn.side, turn.round) for turn in trio.turns] == [("1", 0, 0), ("2", 1, 0), ("4", 2, 1), ("6", 0, 1)]
+    assert trio.most_runs == 12
+    pair = in_turn.turns_of(cases[:1] * 2, 4, in_places((1, 0, 0), (2, 1, 0), (3, 1, 1), cases="aa"))
+    assert [turn.side for turn in pair.turns] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        (),
+        ((1, 0, 0), (2, 2, 0)),  # B was refused: its places are those of others.
+        ((1, 0, 0), (2, 2, 0), (3, 2, 1), (4, 0, 1)),
+        ((1, 0, 0), (3, 2, 0), (4, 2, 1), (5, 0, 1)),  # B was dropped after its first run.
+        ((13, 0, 0),),
+        ((None, 0, 0),),
+    ],
+)
+def test_turns_that_places_do_not_show_are_refused(tmp_path, places):
+    """Rather than one side's runs called another's."""
+    cases = [replay_case(tmp_path, name, 1.0) for name in "abc"]
+    with pytest.raises(MeasurementError):
+        in_turn.turns_of(cases, 4, in_places(*places))
+
+
 def test_each_side_gets_its_own_runs(compare):
     """B's latencies are B's in every pair, whichever came first; a difference of 50% ends it after five pairs."""
     comparison = compare(lambda n: run_of(9.99 + 0.01 * n), lambda n: run_of(15.01 - 0.01 * n))

@@ -46,6 +46,10 @@ class Board:
         self.before = listing(self.home)
         self.target = self.server.target()
 
+    def close(self):
+        """End its sshd."""
+        self.server.server.kill()
+
     def is_as_before(self):
         """Return whether the home holds what it held, and nothing runs below it."""
         with contextlib.suppress(FileNotFoundError):

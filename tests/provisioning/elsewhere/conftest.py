@@ -19,7 +19,7 @@ def board(tmp_path):
     """Return a board; its sshd ends with the test."""
     on_board = Board(tmp_path / "board")
     yield on_board
-    on_board.server.server.kill()
+    on_board.close()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -14,8 +15,10 @@ from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.operating.restoring import RestoreRecord
 from edgemeter.provisioning.apply import ssh
 from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
+from edgemeter.provisioning.elsewhere import board_session
 from edgemeter.provisioning.elsewhere.board_session import PROGRAM, BoardSession
-from tests.provisioning.elsewhere.board_bench import processes_in, until
+from tests.fixtures.small_disk import small_disk
+from tests.provisioning.elsewhere.board_bench import Board, processes_in, until
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("ssh", "sshd")]
 
@@ -45,6 +48,23 @@ def test_commands_run_in_a_folder_that_goes(board, connection):
         assert not (board.home / "x").exists()
     assert not session.is_left
     assert board.is_as_before()
+
+
+@pytest.mark.parametrize("has_memory_files", [True, False])
+def test_results_come_whole_from_a_board_whose_disk_is_full_by_then(monkeypatch, tmp_path, has_memory_files):
+    """They are in memory there; where the board's Python has no files in memory, it is as much of them as the disk takes."""
+    if not has_memory_files:
+        (tmp_path / "program.py").write_text(PROGRAM.read_text().replace("memfd_create", "memfd_absent"))
+        monkeypatch.setattr(board_session, "PROGRAM", tmp_path / "program.py")
+    with closing(Board(tmp_path / "board", has_own_lock=False)) as board, small_disk(board.home / ".cache", 8):
+        with (
+            SshConnection(board.target, board.server.options()) as connection,
+            BoardSession(connection, PYTHON, RELEASE, print) as session,
+        ):
+            script = "head -c 20000000 /dev/zero > filler 2>/dev/null; head -c 1000000 /dev/zero"
+            session.run("it ran", ["sh", "-c", script], shows=False)
+            assert (len(session.fetch("output")) == 1000000) == has_memory_files
+        assert list((board.home / ".cache").iterdir()) == []
 
 
 def test_a_folder_that_stays_is_found_by_its_release(board, connection):
@@ -108,7 +128,8 @@ def test_a_program_that_was_killed_leaves_a_folder_for_the_next_one_to_remove(bo
 def test_a_home_that_cannot_be_written_is_one_line(board, connection):
     """Here a file is where the folder should be."""
     (board.home / ".cache").write_text("mine")
-    with pytest.raises(UnavailableError, match=r"check ~/\.cache/edgemeter there"), BoardSession(connection, PYTHON, RELEASE, print):
+    reason = r": (File exists|Not a directory): \S+/\.cache\S*: check ~/\.cache/edgemeter there"
+    with pytest.raises(UnavailableError, match=reason), BoardSession(connection, PYTHON, RELEASE, print):
         pass
     assert (board.home / ".cache").read_text() == "mine"
 

@@ -12,10 +12,12 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.session.turn_comparison import MeasuredInTurn
 from edgemeter.provisioning.elsewhere import over_fleet
 from edgemeter.provisioning.registry import jobs
+from tests.fixtures.audio_factory import write_recording
 from tests.fixtures.command import edgemeter
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.served_fleet import LONG_S, served_fleet
+from tests.fixtures.wake_word_factory import recording, write_model
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow, pytest.mark.needs("openssl")]
 
@@ -95,6 +97,19 @@ def test_models_are_compared_in_turn_on_each_device(lab, capsys):
     assert [row.split(",")[0] for row in rows] == ["device", "pi5-01", "pi5-01", "pi5-02", "pi5-02"]
 
 
+@pytest.mark.needs(module="ai_edge_litert")
+def test_a_stream_arrives_at_the_device_and_its_windows_are_judged_there(lab):
+    """A recording of 30 s that goes with the order, as the same command measures it here."""
+    write_model(lab.path / "strm_ww_int8.tflite")
+    write_recording(lab.path / "long.wav", recording(30, (3.0, 10.0, 20.0)))
+    (lab.path / "windows.json").write_text("[[3.0, 4.0], [10.2, 10.9], [27.0, 28.0]]")
+    words = ("--stream", "long.wav", "--annotations", "windows.json", "--on", "pi5-01", *SHORT, "--repeats", 1, "--json")
+    out, _ = call(lab, "run", "strm_ww_int8.tflite", *words)
+    (run,) = json.loads(out)["runs"]
+    assert (run["dataset"]["name"], run["scenario"]) == ("long.wav", "steady")
+    assert (run["detections"]["found"], run["detections"]["missed"], run["detections"]["false"]) == (2, 1, 1)
+
+
 def test_a_model_that_no_runtime_there_reads_is_one_line(lab):
     """The device's own reason, with its name; nothing is stored."""
     before = len(runs_in(lab.ledger))
@@ -130,6 +145,40 @@ def test_ctrl_c_cancels_the_order(lab):
     assert collected == {run for _, run, _ in runs_in(lab.workstation / "ledger.sqlite")} & collected
 
 
+def test_ctrl_c_names_the_ledger_of_runs_that_did_not_arrive(lab, tmp_path):
+    """They had ended, and are not lost: that there is no result would be wrong."""
+    SqliteLedger(tmp_path / "other.sqlite").close()
+    before = len(runs_in(lab.ledger))
+    words = ("--ledger", tmp_path / "other.sqlite", "--delivery-timeout", 1)
+    process = lab.popen("run", "a.replay.json", "--on", "pi5-01", *SHORT, "--repeats", 50, *words)
+    assert wait_until(lambda: len(runs_in(lab.ledger)) > before + 1, LONG_S)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=LONG_S)
+    assert process.returncode == 130, errors
+    assert "runs did not come through the fleet's broker into the collector's ledger" in errors
+    assert errors.splitlines()[-1] == "edgemeter: interrupted before a result arrived"
+
+
+def test_ctrl_c_shows_the_comparison_of_what_had_ended(lab):
+    """Of each device that had measured both; the runs are in both ledgers. Here a model is compared with itself."""
+    process = lab.popen("compare", "a.replay.json", "a.replay.json", "--on", "all", *SHORT, "--repeats", 200, "--matters", 0.0001, "--json")
+    assert wait_until(lambda: {e.state for e in latest(lab)} == {"running"}, LONG_S)
+    before = len(runs_in(lab.ledger))
+    assert wait_until(lambda: len(runs_in(lab.ledger)) > before + 12, LONG_S)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=LONG_S)
+    assert process.returncode == 130, errors
+    documents = json.loads(out)["devices"]
+    assert [document["device"] for document in documents] == [*DEVICES]
+    compared = {run["id"] for document in documents for run in document["runs"]}
+    assert f"interrupted: {len(compared)} runs ended before" in errors.splitlines()[-1]
+    for document in documents:
+        assert document["is_interrupted"]
+        assert [(turn["round"], turn["side"]) for turn in document["turns"]][:3] == [(0, 0), (0, 1), (1, 1)]
+    for path in (lab.ledger, lab.workstation / "ledger.sqlite"):
+        assert compared <= {run for _, run, _ in runs_in(path)}
+
+
 def latest(fleet):
     """Return the executions of the newest job."""
     newest = jobs.latest(fleet.registry, 1)
@@ -157,3 +206,6 @@ def test_a_device_that_disappears_is_given_up_and_the_other_counts(lab, monkeypa
     assert {run["device"] for run in json.loads(out)["runs"]} == {"pi5-01"}
     assert "edgemeter: pi5-02: given up while it measured: it has been lost for" in errors
     assert latest(lab)[1].requested == "cancel"
+    monkeypatch.setattr(over_fleet, "UNANSWERED_S", 2.0)
+    _, errors = call(lab, "run", model.name, "--on", "pi5-02", "--mode", "rapid", status=1)
+    assert "edgemeter: pi5-02: no answer to the order in 2 s, so it is cancelled: it has been lost for" in errors

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -19,6 +20,7 @@ from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
 from edgemeter.provisioning.elsewhere import over_ssh
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_release
+from tests.fixtures.audio_factory import write_recording
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.small_disk import small_disk
 from tests.fixtures.ssh_server import keygen
@@ -31,12 +33,12 @@ ROOT = Path(__file__).resolve().parents[3]
 DESK = """import pickle, sys
 sys.path.insert(0, sys.argv[1])
 from edgemeter.provisioning.elsewhere import over_ssh
-arguments = pickle.loads(sys.stdin.buffer.read())
+name, arguments, limits = pickle.loads(sys.stdin.buffer.read())
 def report(line):
     print(line, flush=True)
 try:
-    runs = over_ssh.measure(*arguments, report)
-    print("records", len(runs.records), repr(runs.interruption), flush=True)
+    runs = getattr(over_ssh, name)(*arguments, report, *limits)
+    print("records", len(runs.records), repr(runs.interruption), runs.comparison and runs.comparison.is_interrupted, flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -65,7 +67,7 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, work
     assert all(line.startswith(f"{board.target.name}: ") for line in workstation.lines)
     (folder,) = (board.home / ".cache/edgemeter").iterdir()
     assert re.fullmatch("on-.{8}", folder.name)
-    assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "output", "errors"}
+    assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "errors"}
     assert f"the release stays in {folder}" in workstation.lines[-2] + workstation.lines[-1]
 
     begun = len(workstation.lines)
@@ -91,11 +93,34 @@ def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
     packed = workstation.pack(*models, queries=16, seconds=0.0, agreement="never")
     options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
-    comparison = over_ssh.compare(board.target, packed, workstation.store, options, workstation.lines.append, 3, 0.03)
+    runs = over_ssh.compare(board.target, packed, workstation.store, options, workstation.lines.append, 3, 0.03)
+    comparison = runs.comparison
     (contrast,) = comparison.contrasts
     assert contrast.latency.state == "higher"
     assert {run.device for run in comparison.runs} == {config.this_device()}
     assert board.is_as_before()
+
+
+def desk(board, workstation, packed, name, *limits):
+    """Start a workstation that measures on the board."""
+    options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", DESK, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
+    )
+    assert process.stdin is not None
+    process.stdin.write(pickle.dumps((name, (board.target, packed, workstation.store, options), limits)))
+    process.stdin.close()
+    return process
+
+
+def lines_until(process, text):
+    """Return the lines that a process printed up to the first with this text, or to its end."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line.decode().strip())
+        if text in lines[-1]:
+            break
+    return lines
 
 
 @pytest.mark.slow
@@ -104,32 +129,33 @@ def test_two_models_are_compared_on_the_board(board, workstation, tmp_path):
 def test_whatever_ends_the_measurement_nothing_of_it_stays(board, workstation, tmp_path, end):
     """Ctrl-C keeps the run that had ended; a workstation that is killed and a lost connection keep none, and the board ends by itself."""
     packed = workstation.pack(write_replay(tmp_path), queries=16, seconds=5.0, repeats=2, agreement="never")
-    options = {**workstation.options, "ssh": board.server.options(), "power": "none"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", DESK, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=False
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(pickle.dumps((board.target, packed, workstation.store, options)))
-    process.stdin.close()
-    lines = []
-    for line in process.stdout:
-        lines.append(line.decode().strip())
-        if "[2/2]" in lines[-1]:
-            break
-    assert not board.is_as_before(), lines
-    if end == "connection":
-        board.lose_connections()
-    else:
-        process.send_signal(signal.SIGINT if end == "ctrl-c" else signal.SIGKILL)
-    lines += process.stdout.read().decode().splitlines()
-    process.stdout.close()
-    process.wait()
+    with desk(board, workstation, packed, "measure") as process:
+        lines = lines_until(process, "[2/2]")
+        assert not board.is_as_before(), lines
+        if end == "connection":
+            board.lose_connections()
+        else:
+            process.send_signal(signal.SIGINT if end == "ctrl-c" else signal.SIGKILL)
+        lines += process.stdout.read().decode().splitlines()
     if end == "ctrl-c":
         assert lines[-1].startswith("records 1 KeyboardInterrupt")
     if end == "connection":
         assert "TransientError" in lines[-1]
         assert "the connection was lost while measuring" in lines[-1]
+    until(board.is_as_before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("index")
+def test_ctrl_c_keeps_the_comparison_of_what_had_ended(board, workstation, tmp_path):
+    """Here of a model with itself; the interruption comes with it, so that no other board is measured."""
+    model = write_replay(tmp_path)
+    packed = workstation.pack(model, model, queries=16, seconds=1.0, agreement="never")
+    with desk(board, workstation, packed, "compare", 50, 0.0001) as process:
+        lines = lines_until(process, "[4/")
+        process.send_signal(signal.SIGINT)
+        lines += process.stdout.read().decode().splitlines()
+    assert re.fullmatch(r"records \d+ KeyboardInterrupt\(.*\) True", lines[-1]), lines
     until(board.is_as_before)
 
 
@@ -142,23 +168,23 @@ def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     assert board.is_as_before()
 
 
-def test_a_full_disk_there_is_the_reason_for_results_that_are_cut_off(board, workstation, tmp_path, monkeypatch):
-    """Not that the release is of another version: its own line comes first."""
+@pytest.mark.parametrize("command", ["measure", "compare"])
+def test_results_that_are_cut_off_have_the_reason_of_the_command(board, workstation, tmp_path, monkeypatch, command):
+    """Not that the release is of another version."""
     cut_off = """import sys
-from pathlib import Path
 
 def main():
-    if sys.argv[1] == "--version":
-        return
-    Path("tmp/results.json").write_text('{"runs": [')
-    print("edgemeter: cannot write the results to 'tmp/results.json': No space left on device: use another file", file=sys.stderr)
-    sys.exit(1)
+    if sys.argv[1] != "--version":
+        print('{"runs": [')
+        sys.exit("edgemeter: the memory is full: close other programs")
 """
     monkeypatch.setattr(device_release, "AGENT", cut_off)
     release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
     packed = workstation.pack(write_replay(tmp_path), queries=16)
-    with pytest.raises(UnavailableError, match=r"its results are incomplete \(cannot write .*No space left.*check the room on its disk"):
-        measured(board, workstation, packed, release=release)
+    options = {**workstation.options, "ssh": board.server.options(), "release": release}
+    limits = () if command == "measure" else (3, 0.03)
+    with pytest.raises(UnavailableError, match=rf"^{board.target.login}: the memory is full: close other programs$"):
+        getattr(over_ssh, command)(board.target, packed, workstation.store, options, workstation.lines.append, *limits)
     assert board.is_as_before()
 
 
@@ -180,12 +206,11 @@ def main():
 def test_output_of_a_command_that_succeeds_is_no_error(board, workstation, tmp_path, monkeypatch):
     """It is shown. So is why the board's own settings are not used."""
     speaks = """import sys
-from pathlib import Path
 
 def main():
     if sys.argv[1] == "--version":
         return
-    Path("tmp/results.json").write_text('{"runs": []}')
+    print('{"runs": []}')
     print("edgemeter: a word on the way", file=sys.stderr)
 """
     monkeypatch.setattr(device_release, "AGENT", speaks)
@@ -207,6 +232,19 @@ def test_data_has_its_present_name_in_the_suite_that_runs_there(workstation, tmp
         (case,) = msgspec.toml.decode((folder / name).read_bytes())["case"]
         assert "images" not in case
         assert case["data"].endswith(".zip/images/photographs")
+
+
+def test_the_suite_that_runs_there_names_a_stream_and_its_windows(workstation, tmp_path):
+    """By where they are once their archive is unpacked."""
+    write_recording(tmp_path / "a.flac.wav", np.zeros(16000))
+    (tmp_path / "windows.json").write_text("[[0.1, 0.2]]")
+    packed = workstation.pack(write_replay(tmp_path), stream="a.flac.wav", annotations="windows.json", most_missed=0)
+    copied = over_ssh._Suite(tmp_path / "suite", packed, workstation.store)
+    (archive,) = copied.archives
+    for name in (over_ssh.SUITE_NAME, *copied.sides):
+        (case,) = msgspec.toml.decode((tmp_path / "suite" / name).read_bytes())["case"]
+        folder = f"../data/{archive.name}"
+        assert (case["stream"], case["annotations"]) == (f"{folder}/images/a.flac.wav", f"{folder}/annotations/windows.json")
 
 
 def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):

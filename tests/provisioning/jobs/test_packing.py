@@ -4,11 +4,13 @@ import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract import model_card, order_suite
+from edgemeter.agent.contract import data_archive, model_card, order_suite
 from edgemeter.provisioning.jobs import packing
+from tests.fixtures.audio_factory import write_recording
 from tests.fixtures.rows import table_row
 
 REPLAY = {
@@ -29,11 +31,12 @@ def write(path, text, **files):
     return path
 
 
-def unpacked(packed, store, folder):
+def unpacked(packed, store, folder, data=None):
     """Return the cases as a device reads them: the contents by name, the suite by the device's own reader."""
     folder.mkdir()
     document = store.path(packed.work.suite.sha256).read_bytes()
-    return order_suite.expand(order_suite.read(document), {model.name: store.path(model.sha256) for model in packed.work.models}, folder)
+    models = {model.name: store.path(model.sha256) for model in packed.work.models}
+    return order_suite.expand(order_suite.read(document), models, folder, data)
 
 
 def test_a_device_measures_the_same_cases(store, tmp_path):
@@ -59,6 +62,41 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     assert {json.loads(Path(case.model).read_text())["latencies_ms"][0] for case in cases} == {1.0, 2.0, 3.0}
     assert packed.title == "two"
     assert packed.notes == ()
+
+
+def test_a_stream_travels_with_its_windows(store, tmp_path):
+    """Each once, however many cases use it; on the device the case names both by their place there, with what a valid run may miss."""
+    write_recording(tmp_path / "long wav.wav", np.zeros(16000))
+    (tmp_path / "windows.json").write_text("[[0.1, 0.2]]")
+    keys = 'stream = "long wav.wav"\nannotations = "windows.json"\nmost_missed = 0\nmost_false = 1\n'
+    path = write(
+        tmp_path / "suite.toml", f'name = "n"\n[defaults]\n{keys}[[case]]\nmodel = ["m.replay.json", "n.replay.json"]\n', m=1.0, n=2.0
+    )
+    packed = packing.pack_file(path, store)
+    (archive,) = packed.work.data
+    assert archive.name.endswith("-long_wav.wav.zip")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    data_archive.unpack(store.path(archive.sha256), folder)
+    cases = unpacked(packed, store, tmp_path / "device", {archive.name: data_archive.find(folder)}).cases
+    for case in cases:
+        assert (case.scenario, case.most_missed, case.most_false, case.data) == ("steady", 0, 1, None)
+        assert (case.stream, case.annotations) == (str(folder / "images/long wav.wav"), str(folder / "annotations/windows.json"))
+    assert len(cases) == 2
+
+
+@pytest.mark.parametrize(("windows", "reason"), [("none.json", "none.json"), ("bad.json", "bad.json")])
+def test_windows_that_cannot_be_read_are_refused_before_they_are_sent(store, tmp_path, windows, reason):
+    """By the reader that reads them on the device."""
+    write_recording(tmp_path / "a.wav", np.zeros(16000))
+    (tmp_path / "bad.json").write_text("[[0.1")
+    path = write(
+        tmp_path / "suite.toml",
+        f'name = "n"\n[[case]]\nmodel = "m.replay.json"\nstream = "a.wav"\nannotations = "{windows}"\n',
+        m=1.0,
+    )
+    with pytest.raises(ConfigError, match=reason):
+        packing.pack_file(path, store)
 
 
 def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
