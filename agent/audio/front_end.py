@@ -192,21 +192,26 @@ class FrontEnd:
         """
         audio, settings, recording = self._wanted, self._wanted.features, self._recording(item.file)
         if settings is not None and settings.frames is not None:
-            endless = msgspec.structs.replace(settings, first_frame=0, end_frame=None)
-            values = _windows(self._stored(self._features(recording.samples, endless, item.file)), endless, item.file)
             hop, last = settings.hop, settings.fft // 2 if settings.centred else settings.window
             first = (settings.frames - 1) * hop + last
         elif audio.samples is not None:
             hop = first = audio.samples
-            pieces = recording.samples[: len(recording.samples) // hop * hop].reshape(-1, hop)
-            values = [self._stored(samples if settings is None else self._features(samples, settings, item.file)) for samples in pieces]
         else:
             raise ConfigError(
                 f"how much of a stream a call of model {self._name!r} takes is unknown: set input.features.frames in its card"
             )
-        if not values:
-            raise ConfigError(f"the recording {str(item.path)!r} is shorter than one call of model {self._name!r}: give a longer one")
         rate = audio.sample_rate_hz
+        if len(recording.samples) < first:
+            raise ConfigError(
+                f"the recording {str(item.path)!r} lasts {recording.duration_s:.4g} s, a call of model {self._name!r} takes "
+                f"{first / rate:.4g} s: give one at least as long"
+            )
+        if settings is not None and settings.frames is not None:
+            endless = msgspec.structs.replace(settings, first_frame=0, end_frame=None)
+            values = _windows(self._stored(self._features(recording.samples, endless, item.file)), endless, item.file)
+        else:
+            pieces = recording.samples[: len(recording.samples) // hop * hop].reshape(-1, hop)
+            values = [self._stored(samples if settings is None else self._features(samples, settings, item.file)) for samples in pieces]
         return values, StreamInfo(length_s=recording.duration_s, rate_per_s=rate / hop, inputs=len(values), first_s=first / rate)
 
     def _recording(self, path: Path) -> AudioRecording:

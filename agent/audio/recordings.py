@@ -20,6 +20,8 @@ from edgemeter.agent.datasets.items import read_bytes
 Samples = NDArray[np.float32]
 # Source: Microsoft, Multiple Channel Audio Data and WAVE Files (mmreg.h).
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+# What writes to a pipe cannot return to the header: FFmpeg leaves 0xFFFFFFFF there, SoX this, GStreamer 0.
+_UNKNOWN_SIZE = 0x7FFFF000
 _FULL_SCALE = {8: 128.0, 16: 32768.0, 24: 8388608.0, 32: 2147483648.0}
 
 
@@ -46,9 +48,9 @@ def read_recording(path: Path) -> AudioRecording:
     content = read_bytes(path, "the recording")
     recording = _wav(content, path) if content[:4] == b"RIFF" or path.suffix.lower() == ".wav" else _by_soundfile(path)
     if not len(recording.samples):
-        raise ConfigError(f"the recording {str(path)!r} holds no samples: leave it out")
+        raise ConfigError(f"the recording {str(path)!r} holds no samples: record it again")
     if not np.isfinite(recording.samples).all():
-        raise ConfigError(f"the recording {str(path)!r} holds samples that are not finite numbers: leave it out, or record it again")
+        raise ConfigError(f"the recording {str(path)!r} holds samples that are not finite numbers: record it again")
     return recording
 
 
@@ -71,7 +73,10 @@ def _wav(content: bytes, path: Path) -> AudioRecording:
         if name == b"fmt " and len(chunk) >= 16:
             form = chunk
         if name == b"data" and form is not None:
-            if len(chunk) < size:
+            ends = 8 + int.from_bytes(content[4:8], "little")
+            if size == 0 and not position + 8 < ends <= len(content):
+                chunk = content[position + 8 :]
+            elif len(chunk) < size < _UNKNOWN_SIZE:
                 raise ConfigError(f"the recording {str(path)!r} ends after {len(chunk)} of {size} bytes: fetch it again")
             return _decoded(form, chunk, path)
         # Chunks begin at even places.

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _TOKENS = {"type": click.IntRange(1, 1 << 20)}
 _SINGLE: dict[str, Mapping[str, Any]] = {
     "prompt_tokens": _TOKENS, "output_tokens": _TOKENS, "depth_tokens": {"type": click.IntRange(0, 1 << 20)},
-    "concurrency": {"type": click.IntRange(1, 256)}, "rate_per_s": {"type": FiniteRange(0, 1_000_000, min_open=True)},
+    "concurrency": {"type": click.IntRange(1, 256)}, "rate_per_s": {"type": FiniteRange(0.001, 1_000_000)},
     "prefix_cache": {"type": click.Choice(["on", "off"])},
 }  # fmt: skip
 MOST_MODELS = 26  # They are called A to Z.

@@ -309,7 +309,11 @@ def _energy_notes(run: RunRecord) -> list[str]:
         notes.append(f"no net energy of {run.model.name}: its idle stretches do not give {energy.sensor} an idle power: use a longer mode")
     if energy.net_state == "not_resolvable":
         window_s = energy.resolving_window_s
-        do = f"idle and load of {window_s:.0f} s each would resolve it" if window_s is not None else "a longer run would not resolve it"
+        do = (
+            f"idle and load of {window_s:.0f} s each would resolve it"
+            if window_s is not None
+            else f"{energy.sensor} does not resolve it within a day"
+        )
         notes.append(f"net energy of {run.model.name} is lost in the uncertainty of idle power: {do}")
     return notes
 

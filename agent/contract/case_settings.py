@@ -16,7 +16,10 @@ Depth = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
 Users = Annotated[int, msgspec.Meta(ge=1, le=256)]
-Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
+Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1_000_000)]
+# At most thirty days.
+Minutes = Annotated[float, msgspec.Meta(gt=0, le=43_200)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=2_592_000)]
 Hertz = Annotated[float, msgspec.Meta(ge=1_000_000, le=100_000_000_000)]
 Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "steady", "concurrent", "conversation", "trace"]
 # Scenarios in which queries overlap, of a model behind a server; `trace` only of a language model.
@@ -91,7 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
     slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
     mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
-    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    minutes: Minutes | None = None
     """sustained, steady: length of the run in minutes. Default: 30; of steady that of the mode."""
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
@@ -111,13 +114,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained and with minutes."""
     queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
-    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Shortest timed part in seconds. Default: by mode.
-    idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    seconds: Seconds | None = None  # Shortest timed part in seconds. Default: by mode.
+    idle_seconds: Seconds | None = None
     """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
     cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
     """Pin the run to these cores. Default: any."""
     start_below_c: float | None = None  # Before each run, wait until all temperatures are below this. Default: no wait.
-    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Longest wait for these temperatures, in seconds.
+    cool_down_limit_s: Seconds | None = None  # Longest wait for these temperatures, in seconds.
     accuracy: AccuracyWhen | None = None  # Repeats that measure accuracy.
     keep_predictions: bool | None = None  # Keep detections or best classes with the run, for `edgemeter runs why`. Default: no.
     reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None

@@ -289,7 +289,7 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     net_k: float | None = None  # Coverage factor of `net_u_mj`: 2, or more where it rests on little scatter.
     interval_reason: str | None = None  # Why an uncertainty is unknown, with the remedy; null where both are known.
     resolving_window_s: float | None = None
-    """Length in s of both idle and timed part that would resolve the net energy; null if none would."""
+    """Length in s of both idle and timed part that would resolve the net energy; null if none of up to a day would."""
     sufficient_window_s: float | None = None
     """Length in s from which on the gross energy is off by less than 1% on average; null if none suffices."""
     follows_queries: bool = False  # Whether the phase of the queries was taken out of the readings.

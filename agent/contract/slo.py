@@ -6,36 +6,38 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import plain_digits
 
 METRICS: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
-_UNITS_MS = {"ms": 1.0, "s": 1000.0}
+_UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1000.0}
+# A limit outside of a microsecond to an hour is a slip of the pen.
+_LEAST_MS, _MOST_MS = 1e-3, 3_600_000.0
 
 
 def parse_duration_ms(text: str, name: str) -> float:
     """Return a time such as `60ms` or `1.5s` in ms; raises ConfigError, which names the setting, where the text is none."""
-    if (duration_ms := _milliseconds(text)) is None:
-        raise ConfigError(f"{name} {text.strip()!r} is no time: write 60ms or 1.5s")
+    if (duration_ms := _duration_ms(text)) is None:
+        raise ConfigError(f"{name} {text.strip()[:40]!r} is no time from 1us to 3600s: write 500us, 60ms or 1.5s")
     return duration_ms
-
-
-def _milliseconds(text: str) -> float | None:
-    amount = text.strip().lower()
-    unit = next((unit for unit in _UNITS_MS if amount.endswith(unit)), "")
-    number = amount.removesuffix(unit).strip()
-    is_time = unit and number.replace(".", "", 1).isdecimal() and float(number) > 0
-    return float(number) * _UNITS_MS[unit] if is_time else None
 
 
 def parse_slo(text: str) -> dict[str, float]:
     """Return the limits in ms; raises ConfigError where the text states none."""
     limits_ms: dict[str, float] = {}
     for part in text.split(","):
-        name, _, amount = part.partition("=")
-        name, limit_ms = name.strip().lower(), _milliseconds(amount)
-        if name not in METRICS or name in limits_ms or limit_ms is None:
+        name, _, amount = (word.strip().lower() for word in part.partition("="))
+        duration_ms = _duration_ms(amount)
+        if name not in METRICS or name in limits_ms or duration_ms is None:
             raise ConfigError(
-                f"slo {part.strip()!r} is no limit: write ttft=500ms, tpot=50ms or latency=4s, each once, with commas between"
+                f"slo {part.strip()[:40]!r} is no limit: write ttft=500ms, tpot=50ms or latency=4s, each once, with commas between"
             )
-        limits_ms[name] = limit_ms
+        limits_ms[name] = duration_ms
     return limits_ms
+
+
+def _duration_ms(text: str) -> float | None:
+    amount = text.strip().lower()
+    unit = next((unit for unit in _UNITS_MS if amount.endswith(unit)), "")
+    number = amount.removesuffix(unit).strip()
+    duration_ms = float(number) * _UNITS_MS[unit] if unit and number.replace(".", "", 1).isdecimal() else 0.0
+    return duration_ms if _LEAST_MS <= duration_ms <= _MOST_MS else None
 
 
 def slo_text(limits_ms: Mapping[str, float]) -> str:

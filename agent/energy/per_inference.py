@@ -27,6 +27,8 @@ LONGEST_IDLE_S = 30.0
 COVERAGE_FACTOR = 2.0
 # Of sums of float64 over a long trace.
 ROUNDING_RATIO = 1e-9
+# Nobody idles a board for longer to see a net energy.
+_LONGEST_S = 86_400.0
 # A mean absolute error of 1% of a normal distribution.
 SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
 EnergyOrReason = tuple[Energy | None, str | None]
@@ -252,7 +254,7 @@ def _net_terms(terms: Iterable[UncertaintyTerm]) -> dict[str, float]:
 
 
 def _resolving_window_s(case: SensorRun, idling: budget.IdlePower, net_w: float, terms: Iterable[UncertaintyTerm]) -> float | None:
-    """Return how long idle and load would have to be measured for the net power to be resolved; None where that would not help."""
+    """Return how long idle and load would have to be measured for the net power to be resolved; None where no day would do."""
     load_s = seconds(case.run.timed)
     seen_w = {name: u_mj * case.run.inferences / load_s / 1000 for name, u_mj in _net_terms(terms).items()}
     # What comes from scatter shrinks with the root of the length.
@@ -262,7 +264,8 @@ def _resolving_window_s(case: SensorRun, idling: budget.IdlePower, net_w: float,
         return None
     idle_scatter = idling.length_s * idling.sampling.u_w**2
     load_scatter = load_s * (seen_w["sampling"] ** 2 + seen_w["edges"] ** 2 + seen_w.get("averaging", 0.0) ** 2 + idling.wander_u_w**2)
-    return max(idle_scatter / by_idle, (idle_scatter + load_scatter) / by_all, load_s)
+    window_s = max(idle_scatter / by_idle, (idle_scatter + load_scatter) / by_all, load_s)
+    return window_s if window_s <= _LONGEST_S else None
 
 
 def _sufficient_window_s(case: SensorRun, terms: Iterable[UncertaintyTerm], gross_mj: float) -> float | None:

@@ -56,7 +56,7 @@ def why_no_net(energy: Energy, idle_s: float) -> str | None:
     if energy.net_state == "resolved":
         return None
     window_s = energy.resolving_window_s
-    return "not resolvable by any length" if window_s is None else f"not resolvable below {window_s:.0f} s of idle and of load"
+    return "not resolvable within a day" if window_s is None else f"not resolvable below {window_s:.0f} s of idle and of load"
 
 
 class EnergyWatch:

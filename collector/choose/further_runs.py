@@ -148,7 +148,7 @@ def command_of(run: RunRecord, entry: Figure) -> str:
     if run.load is not None and run.load.target_per_s is not None:
         options.append(("--rate", f"{run.load.target_per_s:g}"))
     if run.steady is not None:
-        options += [("--deadline", f"{run.steady.deadline_ms:g}ms"), ("--queue-frames", run.steady.queue_frames)]
+        options += [("--deadline", f"{run.steady.deadline_ms:.7g}ms"), ("--queue-frames", run.steady.queue_frames)]
     if run.load is not None and run.load.concurrency is not None:
         options.append(("--concurrency", run.load.concurrency))
     options += [("--batch", run.batch)] if run.scenario == "offline" and run.batch > 1 else []

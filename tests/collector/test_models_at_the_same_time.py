@@ -158,6 +158,7 @@ def test_the_table_of_a_session_has_no_net_energy_of_several_models():
     """The gross one says by how many it is shared."""
     text = printed(print_runs, [accompanied()])
     assert "(shared by 2 models)" in text
+    assert "by the inferences of one of them it is no cost of that model, and ranks nowhere" in text
     assert "10.0" not in text
 
 

@@ -55,7 +55,10 @@ def test_the_streaming_wake_words_features_are_tensorflows(tmp_path):
     assert computed.shape == stored["features"].shape == (92, 40)
     assert np.abs(computed - stored["features"]).max() < 1e-5
     path = write_recording(tmp_path / "long.wav", wave)
+    write_recording(tmp_path / "short.wav", wave[:8000])
     front, item = FrontEnd(card, make_loaded([], [frames])), item_of_file(tmp_path, path.name)
+    with pytest.raises(ConfigError, match=r"short\.wav' lasts 0\.5 s, .* takes 0\.992 s: give one at least as long"):
+        front.of_stream(item_of_file(tmp_path, "short.wav"))
     values, stream = front.of_stream(item)
     calls = [front.call(value, item)["frames"] for value in values]
     assert (stream.inputs, stream.rate_per_s, stream.length_s, stream.first_s) == (63, 31.25, 3.0, 0.992)
@@ -79,7 +82,7 @@ def test_a_stream_of_samples_is_cut_where_a_call_ends(tmp_path):
     assert (stream.inputs, stream.rate_per_s, stream.first_s) == (2, 10.0, 0.1)
     assert np.allclose(np.concatenate(values), np.arange(3200) / 4000, atol=1e-6)
     write_recording(tmp_path / "short.wav", np.zeros(99))
-    with pytest.raises(ConfigError, match=r"short\.wav' is shorter than one call"):
+    with pytest.raises(ConfigError, match=r"short\.wav' lasts 0\.006188 s, .* takes 0\.1 s: give one at least as long"):
         FrontEnd(card, make_loaded([], [info])).of_stream(item_of_file(tmp_path, "short.wav"))
     endless = make_audio_card("x", features=FEATURES)
     with pytest.raises(ConfigError, match=r"set input\.features\.frames in its card"):

@@ -39,6 +39,21 @@ def test_float_is_taken_as_it_is_and_channels_are_averaged(tmp_path):
     assert np.array_equal(read_recording(write_recording(tmp_path / "own.wav", samples)).samples, samples)
 
 
+def test_a_wav_that_came_through_a_pipe_is_read_to_its_end(tmp_path):
+    """Its writer (FFmpeg, SoX, GStreamer) could not return to the header: the sizes are the largest, or none."""
+    content = pcm_wav(stored(16), 16)
+    for riff, size in [(0xFFFFFFFF, 0xFFFFFFFF), (0x7FFFF024, 0x7FFFF000), (0, 0), (36, 0), (0xFFFFFFFF, 0)]:
+        (tmp_path / "p.wav").write_bytes(
+            content[:4] + riff.to_bytes(4, "little") + content[8:-10] + size.to_bytes(4, "little") + content[-6:]
+        )
+        assert read_recording(tmp_path / "p.wav").samples.tolist() == [-1.0, 0.25, 0.0], f"{riff:#x}, {size:#x}"
+    # One that is empty, and says so: what follows are no samples.
+    empty = pcm_wav(np.array([], "<i2"), 16)[8:] + b"LIST\x02\x00\x00\x00ab"
+    (tmp_path / "e.wav").write_bytes(b"RIFF" + len(empty).to_bytes(4, "little") + empty)
+    with pytest.raises(ConfigError, match="holds no samples: record it again"):
+        read_recording(tmp_path / "e.wav")
+
+
 def test_flac_holds_what_wav_holds(tmp_path):
     """16 bits, written and read by libsndfile."""
     library = pytest.importorskip("soundfile", reason="needs the extra `audio`")

@@ -44,29 +44,21 @@ def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(boa
     assert modes == {("0 15W", "15W"), ("1 25W", "25W")}
     (answer,) = document["answer"]
     assert sorted(point["name"] for point in answer["points"]) == ["15W", "25W"]
-    assert answer["summary"].startswith("fastest: ")
+    assert answer["summary"].startswith(("fastest", "possibly fastest"))
     assert "settle, at most 1 min left" in err
     assert "at most 2 min in which the board settles" in err
     assert (board.settings(), board.record.exists()) == (before, False)
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (("--power-mode", "15W,99W"), "'99W'"),
-        (("--power-mode", "15W,7W"), "needs a reboot"),
-        (("--governor", "turbo"), "'turbo'"),
-        (("--cpu-max-hz", "9e9"), "cpu_max_hz"),
-    ],
-)
-def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(board, options, line):
+@pytest.mark.parametrize(("options", "words"), [(("--power-mode", "15W,99W"), "'99W'"), (("--cpu-max-hz", "9e9"), "CPU clocks")])
+def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(board, options, words):
     """Before the first run, and before anything is written."""
     before = board.settings()
     with start(board, *options) as process:
         out, err = process.communicate(timeout=60)
     assert process.returncode in (1, 2)
     assert (out, len(err.splitlines())) == ("", 1)
-    assert line.replace("cpu_max_hz", "CPU") in err or line in err
+    assert words in err
     assert (board.settings(), board.record.exists()) == (before, False)
 
 

@@ -292,7 +292,7 @@ def test_a_net_energy_that_is_lost_names_what_would_resolve_it():
     """How long, or that no length would do."""
     lost = make_energy(net_mj=None, net_state="not_resolvable", resolving_window_s=340.0)
     assert "idle and load of 340 s each would resolve it" in noted(energy=lost)
-    assert "a longer run would not resolve it" in noted(energy=msgspec.structs.replace(lost, resolving_window_s=None))
+    assert "ina219 does not resolve it within a day" in noted(energy=msgspec.structs.replace(lost, resolving_window_s=None))
 
 
 def test_an_energy_states_what_it_includes_and_its_uncertainty():

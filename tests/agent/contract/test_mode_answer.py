@@ -190,15 +190,6 @@ def test_the_fastest_published_mode_is_not_the_one_of_least_energy():
     )
 
 
-def test_published_energies_of_modes_are_not_ranked():
-    """As they were published they rank nothing, whatever they say."""
-    (answer,) = mode_answers(orin_runs("SmolLM2-135M", ("15W", "25W", "MAXN"), provenance="published"))
-    assert answer.summary.startswith(
-        "possibly fastest: 25W (165 tokens/s); 25W is possibly 44% faster than 15W; 25W is possibly 3.6% faster than MAXN; "
-    )
-    assert "the energy is published, and ranks nothing" in answer.summary
-
-
 def frames_of(missed, frames=54_000, **changes):
     """Return an hour's frames of which so many were missed one by one, each beside none."""
     ratio = missed / frames

@@ -123,7 +123,7 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
         ('model = "a.onnx"\nscenario = "steady"\nrate_per_s = "auto"', "not searched for: give rate_per_s = NUMBER"),
         ('model = "m.server"\nruntime = "served"\nscenario = "steady"\nrate_per_s = "auto"', "not searched for: give rate_per_s = NUMBER"),
         ('model = "a.onnx"\ndeadline = "60ms"', "steady needs rate_per_s: add rate_per_s = NUMBER"),
-        ('model = "a.onnx"\nrate_per_s = 15\ndeadline = "fast"', "deadline 'fast' is no time: write 60ms"),
+        ('model = "a.onnx"\nrate_per_s = 15\ndeadline = "fast"', "deadline 'fast' is no time .* write 500us, 60ms"),
         ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = 15\ndeadline = "60ms"', "deadline is for steady"),
         ('model = "a.gguf"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
         ('model = "m.server"\nruntime = "server"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
@@ -151,6 +151,19 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     ]:
         with table_row(keys), pytest.raises(ConfigError, match=says):
             _suite(tmp_path, f'name = "m"\n[[case]]\n{keys}\n')
+
+
+def test_a_run_of_years_is_refused(tmp_path):
+    """A frame in 17 minutes is the slowest, thirty days are the longest; each is named with its bounds."""
+    for keys, says in [
+        ("rate_per_s = 1e-9", "rate_per_s: expected a number of at least 0.001 and of at most 1e.06"),
+        ("rate_per_s = [15.0, 1e-9]", "rate_per_s: .*at least 0.001"),
+        ("rate_per_s = 15.0\nminutes = 1e300", "minutes: expected a number above 0 and of at most 43200"),
+        ("seconds = 1e300", "seconds: .*at most 2.592e.06"),
+        ("idle_seconds = inf", "idle_seconds: .*at most 2.592e.06"),
+    ]:
+        with table_row(keys), pytest.raises(ConfigError, match=says):
+            _suite(tmp_path, f'name = "m"\n[[case]]\nmodel = "a.onnx"\n{keys}\n')
 
 
 def test_frames_at_a_rate_last_for_the_minutes_that_were_asked_for(tmp_path):

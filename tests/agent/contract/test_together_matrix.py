@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from edgemeter.agent.cli.further_tables import print_together
-from edgemeter.agent.cli.run_table import print_runs
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import Neighbour, Together
@@ -70,7 +69,7 @@ def test_runs_alone_make_no_matrix():
 
 
 def test_energy_of_several_models_is_shared_and_not_ranked():
-    """It stays in the record, is no figure of a comparison or a choice, and the table says whose it is."""
+    """It stays in the record, is no figure of a comparison or a choice."""
     (run,) = runs_of("a", 10.0, company=("b", "c"))
     assert energy_provenance(run) == "shared"
     assert turn_figures.gross_mj(run) is None
@@ -78,10 +77,6 @@ def test_energy_of_several_models_is_shared_and_not_ranked():
     summary, reason, _ = energy_of([run])
     assert summary is None
     assert "shared with b and c" in reason
-    out = io.StringIO()
-    print_runs([run], Console(file=out, width=200))
-    assert "(shared by 3 models)" in out.getvalue()
-    assert "by the inferences of one of them it is no cost of that model, and ranks nowhere" in out.getvalue()
 
 
 def test_two_files_of_one_name_are_two_rows_with_names_of_their_own():

@@ -297,6 +297,19 @@ def test_no_length_resolves_what_drift_hides():
     assert (energy.net_state, energy.resolving_window_s) == ("not_resolvable", None)
 
 
+def test_a_net_energy_that_would_take_years_is_not_resolvable():
+    """The same noise of 0.3 W in each ten seconds, and a load that falls to nothing: hours are stated, then no window any more."""
+    draw = random.Random(1)  # noqa: S311 - repeatable
+    noise = [draw.gauss(0, 0.3) for _ in range(100)]
+
+    def under(load_w):
+        return energy_of(make_trace(lambda t: 2.0 + noise[int(t * 10) % 100] + (load_w if 20 <= t < 50 else 0), 70)).resolving_window_s
+
+    # Of the noise 3 mW more fall into the load.
+    assert 30_000 < under(-0.002) < 50_000
+    assert [under(-0.0025), under(-0.003)] == [None, None]
+
+
 def test_a_window_suffices_where_readings_agree_and_not_where_bursts_scatter_them():
     """Bursts between 4 W and 9 W at 10 Hz over 30 s are known to 2.6%: the record asks for four times the length."""
     assert energy_of(make_trace(lambda _: 7.0, 70)).sufficient_window_s <= 30

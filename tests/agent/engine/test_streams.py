@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.engine import loading, measure
+from edgemeter.agent.engine import loading
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.verdict.judge import judge
-from tests.fixtures.run_jobs import one_case, rapid_run, run_job
+from tests.fixtures.run_jobs import one_after_the_other, one_case, rapid_run
 from tests.fixtures.video_factory import write_video
 
 MODEL = Path(__file__).resolve().parents[3] / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
@@ -23,11 +22,6 @@ pytestmark = [pytest.mark.needs(module="cv2"), pytest.mark.needs(module="ai_edge
 def video(tmp_path):
     """Return a video of ten frames, 12.5 a second."""
     return write_video(tmp_path / "camera.avi", GREYS, 12.5, (320, 240))
-
-
-def measured(case):
-    """Measure a case in this process, one query after the other."""
-    return measure.measure(run_job(msgspec.structs.replace(case, scenario="single_stream"), accuracy=True), 0, lambda _: None)
 
 
 def prepared(case):
@@ -51,7 +45,7 @@ def test_frames_are_prepared_in_their_order(video):
 
 def test_a_video_is_timed_and_not_scored(video):
     """Rate and length are the file's; nothing is detected in it that could be right or wrong."""
-    run = measured(one_case(MODEL, mode="rapid", stream=str(video)))
+    run = one_after_the_other(one_case(MODEL, mode="rapid", stream=str(video)))
     stream = run.dataset.stream
     assert (stream.rate_per_s, stream.length_s, stream.inputs, stream.timed) == (12.5, 0.8, 10, 10)
     assert (run.accuracy, run.detections, run.dataset.annotated) == (None, None, False)
@@ -65,7 +59,7 @@ def test_what_does_not_fit_in_memory_comes_over_and_over_and_is_noted(video, mon
     case = one_case(MODEL, mode="rapid", stream=str(video))
     frame_bytes = prepared(case)[0][0].nbytes
     monkeypatch.setattr(loading, "PREPARED_BYTES", 3 * frame_bytes + 1)
-    run = measured(case)
+    run = one_after_the_other(case)
     assert (run.dataset.stream.inputs, run.dataset.stream.timed) == (10, 3)
     assert [note for note in judge(run, ()).notes if note.startswith("stream-repeats")] == [
         "stream-repeats: the first 3 of 10 inputs of the stream arrived over and over: more do not fit in memory"

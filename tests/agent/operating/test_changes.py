@@ -14,19 +14,9 @@ from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.operating import changes, restoring
 from tests.fixtures.machine_trees import raspberry_pi_5, write
-from tests.fixtures.settable_board import SettableBoard
 
 POLICY = "sys/devices/system/cpu/cpufreq/policy0"
 GPU = "sys/class/devfreq/17000000.gpu"
-
-
-@pytest.fixture
-def board(tmp_path, monkeypatch):
-    """Return a Jetson whose settings can be set."""
-    jetson = SettableBoard(tmp_path)
-    monkeypatch.setenv("PATH", jetson.environment["PATH"])
-    monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
-    return jetson
 
 
 def test_each_setting_is_set_and_put_back(board):

@@ -8,18 +8,9 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.operating import changes
 from tests.fixtures.machine_trees import write
-from tests.fixtures.settable_board import FrequencyRequests, SettableBoard
+from tests.fixtures.settable_board import FrequencyRequests
 
 CPUFREQ = "sys/devices/system/cpu/cpufreq"
-
-
-@pytest.fixture
-def board(tmp_path, monkeypatch):
-    """Return a Jetson whose settings can be set."""
-    jetson = SettableBoard(tmp_path)
-    monkeypatch.setenv("PATH", jetson.environment["PATH"])
-    monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
-    return jetson
 
 
 @pytest.fixture

@@ -273,21 +273,11 @@ def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):
         together.check_memory({"a": 300.0, "b": 300.0}, Machine(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        ("", "together 'group' names one case (a.replay.json replay 1 thread): give it to two or more"),
-        ('[[case]]\nmodel = "b.replay.json"\ntogether = "group"\ngovernor = "performance"', "power mode and clocks are not changed"),
-    ],
-)
-def test_a_group_that_cannot_run_together_is_refused(tmp_path, lines, reason):
-    """In one line, before anything is measured."""
-    replays(tmp_path, 1.0, 1.0)
-    (tmp_path / "suite.toml").write_text(f'name = "s"\n[[case]]\nmodel = "a.replay.json"\ntogether = "group"\n{lines}\n')
-    with pytest.raises(ConfigError) as error:
-        contract_suite.read(tmp_path / "suite.toml")
-    assert reason in str(error.value)
-    assert "\n" not in str(error.value)
+def test_a_group_in_which_one_sets_the_board_is_refused(tmp_path):
+    """Before anything is measured."""
+    first, second = replays(tmp_path, 1.0, 1.0)
+    with pytest.raises(ConfigError, match="power mode and clocks are not changed"):
+        suite(tmp_path, first, f'{second}\ngovernor = "performance"')
 
 
 def test_two_files_of_one_content_and_name_are_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Facts about `edgemeter.collector.choose.further_runs`."""
 
+import msgspec
 import pytest
 
 from edgemeter.agent.contract.figures import FIGURES
@@ -21,3 +22,5 @@ def test_the_command_of_frames_has_their_rate_deadline_and_queue():
     """Without them it would be another case."""
     run = make_record(scenario="steady", load=Load(samples_per_query=1, samples=900, target_per_s=15.0), steady=make_steady(queue_frames=2))
     assert "--scenario steady --rate 15 --deadline 60ms --queue-frames 2 " in command_of(run, FIGURES[0])
+    # In figures that the option takes.
+    assert "--deadline 1000000ms " in command_of(msgspec.structs.replace(run, steady=make_steady(deadline_ms=1e6)), FIGURES[0])

@@ -65,13 +65,10 @@ def workstation(tmp_path):
     ("words", "reason"),
     [
         (["run", "a.replay.json", "--on", "pi5-09"], "no device matches 'pi5-09'"),
-        (["run", "a.replay.json", "--on", "board="], "a pattern for board is missing"),
         (["run", "a.replay.json", "--on", "pi5-02"], "none accepts orders (expected): they have to join first"),
         (["run", "a.replay.json", "--on", "device=pi5-03"], "none accepts orders (revoked)"),
         (["run", "absent.replay.json", "--on", "pi5-01"], "absent.replay.json"),
         (["run", "a.replay.json", "--on", "pi5-01", "--power", "none"], "--power is for measurements on this machine"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--bundle", "out"], "--bundle is for measurements on this machine"),
-        (["run", "a.replay.json", "--on", "pi5-01", "--broker", "here"], "--broker is for measurements on this machine"),
         (["run", "a.replay.json", "--on", "pi5-01", "--option", "k=v"], "options are library settings of one machine"),
         (["run", "a.replay.json", "--on", "pi5-01", "--cluster-by", "none"], "no order can bring cluster_by"),
         (["run", "f.py:make", "--on", "pi5-01"], "a factory in Python is code, which no order carries"),

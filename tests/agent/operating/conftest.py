@@ -1,0 +1,14 @@
+"""The board that tests of its settings share."""
+
+import pytest
+
+from tests.fixtures.settable_board import SettableBoard
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch):
+    """Return a Jetson whose settings can be set."""
+    jetson = SettableBoard(tmp_path)
+    monkeypatch.setenv("PATH", jetson.environment["PATH"])
+    monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
+    return jetson
