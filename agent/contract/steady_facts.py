@@ -93,7 +93,7 @@ def _answers(run: RunRecord, steady: Steady) -> str:
 
 def _queue(steady: Steady, load: Load | None) -> str:
     waiting = f"up to {count(steady.queue_max, 'frame')} waiting" if steady.queue_max else "no frame waited"
-    waited = f", {plain_digits(load.queueing.p50_ms)} ms (p50)" if load and load.queueing and steady.queue_max else ""
+    waited = f"; {steady.waiting.count:,} waited, {plain_digits(steady.waiting.p50_ms)} ms (p50)" if steady.waiting else ""
     busy = f"; busy {load.utilisation_ratio:.0%} of the time" if load and load.utilisation_ratio is not None else ""
     return f"{waiting}{waited}{busy}"
 
