@@ -23,10 +23,10 @@ ONE_IN_FIVE_MS = [20.0, 20.0, 20.0, 20.0, 62.0]
 
 
 def five_watts(folder):
-    """Write a power recording of 5 W and return its path."""
+    """Write a power recording of 5 W, in step with no frames at 15 a second, and return its path."""
     path = folder / "power.json"
-    trace = {"id": "five", "scope": "board-input", "period_ms": 50.0, "resolution_w": 0.001, "gain_u_ratio": 0.001}
-    path.write_text(json.dumps(trace | {"t_s": [0.0, 0.05, 0.1], "power_w": [5.0, 5.0, 5.0]}))
+    trace = {"id": "five", "scope": "board-input", "period_ms": 43.0, "resolution_w": 0.001, "gain_u_ratio": 0.001}
+    path.write_text(json.dumps(trace | {"t_s": [0.0, 0.043, 0.086], "power_w": [5.0, 5.0, 5.0]}))
     return path
 
 
