@@ -43,6 +43,8 @@ ANY = re.compile("")
 GENERATION_ENERGY = re.compile(r"generation\.energy")
 # What older versions computed as if queries were independent.
 DEPENDENCE = re.compile(r"(latency|ttft|tpot)\.(.*_(low|high)_ms|early_stopping_.*|effective.*|unbounded.*)$")
+# Older versions counted Edgemeter's late wake-ups as the model's work on frames.
+FRAME_WORK = re.compile(r"load\.(utilisation_ratio|is_sustained)$")
 NO_SAMPLES = "its raw samples are not in the record"
 # What was read once cannot be recomputed.
 ONCE = (
@@ -166,7 +168,8 @@ def _load(facts: RecordFacts) -> Iterator[FigureFinding]:
     if record.load is not None:
         load = record.load
         recomputed = load_of_timed(timed, load.samples_per_query, load.calls_per_query, load.target_per_s)
-        yield from compare_figures("load", load, recomputed)
+        is_other = record.steady is not None and record.steady.woke_late is None
+        yield from _by_method(compare_figures("load", load, recomputed), FRAME_WORK, is_other=is_other)
     yield from compare_figures(
         "throughput_per_s", record.throughput_per_s, scenario.throughput_per_s(record.scenario, timed, facts.inferences)
     )
@@ -183,6 +186,8 @@ def _steady(facts: RecordFacts) -> Iterator[FigureFinding]:
         return
     arrivals_ns = timed.arrivals_ns - timed.begin_ns
     recomputed = steady.with_throttling(recomputed, arrivals_ns, timed.latency_ns, facts.record.sustained)
+    if stated_figures.woke_late is None:
+        recomputed = msgspec.structs.replace(recomputed, woke_late=None, waiting=None)
     yield from compare_figures("steady", stated_figures, recomputed)
     yield from compare_figures("samples.arrival: frames off the schedule", 0, steady.off_schedule(timed.schedule, arrivals_ns))
 

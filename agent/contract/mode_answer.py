@@ -8,53 +8,39 @@ runs: no bound tells how often comes what hardly came.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from edgemeter.agent.base.decision import Decision, decide, percent
-from edgemeter.agent.base.figures import count, plain_digits, share, significant, span
+from edgemeter.agent.base.decision import Decision, decide
+from edgemeter.agent.base.figures import count, plain_digits, share
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_RATIO, interval_of_ratio, median_interval
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import figure
 from edgemeter.agent.contract.load_sweep import OF_LOAD, TOO_SHORT, UNSOUND, limit_of
-from edgemeter.agent.contract.pooled_misses import PooledMisses, pooled_misses
+from edgemeter.agent.contract.mode_words import (
+    FASTER,
+    MORE,
+    ModePoint,
+    change_text,
+    held_text,
+    is_near,
+    listed,
+    missing_text,
+)
+from edgemeter.agent.contract.pooled_misses import MOST_MISSED_RATIO, pooled_misses
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.steady_facts import moment
 
-MOST_MISSED_RATIO = 0.01
 OF_RATE = OF_LOAD | {"rate-not-held"}  # A run that violates these because the board is too slow for the rate is an answer.
+WOKE_LATE = "schedule-not-kept"  # The rule for runs in which Edgemeter itself woke up late.
 _RANKED = ("measured", "replayed")
-_NO_CHANGE_RATIO = 5e-4  # Below it a change rounds to 0.0%.
 # A power mode, and what was set beside it.
 Mode: TypeAlias = tuple[str | None, str]
-
-
-class ModePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One mode: medians over its `runs` that count, null where they have none. `holds` is null where it is not clear, or nothing is held.
-
-    `speed` is the latency in ms, of `offline` samples a second, of text tokens a second; `energy_mj` is of an inference, a frame or an
-    output token, and null where the energies do not rank. `limited_by` is why a rate of queries is not held, `invalid` why the runs that
-    were `left_out` do not count.
-    """
-
-    name: str
-    power_mode: str | None
-    clocks: str
-    runs: int
-    left_out: int
-    suspect: int
-    speed: float | None
-    energy_mj: float | None
-    power_w: float | None
-    missed: PooledMisses | None = None
-    holds: bool | None = None
-    limited_by: str | None = None
-    invalid: str | None = None
 
 
 class ModeAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,19 +63,6 @@ class _ModeFigures:
     speed_text: str
     per: str
     energy: str = "energy_gross_mj"
-
-
-class _Words(NamedTuple):
-    """The words of a ratio above 1, of one below, of one of two and more, and of none."""
-
-    higher: str
-    lower: str
-    times: str
-    alike: str
-
-
-_FASTER = _Words("faster", "slower", "times as fast", "as fast")
-_MORE = _Words("more", "less", "times as much", "as much")
 
 
 class _Ranking(NamedTuple):
@@ -156,6 +129,7 @@ class _Modes:
         self._rate = first.steady.rate_per_s if first.steady else first.load.target_per_s if first.load else None
         self._noun = "mode" if len({clocks for _, clocks in modes}) == 1 else "setting"
         self._names = self._named()
+        self._missed = {mode: pooled_misses((run.steady for run in runs), MOST_MISSED_RATIO) for mode, runs in self.counted.items()}
         self._no_joules = self._why_no_joules()
         self._has_joules = self._no_joules is None
         self.points = {mode: self._point(mode) for mode in modes}
@@ -171,19 +145,23 @@ class _Modes:
 
     def _why_no_joules(self) -> str | None:
         """Return why energies do not rank: empty where there are none, None where they do."""
-        runs = [run for counted in self.counted.values() for run in counted]
-        has_figure = [run for run in runs if figure(self._figures.energy).value(run) is not None]
-        present = [(energy_provenance(run), run.energy) for run in has_figure if run.energy is not None]
+        by_mode = {mode: [run for run in runs if self._energy_of(run) is not None] for mode, runs in self.counted.items()}
+        present = [(energy_provenance(run), run.energy) for runs in by_mode.values() for run in runs if run.energy is not None]
         if not present:
             return ""
         if unranked := [provenance for provenance, _ in present if provenance not in _RANKED]:
             return f"the energy is {unranked[0] or 'not stated to be measured'}, and ranks nothing"
-        if len(present) < len(runs):
-            return "not every run has an energy, so none is ranked"
-        if wrong := [name for mode, name in self._names.items() if any(not self._is_energy_positive(run) for run in self.counted[mode])]:
-            return f"an energy of {_listed(wrong)} is not above 0 mJ (is its sensor reversed?), so none is ranked"
+        needing = [mode for mode, runs in self.counted.items() if runs and self._holds(mode) is not False]
+        if without := [self._names[mode] for mode in needing if not by_mode[mode]]:
+            nothing = "no mode is named cheapest" if self._rate is not None else "none is ranked"
+            return f"{listed(without)} {'has' if len(without) == 1 else 'have'} no energy, so {nothing}"
+        if wrong := [name for mode, name in self._names.items() if any(not self._is_energy_positive(run) for run in by_mode[mode])]:
+            return f"an energy of {listed(wrong)} is not above 0 mJ (is its sensor reversed?), so none is ranked"
         kinds = {(provenance, energy.sensor, energy.scope) for provenance, energy in present}
         return None if len(kinds) == 1 else "the energies are not of one sensor, and are not ranked"
+
+    def _energy_of(self, run: RunRecord) -> float | None:
+        return figure(self._figures.energy).value(run) if run.energy else None
 
     def _is_energy_positive(self, run: RunRecord) -> bool:
         names = (self._figures.energy, *(("energy_mean_power_w",) if self._rate is not None else ()))
@@ -199,9 +177,7 @@ class _Modes:
 
     def _point(self, mode: Mode) -> ModePoint:
         runs, invalid = self.counted[mode], [run for run in self._all[mode] if not _counts(run)]
-        missed = pooled_misses((run.steady for run in runs), MOST_MISSED_RATIO)
-        limits = [] if missed or self._rate is None else [limit for run in runs if (limit := limit_of(run))]
-        of_queries = None if self._rate is None or TOO_SHORT in limits else not limits
+        limits = self._limits(mode)
         return ModePoint(
             name=self._names[mode],
             power_mode=mode[0],
@@ -212,22 +188,38 @@ class _Modes:
             speed=self._middle(mode, self._figures.speed),
             energy_mj=self._middle(mode, self._figures.energy) if self._has_joules else None,
             power_w=self._middle(mode, "energy_mean_power_w") if self._has_joules else None,
-            holds=missed.is_below(MOST_MISSED_RATIO) if missed else of_queries,
+            holds=self._holds(mode),
             limited_by=limits[0] if limits else None,
-            invalid=_rules_text(run.verdict.rules for run in invalid) or None,
-            missed=missed,
+            invalid=", ".join(_rules_of(run.verdict.rules for run in invalid)) or None,
+            missed=self._missed[mode],
+            woke_late=sum(bool(_of_wake_ups(run) or (_misses(run) and WOKE_LATE in run.verdict.rules)) for run in runs),
         )
+
+    def _limits(self, mode: Mode) -> list[str]:
+        is_of_queries = self._rate is not None and not self._missed[mode]
+        return [limit for run in self.counted[mode] if (limit := limit_of(run))] if is_of_queries else []
+
+    def _holds(self, mode: Mode) -> bool | None:
+        """Return whether a mode holds the rate; what Edgemeter itself made late does not mean that it does not."""
+        missed, limits = self._missed[mode], self._limits(mode)
+        if missed is None:
+            return None if self._rate is None or TOO_SHORT in limits else not limits
+        holds, of_wake_ups = missed.is_below(MOST_MISSED_RATIO), sum(map(_of_wake_ups, self.counted[mode]))
+        return None if holds is False and missed.ratio - of_wake_ups / missed.frames < MOST_MISSED_RATIO else holds
 
     def answer(self) -> ModeAnswer:
         """Return the answer."""
-        key, generation = self._key, self._first.generation
+        key, generation, no_joules = self._key, self._first.generation, self._no_joules or ""
+        claims, doubts = self._claims(), self._doubts()
+        # Without a cheapest mode the question at a rate is another one.
+        texts = [*claims, *doubts, no_joules] if self._rate is None else [no_joules, *claims, *doubts]
         return ModeAnswer(
             device=key.device,
             model=f"{key.model} {generation.lengths}" if generation else key.model,
             settings=", ".join(filter(None, (key.precision, key.runtime, key.settings))),
             rate_per_s=self._rate,
             points=tuple(self.points.values()),
-            summary="; ".join(filter(None, (*self._claims(), *self._doubts()))),
+            summary="; ".join(filter(None, texts)),
         )
 
     def _claims(self) -> list[str]:
@@ -241,17 +233,20 @@ class _Modes:
         failing = [point for point in counted.values() if not point.holds]
         if not holding:
             ordered = sorted(failing, key=lambda point: point.missed.ratio if point.missed else 0.0)
-            return [f"no {self._noun} surely holds {rate}: " + ", ".join(map(_missing, ordered))]
-        ranking = self._best(holding, "energy_mean_power_w" if self._has_joules else self._figures.speed)
-        further = [_missing(point, " hold it") for point in failing]
+            return [f"no {self._noun} surely holds {rate}: " + ", ".join(map(missing_text, ordered))]
+        ranking = self._best(holding, self._ranked_by)
+        better = {mode: self._better(ranking.modes[0], mode) for mode in counted if mode not in holding and ranking.modes}
+        further = [missing_text(counted[mode], " hold it") for mode in counted if mode not in holding and not better.get(mode)]
         if not ranking.modes:
-            return [f"{_listed([point.name for point in holding.values()])} {_held([*holding.values()], rate)}", *further]
+            return [f"{listed([point.name for point in holding.values()])} {held_text([*holding.values()], rate)}", *further]
         first = [holding[mode] for mode in ranking.modes]
+        unranked = [] if self._has_joules else [point for point in holding.values() if point.speed is None]
         called = ranking.called("cheapest" if self._has_joules else "fastest")
         return [
-            self._head(called, f" that {_held(first, rate)}", [f"{point.name} ({self._price(point)})" for point in first]),
+            self._head(called, f" that {held_text(first, rate)}", [f"{point.name} ({self._price(point)})" for point in first]),
+            *(missing_text(counted[mode], " hold it", text) for mode, text in better.items() if text),
             *(self._against(ranking.modes[0], mode) for mode in holding if mode != ranking.modes[0]),
-            *(f"{point.name} {_held([point], 'it')}, too" for point in holding.values() if not self._has_joules and point.speed is None),
+            *(f"{point.name} {held_text([point], 'it')}, too" for point in unranked),
             *further,
         ]
 
@@ -282,7 +277,7 @@ class _Modes:
         ordered = sorted(values, key=lambda mode: values[mode], reverse=is_more_better)
         worse = "lower" if is_more_better else "higher"
         decisions = {mode: self._decided(ordered[0], mode, name) for mode in ordered[1:]}
-        possible = [mode for mode, decision in decisions.items() if decision.outcome == "not judged" and not _is_near(decision)]
+        possible = [mode for mode, decision in decisions.items() if decision.outcome == "not judged" and not is_near(decision)]
         rivals = [mode for mode, decision in decisions.items() if decision.outcome != worse and mode not in possible]
         return _Ranking([*ordered[:1], *rivals], bool(possible))
 
@@ -305,15 +300,34 @@ class _Modes:
             if (self._speed_up(best, mode).value or 1.0) < 1:
                 best, mode = mode, best
                 ends = f" as {self.points[best].name}", f" than {self.points[best].name}"
-            texts.append(f"is {_change(self._speed_up(best, mode), _FASTER, ends)}")
+            texts.append(f"is {change_text(self._speed_up(best, mode), FASTER, ends)}")
         if self._has_joules:
             per = f" per {self._figures.per}"
-            texts.append(f"costs {_change(self._decided(best, mode, self._figures.energy), _MORE, (per, per))}")
+            texts.append(f"costs {change_text(self._decided(best, mode, self._figures.energy), MORE, (per, per))}")
         return f"{self.points[mode].name} {' and '.join(texts)}" if texts else ""
+
+    def _better(self, best: Mode, mode: Mode) -> str:
+        """Return that a mode which possibly holds the rate costs less than the best that does, or is faster; empty if not."""
+        if self.points[mode].holds is False or not self._values(mode, self._ranked_by):
+            return ""
+        decision = self._decided(best, mode, self._ranked_by)
+        is_higher = (decision.value or 1.0) > 1
+        if is_near(decision) or is_higher is (self._has_joules or not self._figures.is_rate):
+            return ""
+        would = "would" if decision.outcome in ("lower", "higher") else "would possibly"
+        return f"{would} {'cost less' if self._has_joules else 'be faster'} ({self._cost(self.points[mode])}) and "
+
+    @property
+    def _ranked_by(self) -> str:
+        """The figure of the best mode that holds a rate."""
+        return "energy_mean_power_w" if self._has_joules else self._figures.speed
+
+    def _cost(self, point: ModePoint) -> str:
+        return f"{plain_digits(point.power_w, 3)} J/s" if self._has_joules else self._speed_text(point)
 
     def _price(self, point: ModePoint) -> str:
         missed = f", {share(point.missed.ratio)} missed" if point.missed and point.missed.ratio else ""
-        return f"{f'{plain_digits(point.power_w, 3)} J/s' if self._has_joules else self._speed_text(point)}{missed}"
+        return f"{self._cost(point)}{missed}"
 
     def _speed_text(self, point: ModePoint) -> str:
         return self._figures.speed_text.format(plain_digits(point.speed, 3))
@@ -323,13 +337,30 @@ class _Modes:
         doubts = [f"{point.name} has no valid run ({point.invalid})" for point in self.points.values() if not point.runs]
         doubts += [f"{count(point.left_out, 'run')} of {point.name} left out ({point.invalid})" for point in counted if point.left_out]
         if timeless := [point.name for point in counted if point.speed is None]:
-            doubts.append(f"{_listed(timeless)} {'has' if len(timeless) == 1 else 'have'} no {'rate' if self._figures.is_rate else 'p50'}")
+            doubts.append(f"{listed(timeless)} {'has' if len(timeless) == 1 else 'have'} no {'rate' if self._figures.is_rate else 'p50'}")
         fewest = min(counted, key=lambda point: point.runs)
         of_mode = "each" if len({point.runs for point in self.points.values()}) == 1 else fewest.name
         doubts += [f"{count(fewest.runs, 'run')} of {of_mode}: {FEWEST} give an interval"] if fewest.runs < FEWEST else []
-        suspect = [(point, _rules_text(map(_doubtful, self.counted[mode]))) for mode, point in self.points.items() if point.suspect]
-        doubts += [f"{count(point.suspect, 'run')} of {point.name} suspect ({rules})" for point, rules in suspect]
-        return [*doubts, self._no_joules or ""]
+        if self._has_joules:
+            energies = {mode: len(self._values(mode, self._figures.energy)) for mode in self._all}
+            doubts += [
+                f"{energies[mode]} of {count(point.runs, 'run')} of {point.name} with an energy: {FEWEST} give an interval"
+                for mode, point in self.points.items()
+                if energies[mode] < min(point.runs, FEWEST)
+            ]
+        return [*doubts, *self._suspects()]
+
+    def _suspects(self) -> Iterator[str]:
+        """Yield the rules for which runs are suspect: those of every mode once."""
+        rules = {mode: [_doubtful(run) for run in runs] for mode, runs in self.counted.items() if runs}
+        shared = [rule for rule in _rules_of(chain(*rules.values())) if all(rule in chain(*each) for each in rules.values())]
+        total, number = sum(map(len, rules.values())), sum(bool(set(each) & set(shared)) for each in chain(*rules.values()))
+        if len(rules) > 1 and shared:
+            yield f"{f'all {total}' if number == total else f'{number} of {total}'} runs suspect ({', '.join(shared)})"
+        for mode, each in rules.items():
+            further = [run_rules for run in each if (run_rules := [rule for rule in run if len(rules) == 1 or rule not in shared])]
+            if further:
+                yield f"{count(len(further), 'run')} of {self._names[mode]} suspect ({', '.join(_rules_of(further))})"
 
 
 def _doubtful(run: RunRecord) -> list[str]:
@@ -337,61 +368,16 @@ def _doubtful(run: RunRecord) -> list[str]:
     return [rule for rule in run.verdict.rules if rule not in OF_RATE]
 
 
-def _rules_text(of_runs: Iterable[Iterable[str]]) -> str:
-    return ", ".join(dict.fromkeys(rule for rules in of_runs for rule in rules))
+def _rules_of(of_runs: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(chain.from_iterable(of_runs)))
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return `7W, 15W and 25W`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+def _misses(run: RunRecord) -> int:
+    return run.steady.dropped + run.steady.late if run.steady else 0
 
 
-def _held(points: Sequence[ModePoint], rate: str) -> str:
-    """Return that modes hold a rate, or that they held it in their runs where these saw too few bursts to tell how often they come."""
-    hold = "hold" if len(points) > 1 else "holds"
-    misses = [point.missed for point in points if point.missed]
-    if not misses:
-        return f"{hold} {rate}"
-    limit = f"with less than {percent(MOST_MISSED_RATIO)} missed" if any(missed.ratio for missed in misses) else "without a miss"
-    if all(missed.is_rate_of_bursts_known for missed in misses):
-        return f"{hold} {rate} {limit}"
-    runs, lengths_s = {point.runs for point in points}, {missed.run_s for missed in misses}
-    least = "at least " if len(runs) > 1 or len(lengths_s) > 1 else ""
-    return f"held {rate} {limit} in {least}{count(min(runs), 'run')} of {moment(min(lengths_s))}"
-
-
-def _missing(point: ModePoint, hold: str = "") -> str:
-    """Return that a mode does not hold the rate, or possibly; `hold` is the verb, where it does not stand before."""
-    missed = point.missed
-    if missed is None:
-        return f"{point.name} {f'does not{hold}' if point.holds is False else 'possibly'} ({point.limited_by})"
-    if point.holds is False:
-        return f"{point.name} does not{hold} ({share(missed.ratio)} of frames missed)"
-    limit = "" if missed.high_ratio is None else f", at most {share(missed.high_ratio)}"
-    frames = f"{share(missed.ratio)} of {missed.frames:,} frames missed"
-    return f"{point.name} possibly{hold.replace('hold', 'holds')} ({frames}{limit}: measure longer)"
-
-
-def _is_near(decision: Decision) -> bool:
-    return abs(math.log(decision.value or 1.0)) <= math.log1p(MATTERS_RATIO)
-
-
-def _change(decision: Decision, words: _Words, ends: tuple[str, str]) -> str:
-    """Return a ratio as `38% more`: possibly where too few runs, or their interval, which is then stated, do not settle it.
-
-    `ends` follow `as much` and `more`.
-    """
-    ratio, bounds, possibly = decision.value or 1.0, decision.bounds, "possibly " * (decision.outcome not in ("lower", "higher"))
-    if decision.outcome == "alike":
-        return f"{words.alike}{ends[0]} within {percent(MATTERS_RATIO)}"
-    if abs(ratio - 1) < _NO_CHANGE_RATIO or (bounds is None and _is_near(decision)):
-        text = f"{possibly}{words.alike}{ends[0]}"
-    elif ratio >= 2:
-        text = f"{possibly}{significant(ratio)} {words.times}{ends[0]}"
-    else:
-        text = f"{possibly}{significant(abs(ratio - 1) * 100, 2)}% {words.higher if ratio > 1 else words.lower}{ends[1]}"
-    if not possibly or bounds is None:
-        return text
-    low, high = (bound * 100 - 100 for bound in bounds)
-    interval = span(*bounds) if ratio >= 2 else f"{span(low, high) if ratio >= 1 else span(-high, -low)}%"
-    return f"{text} (95% {interval})"
+def _of_wake_ups(run: RunRecord) -> int:
+    """Return how many frames were late because Edgemeter woke up late, of an older record at most."""
+    if run.steady is None or run.steady.woke_late is None:
+        return run.steady.late if run.steady and WOKE_LATE in run.verdict.rules else 0
+    return run.steady.woke_late

@@ -8,6 +8,8 @@ import msgspec
 from edgemeter.agent.base.statistics import exact_interval
 from edgemeter.agent.contract.record_figures import Steady
 
+# A rate is held where certainly less is missed.
+MOST_MISSED_RATIO = 0.01
 # By simulation bounds from fewer bursts than these hold too seldom.
 FEWEST_BURSTS = 5
 # Runs of one rate scatter more than this many times as much as chance in one of twenty comparisons of three.

@@ -99,7 +99,7 @@ class Load(RecordPart, frozen=True, kw_only=True):
     target_per_s: float | None = None  # Offered rate in queries per second.
     achieved_per_s: float | None = None  # Served rate in queries per second.
     utilisation_ratio: float | None = None
-    """Share of the time in which a query was being processed; from 1 on (of frames, which are dropped then, near 1) the rate cannot be
+    """Share of the time in which a query, or the call of a frame, was processed; from 1 on (of frames near 1) the rate cannot be
     sustained. Null for a server, which may process several at once."""
     is_sustained: bool | None = None
     """Whether the model kept up with the offered rate; null where the schedule of a server is too short for its answers to tell."""
@@ -134,6 +134,7 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     frames: Count  # Frames that arrived.
     dropped: Count  # Frames that were never begun.
     late: Count  # Frames that were answered after the deadline.
+    woke_late: Count | None = None  # Late frames of which Edgemeter's late wake-up is the cause; null in older records.
     missed_ratio: Ratio  # Share of the frames that were dropped or late.
     missed_low_ratio: Ratio | None = None  # Lower bound (95%) of `missed_ratio`; null where the frames depend on each other too much.
     missed_high_ratio: Ratio | None = None  # Upper bound (95%) of `missed_ratio`; null as above.
@@ -143,6 +144,7 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     longest_row: Count = 0  # Most frames in a row that were dropped or late.
     jitter: Stage | None = None  # How far the time between two answers is from the time between their frames, either way.
     queue_max: Count = 0  # Most frames that waited at once.
+    waiting: Stage | None = None  # Time from arrival to call of frames that waited for one before; null if none did.
     longest_gap_ms: float | None = None  # Longest time without a new answer in ms.
     first_missed_s: float | None = None  # Arrival of the first frame that was dropped or late, in s; null if there is none.
     first_missed_after_throttling_s: float | None = None

@@ -93,9 +93,11 @@ def _answers(run: RunRecord, steady: Steady) -> str:
 
 def _queue(steady: Steady, load: Load | None) -> str:
     waiting = f"up to {count(steady.queue_max, 'frame')} waiting" if steady.queue_max else "no frame waited"
-    waited = f", {plain_digits(load.queueing.p50_ms)} ms (p50)" if load and load.queueing and steady.queue_max else ""
+    if steady.waiting is not None:
+        at_once = f", up to {steady.queue_max:,} at once" if steady.queue_max > 1 else ""
+        waiting = f"{count(steady.waiting.count, 'frame')} waited, {plain_digits(steady.waiting.p50_ms)} ms (p50){at_once}"
     busy = f"; busy {load.utilisation_ratio:.0%} of the time" if load and load.utilisation_ratio is not None else ""
-    return f"{waiting}{waited}{busy}"
+    return f"{waiting}{busy}"
 
 
 def _energy(run: RunRecord, energy: Energy, steady: Steady) -> str:

@@ -6,7 +6,7 @@ depend on how long the run was.
 
 import numpy as np
 
-from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.frame_times import FrameTimes
 from edgemeter.agent.verdict.condition_rules import throttling_evidence
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
@@ -47,15 +47,12 @@ def _throttled_at_rate(facts: RunFacts) -> str | None:
 )
 def _schedule_not_kept(facts: RunFacts) -> str | None:
     steady = facts.measured.steady
-    raw = {series.name: samples.unpack(series) for series in facts.measured.samples if series.name in ("query_start", "arrival", "latency")}
-    if steady is None or len(raw) != 3:
+    times = FrameTimes.of_series(facts.measured.samples, steady.rate_per_s) if steady else None
+    if steady is None or times is None:
         return None
-    ends_ns = raw["arrival"] + raw["latency"]
-    is_free = raw["arrival"] >= np.append(0, ends_ns[:-1])
-    delays_ns = np.where(is_free, raw["query_start"] - raw["arrival"], 0)
-    deadline_ns = steady.deadline_ms * 1e6
-    of_wake_ups = int(np.count_nonzero((raw["latency"] > deadline_ns) & (raw["latency"] - delays_ns <= deadline_ns)))
-    ratio = float(delays_ns.sum()) / float(raw["latency"].sum())
+    delays_ns = times.delays_ns
+    of_wake_ups = int(np.count_nonzero(times.woke_late(steady.deadline_ms)))
+    ratio = float(delays_ns.sum()) / float(times.latency_ns.sum())
     if of_wake_ups <= OF_MISSED_RATIO * (steady.dropped + steady.late) and ratio <= OF_LATENCY_RATIO:
         return None
     return (

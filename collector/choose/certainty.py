@@ -24,7 +24,7 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, interval_of_ratio
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.figures import Figure
-from edgemeter.agent.contract.mode_answer import MOST_MISSED_RATIO
+from edgemeter.agent.contract.pooled_misses import MOST_MISSED_RATIO
 from edgemeter.collector.choose.limits import OBJECTIVES, FigureLimit, with_unit
 from edgemeter.collector.compare.judgement import ACCURACY, energies_rank, is_in_turn, is_one_meter, share_bounds
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval

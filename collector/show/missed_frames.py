@@ -9,14 +9,13 @@ from rich.console import Console
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import plain_digits, share
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
-from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.frame_times import FrameTimes
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import CurvePoint, Steady
 from edgemeter.agent.contract.steady_facts import moment
 from edgemeter.agent.ledger.run_history import short_id
 
 MOST_ROWS = 10  # Of a table; JSON has all.
-_SERIES = frozenset({"arrival", "query_start", "latency"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +31,24 @@ class MissedRow:
 
 @dataclass(frozen=True, slots=True)
 class MissedFrames:
-    """The missed frames by reason: dropped for newer ones, given up after the schedule; late because they waited, or alone."""
+    """The missed frames by reason: dropped for newer ones, given up after the schedule; late by one of three reasons."""
 
     frames: int
     dropped: int
     given_up: int
     waited: int
+    woke_late: int
     too_slow: int
     rows: tuple[MissedRow, ...]
 
 
 def missed_frames(run: RunRecord, steady: Steady) -> MissedFrames:
     """Return why frames of a run were missed, the longest rows first; raises ConfigError if its raw samples are not stored."""
-    raw = {series.name: samples.unpack(series) for series in run.samples if series.name in _SERIES}
-    if raw.keys() != _SERIES or len({values.size for values in raw.values()}) != 1:
+    times = FrameTimes.of_series(run.samples, steady.rate_per_s)
+    if times is None:
         raise ConfigError(f"run {run.id[:8]} of {run.model.name} has no raw samples: why its frames were missed is not known any more")
-    deadline_ns = steady.deadline_ms * 1e6
-    is_late = raw["latency"] > deadline_ns
-    is_slow = is_late & (raw["arrival"] + raw["latency"] - raw["query_start"] > deadline_ns)
-    numbers = np.rint(raw["arrival"] * steady.rate_per_s / 1e9).astype(np.int64)
-    hits = numbers[~is_late]
+    are_late, numbers = times.are_late(steady.deadline_ms), times.numbers
+    hits = numbers[~are_late]
     # Between frames that were answered in time.
     begins, ends = np.append(0, hits + 1), np.append(hits, steady.frames)
     answered = np.searchsorted(numbers, ends) - np.searchsorted(numbers, begins)
@@ -61,9 +58,14 @@ def missed_frames(run: RunRecord, steady: Steady) -> MissedFrames:
         for begin, end, count in zip(begins, ends, answered, strict=True)
         if end > begin
     ]
-    late, slow, given_up = int(is_late.sum()), int(is_slow.sum()), steady.frames - 1 - int(numbers[-1])
+    late, slow, woke_late = (
+        int(frames.sum()) for frames in (are_late, times.are_too_slow(steady.deadline_ms), times.woke_late(steady.deadline_ms))
+    )
+    given_up = steady.frames - 1 - int(numbers[-1])
     by_length = tuple(sorted(rows, key=lambda row: (-row.frames, row.from_s)))
-    return MissedFrames(steady.frames, steady.frames - numbers.size - given_up, given_up, late - slow, slow, by_length)
+    return MissedFrames(
+        steady.frames, steady.frames - numbers.size - given_up, given_up, late - slow - woke_late, woke_late, slow, by_length
+    )
 
 
 def _row(steady: Steady, points: tuple[CurvePoint, ...], begin: int, frames: int, dropped: int) -> MissedRow:
@@ -74,12 +76,13 @@ def _row(steady: Steady, points: tuple[CurvePoint, ...], begin: int, frames: int
 
 def show_missed_frames(run: RunRecord, missed: MissedFrames, console: Console) -> None:
     """Print the reasons and the longest rows."""
-    total = missed.dropped + missed.given_up + missed.waited + missed.too_slow
+    total = missed.dropped + missed.given_up + missed.waited + missed.woke_late + missed.too_slow
     print_text(console, f"run {short_id(run.id)}: {total:,} of {missed.frames:,} frames missed, {share(total / max(missed.frames, 1))}")
     reasons = {
         "dropped: a newer frame took their place in the queue": missed.dropped,
         "dropped: they still waited a second, or the deadline, after the schedule": missed.given_up,
         "late: they waited for frames before them": missed.waited,
+        "late: Edgemeter itself woke up late for them": missed.woke_late,
         "late: the model alone took longer than the deadline": missed.too_slow,
     }
     for text, frames in reasons.items():

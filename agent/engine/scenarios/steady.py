@@ -18,6 +18,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.base.statistics import exact_interval
+from edgemeter.agent.contract.frame_times import FrameTimes
 from edgemeter.agent.contract.pooled_misses import FEWEST_BURSTS
 from edgemeter.agent.contract.record_figures import Steady, Sustained
 from edgemeter.agent.energy.queries import Times
@@ -107,10 +108,20 @@ def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQ
 
 
 def busy_ratio(timed: timing.TimedQueries, schedule: timing.FrameSchedule) -> tuple[float, float]:
-    """Return the share of the time in which a frame was worked on, and the share that all frames would take, 1 or more if too much."""
-    ends_ns = timed.arrived_ns + timed.latency_ns
-    work_ns = float((ends_ns - np.maximum(timed.arrived_ns, np.append(timed.begin_ns, ends_ns[:-1]))).sum())
-    return work_ns / max(timed.end_ns - timed.begin_ns, 1), work_ns / ends_ns.size * schedule.rate_per_s / 1e9
+    """Return the share of the time that the calls took, and the share that all frames would take, 1 or more if too much.
+
+    A frame that waits takes the time in which its inputs are copied, too: the calls cannot follow each other sooner.
+    """
+    times = frame_times(timed, schedule)
+    copied_ns = np.where(times.arrivals_ns < times.before_ns, times.starts_ns - times.before_ns, 0)
+    calls_ns = float(times.service_ns.sum())
+    needed_s = (calls_ns + float(copied_ns.sum())) / times.service_ns.size / 1e9
+    return calls_ns / max(timed.end_ns - timed.begin_ns, 1), needed_s * schedule.rate_per_s
+
+
+def frame_times(timed: timing.TimedQueries, schedule: timing.FrameSchedule) -> FrameTimes:
+    """Return when the frames were answered, from the beginning of the schedule."""
+    return FrameTimes(schedule.rate_per_s, timed.arrived_ns - timed.begin_ns, timed.starts_ns - timed.begin_ns, timed.latency_ns)
 
 
 def schedule_of_record(steady: Steady) -> timing.FrameSchedule:
@@ -142,8 +153,9 @@ def steady_of(timed: timing.TimedQueries) -> Steady | None:
     schedule = timed.schedule
     if schedule is None or timed.arrivals_ns is None:
         return None
-    arrivals_ns = timed.arrivals_ns - timed.begin_ns
-    answered, hits = schedule.numbers(arrivals_ns), in_time(schedule, arrivals_ns, timed.latency_ns)
+    times = frame_times(timed, schedule)
+    arrivals_ns = times.arrivals_ns
+    answered, hits = times.numbers, in_time(schedule, arrivals_ns, timed.latency_ns)
     ends_ns = arrivals_ns + timed.latency_ns
     missed = schedule.frames - hits.size
     # Missed frames between those that were answered in time.
@@ -157,10 +169,12 @@ def steady_of(timed: timing.TimedQueries) -> Steady | None:
         frames=schedule.frames,
         dropped=schedule.frames - answered.size,
         late=answered.size - hits.size,
+        woke_late=int(np.count_nonzero(times.woke_late(schedule.deadline_ns / 1e6))),
         missed_ratio=missed / schedule.frames,
         **_bounds(schedule, hits, answered[timed.latency_ns > NEAR_RATIO * schedule.deadline_ns]),
         longest_row=int(rows.max()),
         jitter=summarise_stage(np.abs(np.diff(timed.latency_ns))),
+        waiting=summarise_stage((times.starts_ns - times.arrivals_ns)[times.have_waited]),
         queue_max=min(schedule.queue_frames, int(behind.max())),
         longest_gap_ms=float(np.diff(ends_ns, prepend=0).max()) / 1e6,
         first_missed_s=schedule.arrival_ns(int(np.argmax(rows > 0))) / 1e9 if missed else None,

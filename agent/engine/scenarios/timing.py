@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract.frame_times import frame_numbers
 from edgemeter.agent.energy.queries import Times, no_pauses
 from edgemeter.agent.energy.window import Window
 
@@ -130,8 +131,7 @@ class FrameSchedule:
 
     def numbers(self, arrivals_ns: Times) -> Times:
         """Return the numbers of the frames that arrived at these moments after the beginning, int64 [n]."""
-        numbers: Times = np.rint(arrivals_ns * (self.rate_per_s / 1e9)).astype(np.int64)
-        return numbers
+        return frame_numbers(arrivals_ns, self.rate_per_s)
 
 
 @dataclass(frozen=True, slots=True)

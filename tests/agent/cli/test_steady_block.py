@@ -19,7 +19,7 @@ BLOCK = """tiny-detector at 15 frames a second, deadline 60 ms, 1 frame may wait
   frames: 54,000 in 1 h; missed 5,340, 9.9% (95% 4.0% to 18%; as 310 independent frames): 5,000 dropped, 340 late, at most 23 in a row
   first miss: after 30 min 4 s; within 20 s of the beginning of throttling (30 min)
   answers: p50 45 ms, at most 128 ms; jitter p90 3.25 ms; at most 133.4 ms without one
-  queue: up to 1 frame waiting, 1.5 ms (p50); busy 71% of the time
+  queue: 14,000 frames waited, 6.5 ms (p50); busy 71% of the time
   energy: 4.1 J/s, 301.0 ± 6.0 mJ gross an answered frame, waiting for frames included
   over time: throttled after 1800 s: p50 is above 43 ms"""
 

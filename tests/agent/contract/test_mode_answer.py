@@ -119,11 +119,11 @@ def test_an_energy_that_was_not_measured_ranks_nothing(provenance):
 
 
 def test_energies_of_two_sensors_are_not_ranked():
-    """Nor those of runs of which some have none."""
+    """Nor is there anything to rank where a mode has none."""
     of_another = [msgspec.structs.replace(run, energy=make_energy(sensor="ina226")) for run in runs_in("1 25W", 29.0)]
     assert summary_of(runs_in("0 15W", 40.0), of_another).endswith("the energies are not of one sensor, and are not ranked")
     none = [msgspec.structs.replace(run, energy=None) for run in of_another]
-    assert summary_of(runs_in("0 15W", 40.0), none).endswith("not every run has an energy, so none is ranked")
+    assert summary_of(runs_in("0 15W", 40.0), none).endswith("25W has no energy, so none is ranked")
 
 
 def test_closed_loops_have_a_fastest_mode_and_one_of_least_energy():
@@ -307,10 +307,10 @@ def test_an_energy_that_is_not_above_zero_ranks_nothing_and_is_named(energy_mj):
         wrong = make_energy(gross_mj=energy_mj, mean_power_w=4.1)
         runs[:count] = [msgspec.structs.replace(run, energy=wrong) for run in runs[:count]]
         answer = summary_of(runs, runs_in("1 25W", 29.0, steady={}))
-        assert answer.startswith("fastest mode that held 15 fps within 60 ms without a miss in 3 runs of 1 min: 25W (p50 29 ms)")
-        assert answer.endswith(reason)
+        head = "; fastest mode that held 15 fps within 60 ms without a miss in 3 runs of 1 min: 25W (p50 29 ms)"
+        assert answer.startswith(reason + head)
     no_power = runs_in("0 15W", 40.0, -4.1, 273.0, steady={})
-    assert summary_of(no_power, runs_in("1 25W", 29.0, steady={})).endswith(reason)
+    assert summary_of(no_power, runs_in("1 25W", 29.0, steady={})).startswith(reason)
 
 
 def test_an_energy_whose_provenance_is_not_stated_ranks_nothing():
@@ -356,3 +356,74 @@ def test_clocks_that_differ_in_the_fourth_digit_are_two_settings():
     assert [(point.name, point.runs) for point in answer.points] == [
         (f"memory at most {clock} GHz", 3) for clock in ("2.131", "2.133", "1.50")
     ]
+
+
+def seconds_at(mode, p50_ms, power_w, frame_mj, missed, **changes):
+    """Return three runs of 10.2 s, 153 frames each, of which the first misses some, and the record's other changes."""
+    each = [frames_of(count, 153, **(changes if count else {})) for count in (missed, 0, 0)]
+    runs = runs_in(mode, p50_ms, power_w, frame_mj, scenario="steady")
+    return [msgspec.structs.replace(run, steady=steady) for run, steady in zip(runs, each, strict=True)]
+
+
+def test_a_cheaper_mode_that_possibly_holds_the_rate_is_named_with_its_price():
+    """One frame of 459 is 0.22%, at most 1.2% (Clopper and Pearson): that is no reason to pass 4.1 W over for 5 W in silence."""
+    cheap, middle, dear = (
+        seconds_at(*args) for args in (("0 15W", 30.0, 4.1, 273.3, 1), ("1 25W", 20.0, 5.0, 333.3, 0), ("2 MAXN", 15.0, 7.7, 513.3, 1))
+    )
+    possibly = "possibly holds it (0.22% of 459 frames missed, at most 1.2%: measure longer)"
+    assert summary_of(cheap, middle, dear) == (
+        "cheapest mode that held 15 fps within 60 ms without a miss in 3 runs of 10.2 s: 25W (5 J/s); "
+        f"15W would cost less (4.1 J/s) and {possibly}; MAXN {possibly}"
+    )
+    bare = [[msgspec.structs.replace(run, energy=None) for run in runs] for runs in (cheap, middle, dear)]
+    assert summary_of(*bare).endswith(f": 25W (p50 20 ms); MAXN would be faster (p50 15 ms) and {possibly}; 15W {possibly}")
+    single = summary_of(cheap[:1], middle[1:2])
+    assert "possibly" in single
+    assert "15W would possibly cost less" in summary_of(cheap[:2], seconds_at("1 25W", 20.0, 5.0, 333.3, 0))
+
+
+def test_misses_by_edgemeters_own_wake_ups_are_named_and_do_not_rule_a_mode_out():
+    """Its runs are suspect for that: in one of three a frame was late, or 31 of 153 were."""
+    doubted = Verdict(state="suspect", reasons=("schedule-not-kept: Edgemeter woke up to 30.4 ms late",))
+    other = seconds_at("1 25W", 20.0, 5.0, 333.3, 0)
+    for changes in ({"woke_late": 1}, {}):
+        runs = seconds_at("0 15W", 30.0, 4.1, 273.3, 1, **changes)
+        runs[0] = msgspec.structs.replace(runs[0], verdict=doubted)
+        assert (
+            "; 15W would cost less (4.1 J/s) and possibly holds it "
+            "(0.22% of 459 frames missed, at most 1.2%; Edgemeter woke up late: measure again); "
+        ) in summary_of(runs, other)
+    for woke_late, claim in (
+        (31, "15W would cost less (4.1 J/s) and possibly holds it (20"),
+        (3, "15W does not hold it (20% of frames missed; "),
+    ):
+        each = [frames_of(31, 153, woke_late=woke_late)] * 3
+        runs = [msgspec.structs.replace(run, steady=steady) for run, steady in zip(runs, each, strict=True)]
+        answer = summary_of(runs, other)
+        assert claim in answer
+        assert "; Edgemeter woke up late" in answer
+
+
+def test_a_run_without_an_energy_leaves_the_ranking_to_the_others():
+    """Two of three runs are ranked as two are, which is said; a mode without any is the reason, which comes first."""
+    cheap, other = seconds_at("0 15W", 30.0, 4.1, 273.3, 0), seconds_at("1 25W", 20.0, 5.0, 333.3, 0)
+    cheap[1] = msgspec.structs.replace(cheap[1], energy=None, energy_reason="no reading for 0.5 s")
+    assert summary_of(cheap, other) == (
+        "possibly cheapest mode that held 15 fps within 60 ms without a miss in 3 runs of 10.2 s: 15W (4.1 J/s); "
+        "25W is 50% faster and costs possibly 22% more per frame; 2 of 3 runs of 15W with an energy: 3 give an interval"
+    )
+    none = [msgspec.structs.replace(run, energy=None) for run in cheap]
+    assert summary_of(none, other).startswith("15W has no energy, so no mode is named cheapest; fastest mode that held 15 fps within 60 ms")
+    slow = [msgspec.structs.replace(run, energy=None) for run in with_frames("2 7W", [frames_of(60, 153, missed_low_ratio=0.3)] * 3)]
+    assert summary_of(slow, seconds_at("0 15W", 30.0, 4.1, 273.3, 0), other).startswith("cheapest mode that held")
+
+
+def test_rules_that_runs_of_every_mode_violate_are_named_once():
+    """Those of some modes follow with their mode."""
+    reasons = ("busy-machine: python", "waited-for-core: 5%")
+    doubted = [Verdict(state="suspect", reasons=reasons), Verdict(state="suspect", reasons=(*reasons, "memory-tight: 1%"))]
+    runs = [runs_in(mode, p50_ms, verdict=doubted[0]) for mode, p50_ms in (("0 15W", 40.0), ("1 25W", 29.0), ("2 MAXN", 20.0))]
+    assert summary_of(*runs).endswith("; all 9 runs suspect (busy-machine, waited-for-core)")
+    runs[1][0] = msgspec.structs.replace(runs[1][0], verdict=doubted[1])
+    runs[2][0] = msgspec.structs.replace(runs[2][0], verdict=Verdict(state="valid", reasons=()))
+    assert summary_of(*runs).endswith("; 8 of 9 runs suspect (busy-machine, waited-for-core); 1 run of 25W suspect (memory-tight)")

@@ -107,7 +107,7 @@ def test_every_quantity_is_named_with_its_unit():
         in_flight_max pauses cpus order_seed order_place drawn_from tokens low high values mean_value drop_value without_parts
         landlock_abi items least_score failed_queries concurrency good turn requests left_out varying changed parting
         requests_of_others queue_frames frames dropped late effective bursts longest_burst longest_row queue_max missed windows false
-        threshold blocks false_per_h false_per_h_low false_per_h_high timed most_missed most_false"""
+        woke_late threshold blocks false_per_h false_per_h_low false_per_h_high timed most_missed most_false"""
     for name, part in contract_record.json_schema()["$defs"].items():
         for field, kind in part["properties"].items():
             options = [kind, *kind.get("anyOf", []), kind.get("items", {}) if isinstance(kind.get("items"), dict) else {}]

@@ -1,14 +1,16 @@
 """Facts about `edgemeter.collector.show.missed_frames`."""
 
+import io
 import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_figures import CurvePoint, Sustained
-from edgemeter.collector.show.missed_frames import MissedRow, missed_frames
+from edgemeter.collector.show.missed_frames import MissedRow, missed_frames, show_missed_frames
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.ledgers import fill
@@ -32,6 +34,20 @@ def test_missed_frames_have_a_reason_each_and_stand_in_rows():
     missed = missed_frames(make_record(steady=STEADY, samples=SERIES, sustained=CURVE), STEADY)
     assert (missed.frames, missed.dropped, missed.waited, missed.too_slow) == (10, 2, 1, 1)
     assert missed.rows == (MissedRow(0.2, 2, 0, 2e9, None), MissedRow(0.6, 2, 2, 1e9, None))
+
+
+def test_a_frame_for_which_edgemeter_woke_up_late_waited_for_no_other():
+    """Frame 5 arrives 70 ms after the answer before it, its call begins 40 ms later and takes 30 of 60 ms."""
+    late_ms = np.where(NUMBERS == 5, 40, 0)
+    changed = {"query_start": NUMBERS * 100 + WAITED_MS + late_ms, "latency": LATENCY_MS + late_ms}
+    series = tuple(samples.pack(part.name, "ns", changed[part.name] * MS) if part.name in changed else part for part in SERIES)
+    steady = make_steady(rate_per_s=10.0, frames=10, dropped=2, late=3, missed_ratio=0.5)
+    missed = missed_frames(make_record(steady=steady, samples=series), steady)
+    assert (missed.dropped, missed.waited, missed.woke_late, missed.too_slow) == (2, 1, 1, 1)
+    console = Console(file=io.StringIO(), width=120)
+    show_missed_frames(make_record(steady=steady, samples=series), missed, console)
+    assert "5 of 10 frames missed, 50%" in console.file.getvalue()
+    assert "  1 late: Edgemeter itself woke up late for them" in console.file.getvalue()
 
 
 def test_frames_that_still_waited_after_the_schedule_were_given_up():

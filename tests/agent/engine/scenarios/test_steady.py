@@ -79,6 +79,48 @@ def test_a_stall_drops_the_oldest_and_its_answers_are_late():
     assert frames.jitter.mean_ms == pytest.approx((350 + 280 + 70) / 7, abs=0.02)
 
 
+class Oversleeping(World):
+    """Who sleeps wakes up 350 ms late."""
+
+    def sleep(self, seconds):
+        """Sleep for longer."""
+        super().sleep(seconds)
+        self.now += 350 * MS
+
+
+def test_late_wake_ups_are_no_work_of_the_model():
+    """Six calls of 20 ms in 1,190 ms are 10% of the time, and ten a second would take 20% of it, however late Edgemeter woke up for them.
+
+    0: 350 to 370. 1 to 3 arrived, one may wait: 3, 370 to 390. 4 is awaited: 750 to 770. 7: 770 to 790. 8: 1,150 to 1,170. 9: to 1,190.
+    """
+    world = Oversleeping(lambda _: 20 * MS)
+    timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
+    assert numbers(timed) == [0, 3, 4, 7, 8, 9]
+    load = scenario.load_of_timed(timed, 1, 1, 10.0)
+    assert load.utilisation_ratio == pytest.approx(6 * 20 / 1190, rel=2e-3)
+    assert load.is_sustained
+    frames = steady.steady_of(timed)
+    # 0, 4 and 8 were awaited; 3 and 7 waited for them and were in time, 9 was not.
+    assert (frames.dropped, frames.late, frames.woke_late) == (4, 4, 3)
+    assert (frames.waiting.count, frames.waiting.p50_ms) == (3, pytest.approx(70, abs=0.5))
+    assert frames.waiting.mean_ms == pytest.approx((70 + 70 + 270) / 3, abs=0.5)
+
+
+def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
+    """Calls of 95 ms hold ten a second; with 10 ms to copy the inputs of one that waits they do not, though the model is busy for 90%."""
+
+    class Copying(World):
+        def bind(self, inputs):
+            self.now += 10 * MS
+            return super().bind(inputs)
+
+    world = Copying(lambda _: 95 * MS)
+    timed = steady.run(world.subject(clock=world.ticking), plan(queries=1, seconds=10.0, rate_per_s=10.0, expected_ns=MS))
+    load = scenario.load_of_timed(timed, 1, 1, 10.0)
+    assert not load.is_sustained
+    assert load.utilisation_ratio == pytest.approx(95 / 105, abs=5e-3)
+
+
 def test_a_longer_queue_drops_nothing_and_is_late_for_longer():
     """The same stall with room for three: 4, 5 and 6 wait for 270, 190 and 110 ms; 6 and what follows are in time again."""
     _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS, queue_frames=3)
