@@ -83,7 +83,7 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     described = runs if why else [] if of_loads else [case.typical for case in cases]
     for case in rows:
         if (run := case.typical).steady:
-            print_steady(run, run.steady, console, is_whole=why or len(cases) == 1, of_runs=len(case.counted))
+            print_steady(run, run.steady, console, is_whole=why or len(cases) == 1, runs=case.counted)
     for line in dict.fromkeys([*_load_notes(described), *notes(cases, why=why)]):
         print_text(console, line)
 

@@ -90,6 +90,22 @@ def test_dependent_frames_have_a_reason_in_place_of_bounds():
     assert "missed 3, 0.33% (no bounds: the frames depend on each other too much; as 3 independent frames): 0 dropped, 3 late" in text
 
 
+def test_a_block_of_several_runs_states_what_all_of_them_missed_and_the_worst():
+    """None, none and 14 of 153 frames (9.15%) are 14 of 459: the run in the middle alone would say that none was missed."""
+    lates = {"a": 0, "b": 14, "c": 0}
+    runs = [
+        make_record(id=name * 32, steady=make_steady(frames=153, late=late, missed_ratio=late / 153, effective=153))
+        for name, late in lates.items()
+    ]
+    lines = printed(*runs)
+    begin = block(lines, "one of 3:")
+    line = "  all 3 runs: missed 14 of 459 frames: 0%, 0% and 9.2%; the most in run bbbbbbbb: why: `edgemeter runs why bbbbbbbb`"
+    assert lines[begin + 1] == line
+    assert "run bbbbbbbb" not in lines[begin]
+    quiet = [make_record(id=name * 32, steady=make_steady(late=0, missed_ratio=0.0, effective=900)) for name in "ab"]
+    assert not [text for text in printed(*quiet) if text.startswith("  all ")]
+
+
 def test_detections_in_a_stream_are_counted_with_their_bounds():
     """Windows found and missed, false detections by the hour."""
     detections = StreamDetections(
