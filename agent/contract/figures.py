@@ -560,7 +560,8 @@ FIGURES: tuple[Figure, ...] = (
     # The mean power again, where a second is what is paid for.
     Figure(
         "energy per second at the rate", "J/s", "J/s", "energy", None, of=_steady_power_w,
-        reads=("energy.mean_power_w", "steady.rate_per_s"), name="steady_power_w", choice="power-at-rate", rank=0, is_of_some=True,
+        reads=("energy.mean_power_w", "steady.rate_per_s"), u="energy.mean_power_u_w", k="energy.gross_k", name="steady_power_w",
+        choice="power-at-rate", rank=0, is_of_some=True,
         why_absent=NO_FRAMES, views=_views("run terminal matrix cases site"),
     ),
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),
