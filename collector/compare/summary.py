@@ -1,7 +1,7 @@
 """The summary of a case: for each figure the median over its runs, with the range and the number of runs behind it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure
@@ -272,8 +272,11 @@ def spread_of_figure(case: CaseSummary, entry: Figure) -> Spread | None:
 
 def _spread(entry: Figure, valued: Sequence[tuple[RunRecord, float]]) -> Spread | None:
     points = [point_of(run, value) for run, value in valued]
-    over_runs = entry.over_runs([run for run, _ in valued]) if entry.over_runs and entry.is_share else None
-    return of_shares(points, *over_runs) if over_runs else of_points(points)
+    over_runs = entry.over_runs([run for run, _ in valued]) if entry.over_runs else None
+    if over_runs and entry.is_share:
+        return of_shares(points, *over_runs)
+    spread = of_points(points)
+    return replace(spread, median=over_runs[0]) if spread and over_runs else spread
 
 
 def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:
