@@ -47,6 +47,7 @@ def pooled_misses(runs: Sequence[Steady], limit_ratio: float) -> PooledMisses | 
     Frames of each run depend on each other as those of the worst do: that another one saw no burst does not mean that it has none. Where
     runs differ more than chance lets them, their frames are worth fewer still.
     """
+    runs = [part for part in runs if part.frames and part.rate_per_s]
     if not runs:
         return None
     frames = sum(part.frames for part in runs)
