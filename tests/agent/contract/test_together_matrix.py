@@ -97,7 +97,7 @@ def test_two_files_of_one_name_are_two_rows_with_names_of_their_own():
     assert all(text in out.getvalue() for text in (f"twin {neighbours['a'].setting_text} aaaaaa", "bbbbbb"))
 
 
-def test_a_short_overlap_is_said():
+def test_a_short_overlap_has_a_line_of_its_own():
     """0.14 s are a few dozen queries; ten seconds need no word."""
     for overlap_ms, lines in ((140.0, 1), (1e4, 0)):
         together = Together(neighbours=(neighbour_called("b"),), overlap_ms=overlap_ms)
