@@ -40,6 +40,8 @@ _OF_TURN: Mapping[str, Callable[[TurnFigures], float | None]] = {
     "queries": lambda figures: figures.queries,
 }
 
+SHORT_OVERLAP_MS = 1000.0  # Below a second a few turns of the scheduler decide.
+
 
 def print_turns(cases: Sequence[MeasuredCase], console: Console) -> None:
     """Print the turns of each case that has some."""
@@ -93,6 +95,9 @@ def print_together(matrix: TogetherMatrix, console: Console) -> None:
     shared = f"; shared: core {cores_text(matrix.shared_cpus)}" if matrix.shared_cpus else ""
     print_text(console, f"together: mean ms, times that alone with its 95% interval over pairs of runs{shared}")
     console.print(fitted_table(columns, console.width))
+    overlaps_ms = [cell.overlap_ms for row in matrix.rows for cell in row.beside if cell.overlap_ms is not None]
+    if (shortest_ms := min(overlaps_ms, default=SHORT_OVERLAP_MS)) < SHORT_OVERLAP_MS:
+        print_text(console, f"overlaps of {plain_digits(shortest_ms / 1000, 2)} s are short for a slow-down: use a longer --mode")
 
 
 def _names(rows: Sequence[TogetherRow]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from edgemeter.agent.base.figures import ABSENT, count, plain_digits
+from edgemeter.agent.base.figures import ABSENT, count, plain_digits, with_uncertainty
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import fewest_runs, median_interval
 from edgemeter.agent.contract.case_identity import key_of, of_depth_curve
@@ -54,6 +54,10 @@ class MeasuredCase:
         if entry.over_runs:
             return entry.table_text(over[0] if (over := entry.over_runs(self.counted)) else None)
         values = self._values(entry)
+        run = self.middle(entry.value) if values and entry.u else None
+        if run and (ends := entry.bounds(run)):
+            # No digit that the uncertainty leaves open.
+            return with_uncertainty(median(values), (ends[1] - ends[0]) / 2).partition(" ")[0]
         return entry.table_text(median(values) if values else None)
 
     def interval_text(self, entry: Figure) -> str:

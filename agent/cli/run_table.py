@@ -12,7 +12,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from edgemeter.agent.base.figures import ABSENT, count, plain_digits
+from edgemeter.agent.base.figures import ABSENT, count, plain_digits, with_uncertainty
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli.further_tables import print_answers, print_sweeps, print_together, print_turns
@@ -83,7 +83,7 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None, *, why
     described = runs if why else [] if of_loads else [case.typical for case in cases]
     for case in rows:
         if (run := case.typical).steady:
-            print_steady(run, run.steady, console, is_whole=why or len(cases) == 1, of_runs=len(case.counted))
+            print_steady(run, run.steady, console, is_whole=why or len(cases) == 1, runs=case.counted)
     for line in dict.fromkeys([*_load_notes(described), *notes(cases, why=why)]):
         print_text(console, line)
 
@@ -142,10 +142,15 @@ def _net(run: RunRecord) -> str:
     return energy_text(energy.net_mj, energy.net_u_mj)
 
 
+def _power(run: RunRecord) -> str:
+    return with_uncertainty(run.energy.mean_power_w, run.energy.mean_power_u_w).replace("± ", "±") if run.energy else ABSENT
+
+
 # Figures of which the table says more than the number.
 _TEXTS: Mapping[str, Callable[[MeasuredCase], str]] = {
     "accuracy_value": _of_run(_accuracy, figure("accuracy_value").value),
     "energy_gross_mj": _of_run(gross_text, figure("energy_gross_mj").value),
+    "steady_power_w": _of_run(_power, figure("steady_power_w").value),
     "energy_net_mj": _of_run(_net, figure("energy_gross_mj").value),
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 
-from edgemeter.agent.base.figures import plain_digits
+from edgemeter.agent.base.figures import plain_digits, share
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import CurvePoint, Steady, Sustained
@@ -13,6 +13,7 @@ from edgemeter.agent.contract.steady_facts import moment, steady_facts, steady_h
 from edgemeter.agent.ledger.run_history import short_id
 
 STRETCHES = 6  # Rows of the table over time.
+RUNS_LISTED = 5  # Of more runs the range stands.
 
 # What a stretch shows beside its missed frames: the value of an interval, and how many of it are one of the column's unit.
 _COLUMNS: dict[str, tuple[Callable[[CurvePoint], float | None], float]] = {
@@ -23,16 +24,31 @@ _COLUMNS: dict[str, tuple[Callable[[CurvePoint], float | None], float]] = {
 }
 
 
-def print_steady(run: RunRecord, steady: Steady, console: Console, *, is_whole: bool, of_runs: int) -> None:
-    """Print the block of a run, one of `of_runs`; only the whole one has the table over time."""
-    which = f"; run {short_id(run.id)}, one of {of_runs}" if of_runs > 1 else ""
+def print_steady(run: RunRecord, steady: Steady, console: Console, *, is_whole: bool, runs: Sequence[RunRecord] = ()) -> None:
+    """Print the block of a run, one of `runs`, below what all of them missed; only the whole one has the table over time."""
+    which = f"; run {short_id(run.id)}, one of {len(runs)}" if len(runs) > 1 else ""
     print_text(console, f"{steady_heading(run, steady)}{which}:")
+    if missed := missed_by_run(runs):
+        print_text(console, f"  all {len(runs)} runs: {missed}")
     for name, text in steady_facts(run, steady).items():
         print_text(console, f"  {name}: {text}")
-    if is_whole and steady.dropped + steady.late:
+    if is_whole and steady.dropped + steady.late and not missed:
         print_text(console, f"  why frames were missed: `edgemeter runs why {short_id(run.id)}`")
     if is_whole and run.sustained and len(run.sustained.points) >= STRETCHES:
         console.print(fitted_table(_over_time(run.sustained), console.width))
+
+
+def missed_by_run(runs: Sequence[RunRecord]) -> str:
+    """Return what several runs missed, each and together, and which of them the most; empty where none missed a frame."""
+    steady = [(run, run.steady) for run in runs if run.steady]
+    worst = max(steady, key=lambda pair: pair[1].missed_ratio, default=None)
+    if len(steady) < 2 or not worst or not worst[1].missed_ratio:
+        return ""
+    frames, missed = sum(part.frames for _, part in steady), sum(part.dropped + part.late for _, part in steady)
+    shares = [share(ratio) for ratio in sorted(part.missed_ratio for _, part in steady)]
+    texts = f"{', '.join(shares[:-1])} and {shares[-1]}" if len(shares) <= RUNS_LISTED else f"{shares[0]} to {shares[-1]}"
+    run_id = short_id(worst[0].id)
+    return f"missed {missed:,} of {frames:,} frames: {texts}; the most in run {run_id}: why: `edgemeter runs why {run_id}`"
 
 
 def _over_time(sustained: Sustained) -> Iterator[TableColumn]:

@@ -90,12 +90,16 @@ Value = Callable[[CaseKey], object]
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """A condition for comparing two cases (None equals everything): its title, its wording where it is not met, and its rationale."""
+    """A condition for comparing two cases (None equals everything): its title, its wording where it is not met, and its rationale.
+
+    `is_load`: where it differs, speed and energy do not compare, not even of two models that are chosen between.
+    """
 
     title: str
     wording: str
     why: str
     value: Value | None = None
+    is_load: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +265,12 @@ FIELDS: tuple[IdentityField, ...] = (
     IdentityField(
         "target_per_s", lambda key: "no rate" if key.target_per_s is None else f"{key.target_per_s:g} per s", ("load.target_per_s",),
         lambda run: run.load.target_per_s if run.load else None,
-        Likeness("rate", "at the same rate", "waiting times depend on the rate; open loop only"),
+        Likeness("rate", "at the same rate", "waiting times depend on the rate; open loop only", is_load=True),
     ),
     IdentityField(
         "deadline", lambda key: f"deadline {key.deadline}" if key.deadline else "no deadline",
         ("steady.deadline_ms", "steady.queue_frames"), _deadline,
-        Likeness("deadline", "with the same deadline", "which frames are late depends on it; steady only"),
+        Likeness("deadline and queue", "with the same deadline and queue", "they decide what is missed; steady only", is_load=True),
     ),
     IdentityField(
         "together", lambda key: f"together with {key.together}" if key.together else "alone", ("together.neighbours",), _together,

@@ -75,3 +75,9 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
         if not agree(value(case), value(other))
     )
     return Relation("unlike" if unlike else "like", unlike, marked)
+
+
+def why_other_load(case: CaseKey, other: CaseKey) -> str:
+    """Return why speed and energy of two cases do not compare, as of other loads; empty where they do."""
+    titles = [like.title for field in relation(case, other).unlike if (like := field.likeness) and like.is_load]
+    return f"not at one {' nor one '.join(titles)}: other work" if titles else ""

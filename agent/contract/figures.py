@@ -5,6 +5,7 @@ equal for two values to be of one kind, how the trend follows it, and in which v
 matrix, sentence), the trend, the page, InfluxDB, OTLP, exports, options and the reference pages are loops over it.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +19,7 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.pooled_misses import pooled_misses
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import accepted_ratio
+from edgemeter.agent.contract.together_matrix import slow_down
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
 # of cases; runs: its lists of runs; chart: its charts over time; site: the public site of results; references: their list; influx: InfluxDB
@@ -339,6 +341,13 @@ def _missed_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
     return (pooled.ratio, pooled.bounds) if pooled else None
 
 
+def _slow_down_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
+    """Return the slow-down as the matrix of a session has it: the geometric mean, since twice and half as long cancel."""
+    ratios = [run.together.slow_down_ratio for run in runs if run.together]
+    ratio, low, high = slow_down([math.log(value) for value in ratios if value and value > 0])
+    return None if ratio is None else (ratio, None if low is None or high is None else (low, high))
+
+
 def _of_one_stream(name: str) -> Callable[[Sequence[RunRecord]], OverRuns]:
     """Return what is known of runs over one stream: more of them say no more of other streams than one does."""
     value, low, high = (reader(with_part(f"detections.{name}", part)) for part in ("", "_low", "_high"))
@@ -451,7 +460,7 @@ FIGURES: tuple[Figure, ...] = (
     # The table of `edgemeter run` has the matrix of its rounds below it.
     Figure(
         "slow-down beside others", "Slow-down", "", "latency", "lower", path="together.slow_down_ratio", column="slow_down_ratio",
-        choice="slow-down", shown=times, rank=0, is_of_some=True, views=OF_SOME - {"run"},
+        choice="slow-down", over_runs=_slow_down_over_runs, shown=times, rank=0, is_of_some=True, views=OF_SOME - {"run"},
         why_absent="nothing ran at the same time, or not alone in the same round", lower="slowed down less", higher="slowed down more",
         times="times the slow-down",
     ),
@@ -565,7 +574,8 @@ FIGURES: tuple[Figure, ...] = (
     # The mean power again, where a second is what is paid for.
     Figure(
         "energy per second at the rate", "J/s", "J/s", "energy", None, of=_steady_power_w,
-        reads=("energy.mean_power_w", "steady.rate_per_s"), name="steady_power_w", choice="power-at-rate", rank=0, is_of_some=True,
+        reads=("energy.mean_power_w", "steady.rate_per_s"), u="energy.mean_power_u_w", k="energy.gross_k", name="steady_power_w",
+        choice="power-at-rate", rank=0, is_of_some=True,
         why_absent=NO_FRAMES, views=_views("run terminal matrix cases site"),
     ),
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),

@@ -55,7 +55,7 @@ def pooled_misses(of_runs: Iterable[Steady | None], limit_ratio: float = 0.0) ->
     Frames of each run depend on each other as those of the worst do: that another one saw no burst does not mean that it has none. Where
     runs differ more than chance lets them, their frames are worth fewer still.
     """
-    if not (runs := [part for part in of_runs if part is not None]):
+    if not (runs := [part for part in of_runs if part is not None and part.frames and part.rate_per_s]):
         return None
     frames = sum(part.frames for part in runs)
     ratio = sum(map(_missed, runs)) / frames

@@ -304,6 +304,13 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     between_ms: float | None = None  # Time between the queries of a language model in ms, whose energy is left out; null of other runs.
     is_modelled: bool = False  # Whether the scope was modelled from a narrower one: an estimate.
 
+    @property
+    def mean_power_u_w(self) -> float | None:
+        """Expanded uncertainty (95%) of `mean_power_w` in W: as large a share of it as of the energy, since the time is exact."""
+        if self.gross_u_mj is None or not self.gross_mj:
+            return None
+        return self.gross_u_mj * abs(self.mean_power_w / self.gross_mj)
+
 
 class Stretch(RecordPart, frozen=True, kw_only=True):
     """A stretch of the monotonic clock, counted from the first timed query; negative before it."""

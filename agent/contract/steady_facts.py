@@ -104,7 +104,7 @@ def _energy(run: RunRecord, energy: Energy, steady: Steady) -> str:
     provenance = energy_provenance(run)
     label = "" if provenance == "measured" else f" ({provenance})"
     frame = f"{with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross {of_frame(steady)}"
-    return f"{plain_digits(energy.mean_power_w, 3)} J/s, {frame}{label}, waiting for frames included"
+    return f"{with_uncertainty(energy.mean_power_w, energy.mean_power_u_w)} J/s, {frame}{label}, waiting for frames included"
 
 
 def of_frame(steady: Steady) -> str:

@@ -17,6 +17,8 @@ from edgemeter.agent.base.decision import CORRECT_ANSWER, MISSED, Bounds, Differ
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO, MATTERS_SHARE, pair_interval
 from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.case_relation import why_other_load
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, in_view, why_unequal_questions
 from edgemeter.agent.contract.pooled_misses import pooled_misses
@@ -72,6 +74,8 @@ class TurnFigure:
 
     def why_unlike(self, first: RunRecord, other: RunRecord) -> str:
         """Return why the figure of `other` does not compare with that of `first`; empty where it does."""
+        if why := why_other_load(key_of(first), key_of(other)):
+            return why
         if first.generation is None or other.generation is None:
             return ""
         if not self.choice:
@@ -162,6 +166,9 @@ def missed_difference(pairs: Sequence[Pair]) -> list[Difference]:
     first, other = (pooled_misses(side) for side in zip(*both, strict=True)) if both else (None, None)
     if first is None or other is None:
         return []
+    if why := why_other_load(*map(key_of, pairs[-1])):
+        unlike = decide(None, None, MATTERS_SHARE, "difference", why)
+        return [difference(MISSED, "", unlike, (first.ratio, other.ratio), "lower")]
     figures = [BoundedFigure(side.ratio, side.low_ratio, side.high_ratio, (), DEPENDENT) for side in (other, first)]
     within = difference_bounds(*figures)
     changes = [b.missed_ratio - a.missed_ratio for a, b in both]

@@ -318,7 +318,7 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
         "measured (UTC)": [stamp(record.started_at_ns) for record in records],
         "device": [record.device for record in records],
         "model": [record.model.name for record in records],
-        "": [f"{record.precision} {record.runtime.setting_text}{_frames_text(record)}" for record in records],
+        "": [f"{record.precision} {record.runtime.setting_text}{_load_text(record)}" for record in records],
     }
     ranks = {"device": REDUNDANT if len(set(names["device"])) == 1 else 3}
     # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
@@ -361,10 +361,11 @@ def _entry(run: ListedRun) -> Mapping[str, Any]:
     }
 
 
-def _frames_text(record: RunRecord) -> str:
-    """Return rate and deadline of frames: by them, and not by the model, so many are missed."""
-    steady = record.steady
-    return f" {plain_digits(steady.rate_per_s)}/s in {plain_digits(steady.deadline_ms)} ms" if steady else ""
+def _load_text(record: RunRecord) -> str:
+    """Return rate and deadline of frames, by which so many are missed, and the models beside, which slow this one down."""
+    steady, together = record.steady, record.together
+    frames = f" {plain_digits(steady.rate_per_s)}/s in {plain_digits(steady.deadline_ms)} ms" if steady else ""
+    return f"{frames} beside {together.names}" if together else frames
 
 
 def _state(record: RunRecord) -> str:

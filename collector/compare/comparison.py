@@ -8,7 +8,7 @@ from operator import attrgetter
 from edgemeter.agent.base.decision import ONE_DAY
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
-from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.case_identity import CaseKey, load_text
 from edgemeter.agent.contract.case_relation import PAIR_MARKS, Relation, are_alike, likeness, relation
 from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, without_mode
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
@@ -227,7 +227,7 @@ def of_summaries(
 
 
 def comparable(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
-    """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario, one company."""
+    """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario, one load."""
     return list(grouped((_group(row.case.key), row) for row in rows).values())
 
 
@@ -238,7 +238,7 @@ def answers_of(comparison: Comparison) -> list[ModeAnswer]:
 
 
 def _group(key: CaseKey) -> tuple[str, ...]:
-    return key.model, key.served_model or "", key.dataset_sha256, key.scenario, key.together
+    return key.model, key.served_model or "", key.dataset_sha256, key.scenario, load_text(key)
 
 
 def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str) -> Callable[[CaseKey], bool]:

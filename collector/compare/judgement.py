@@ -11,6 +11,7 @@ from edgemeter.agent.base.accuracy_bounds import BoundedFigure, DifferenceBounds
 from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, Scale, decide, decide_accuracy, percent, points_text
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, interval_of_ratio
+from edgemeter.agent.contract.case_relation import why_other_load
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
 from edgemeter.collector.compare.pairing import is_one_class
@@ -98,7 +99,9 @@ def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
 
 
 def other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str:
-    """Return why a figure of generated text does not compare, as other work; empty where it does."""
+    """Return why a figure does not compare, as of another load or of other generated text; empty where it does."""
+    if entry.group != "memory" and (why := why_other_load(case.key, reference.key)):
+        return why
     runs = reference.newest, case.newest
     if not entry.path.startswith(_OF_WHOLE_QUERIES):
         return why_other_questions(*runs) if entry.path.startswith("generation.") else ""

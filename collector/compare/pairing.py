@@ -16,7 +16,8 @@ PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "
 preferred_equal = attrgetter(*(field.name for field, _ in PAIR_MARKS if field.name not in ("precision", "runtime")))
 
 
-def _shown(field: IdentityField, case: CaseSummary) -> str:
+def value_text(field: IdentityField, case: CaseSummary) -> str:
+    """Return the value of a field in words, of data with their name."""
     return f"{case.newest.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
 
 
@@ -40,9 +41,9 @@ class References:
             self._alike[shared] = self._narrowed(shared)
         alike, unlike = self._alike[shared]
         if unlike is not None:
-            values = ", ".join(dict.fromkeys(_shown(unlike, reference) for reference in alike)) or "no usable run"
+            values = ", ".join(dict.fromkeys(value_text(unlike, reference) for reference in alike)) or "no usable run"
             wording = unlike.likeness.wording if unlike.likeness else ""
-            return f"no reference {wording}: this is {_shown(unlike, case)}, the reference has {values}"
+            return f"no reference {wording}: this is {value_text(unlike, case)}, the reference has {values}"
         # All that `_rank` and `_choice` read of a case.
         kind = (shared, case.key.precision, case.key.runtime, preferred_equal(case.key))
         if kind not in self._paired:
@@ -131,7 +132,7 @@ def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase
 
     best = min(references, key=distance)
     differences = tuple(
-        CaseDifference(field.likeness.title, _shown(field, case), _shown(field, best))
+        CaseDifference(field.likeness.title, value_text(field, case), value_text(field, best))
         for field in relation(case.key, best.key).unlike
         if field.likeness
     )

@@ -12,7 +12,7 @@ import msgspec
 from edgemeter.agent.base.decision import MISSED, Difference, Scale, decide, difference, sentence
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import Better, metric_name
-from edgemeter.agent.contract.case_identity import like_with_like
+from edgemeter.agent.contract.case_identity import CaseKey, like_with_like, load_text
 from edgemeter.agent.contract.case_relation import relation
 from edgemeter.agent.contract.record_conditions import Verdict, rule_of
 from edgemeter.collector.compare.judgement import (
@@ -27,6 +27,7 @@ from edgemeter.collector.compare.judgement import (
     speed_of,
     why_not_compared,
 )
+from edgemeter.collector.compare.pairing import value_text
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
 from edgemeter.collector.ledgers.place import shown_place
@@ -198,15 +199,24 @@ def _choice(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> Cas
     board, is_one_device = b.around.environment["board"], a.device == b.device
     if not (is_one_device or a.around.environment["board"] == board) or a.key.scenario != b.key.scenario:
         return None
-    names = names_of([a.key, b.key], (lambda key: named(key).removesuffix(f", {key.device}")) if is_one_device else named)
+    loads = dict.fromkeys(load_text(side.key) for side in (a, b))
+
+    def called(key: CaseKey) -> str:
+        name = named(key).removesuffix(f", {key.device}") if is_one_device else named(key)
+        return ", ".join(filter(None, (name, load_text(key) if len(loads) > 1 else "")))
+
+    names = names_of([a.key, b.key], called)
     where = f"{b.key.device}{f' ({board})' if board else ''}" if is_one_device else f"boards of one type ({board})"
     related = relation(b.key, a.key)
-    sizes = [
-        f"other input size: {field.text(b.key)} against {field.text(a.key)}" for field in related.unlike if field.name == "input_values"
+    # Models are what is chosen between, and a precision has a mark.
+    unlike = [
+        f"other {field.likeness.title}: {value_text(field, b)} against {value_text(field, a)}"
+        for field in related.unlike
+        if field.likeness and field.name not in ("model", "precision")
     ]
     return CaseChoice(
         names[a.key], names[b.key], (len(a.runs), len(b.runs)), where, case_differences(a, b, matters),
-        case_sentence("B", "A", a, b, matters), (*(difference.words for difference in related.marked), *sizes),
+        case_sentence("B", "A", a, b, matters), (*(difference.words for difference in related.marked), *unlike),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.store import LeftOut
-from edgemeter.collector.show.wording import Notes, accuracy_name, company_text, level_text, only, runtime_name
+from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, load_words, only, runtime_name
 
 # Characters between two columns: a space and the table's own line, which is a space where the terminal knows more than ASCII.
 GAP = 2
@@ -211,7 +211,7 @@ def _shared(rows: Sequence[ComparisonRow]) -> str:
         only(
             f"data {data.name}" if case.generates else f"data {data.name} ({figures.count(data.images, 'image')})" for case, data in named
         ),
-        only(f"{case.key.scenario}{company_text(case.key)}" for case in cases),
+        only(f"{case.key.scenario}{load_words(case.key)}" for case in cases),
         only(figures.count(case.key.threads, "thread") for case in cases),
         only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
     )

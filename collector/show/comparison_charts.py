@@ -23,7 +23,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
-from edgemeter.collector.show.wording import case_names, company_text, listed, names, short_names
+from edgemeter.collector.show.wording import case_names, listed, load_words, names, short_names
 
 # Steps of one cumulative line; of many lines each gets fewer, so that a page of many cases stays small.
 STEPS, STEPS_IN_ALL = 120, 3000
@@ -129,7 +129,7 @@ def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled:
         if lines:
             queries = sum(distribution.count for _, distribution in lines)
             key, text = rows[0].case.key, f"{queries:,} queries; a line is a case."
-            title = f"{key.model}: latency of every query{company_text(key)}"
+            title = f"{key.model}: latency of every query{load_words(key)}"
             charts.append(distribution_chart(title, lines, text))
     text = f"{figures.count(without, 'case')} came without raw samples, so their latency distribution is not shown."
     return Charts(tuple(charts), (text,) if without else ())
@@ -162,7 +162,7 @@ def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
                 values = [{"series": name, "part": part, "value": amount, "place": names.index(part)} for name, part, amount in amounts]
                 legend = tuple((part, f"var(--p{index % 4})", "square") for index, part in enumerate(names))
                 key = rows[0].case.key
-                title, spec = f"{key.model}: {named}{company_text(key)}", specs.stacked_bars(unit, names, len(rows))
+                title, spec = f"{key.model}: {named}{load_words(key)}", specs.stacked_bars(unit, names, len(rows))
                 charts.append(Chart(title, spec, rows_table(values), legend=legend))
     return Charts(tuple(charts))
 

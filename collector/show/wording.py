@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
+from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, load_text
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import apart, grouped
 
@@ -91,9 +91,9 @@ def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[s
     return telling
 
 
-def company_text(key: CaseKey) -> str:
-    """Return what is said of a case that ran at the same time as others, after a comma; empty of one alone."""
-    return f", together with {key.together}" if key.together else ""
+def load_words(key: CaseKey) -> str:
+    """Return under which load a case ran, and beside which models, after a comma; empty of one alone, call by call."""
+    return f", {load}" if (load := load_text(key)) else ""
 
 
 def short_names(cases: Sequence[CaseSummary]) -> list[str]:

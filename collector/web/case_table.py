@@ -16,7 +16,7 @@ from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show.compare_table import OF_THE_KIND
 from edgemeter.collector.show.comparison_charts import anchor, facts
 from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, assign_styles
-from edgemeter.collector.show.wording import accuracy_name, case_names, company_text, level_text, runtime_name
+from edgemeter.collector.show.wording import accuracy_name, case_names, level_text, load_words, runtime_name
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import NOTHING, Attributes, Markup, element, join, part
 from edgemeter.collector.web.view import (
@@ -70,8 +70,8 @@ class CaseTable:
         parts: list[Markup] = []
         for rows in comparable(pages[number]):
             model = rows[0].case.key.model
-            task, company = rows[0].case.newest, company_text(rows[0].case.key)
-            group = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}{company}"
+            task, load = rows[0].case.newest, load_words(rows[0].case.key)
+            group = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}{load}"
             heading = element("h3", None, link(self.links.to("model", model=model), model), element("small", None, group))
             lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
             has_boards = any(row.boards for row in rows)

@@ -16,7 +16,7 @@ from edgemeter.collector.runs.cases import grouped, not_measured
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import conclusions
 from edgemeter.collector.show.series_style import numbered_style
-from edgemeter.collector.show.wording import case_names, company_text, listed, names
+from edgemeter.collector.show.wording import case_names, listed, load_words, names
 from edgemeter.collector.web.case_table import HOW_TO_READ, case_table, verdict_section
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
 from edgemeter.collector.web.markup import Markup, element, join, part
@@ -102,7 +102,7 @@ def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
         for row, name in zip(rows, lanes, strict=True):
             values += [_dot(name, run) for run in row.case.runs[-RUNS_DRAWN:] if run.latency.p50_ms]
         if values:
-            title = f"{rows[0].case.key.model}: p50 of every run{company_text(rows[0].case.key)}"
+            title = f"{rows[0].case.key.model}: p50 of every run{load_words(rows[0].case.key)}"
             legend = tuple((name, numbered_style(index).paint, "circle") for index, name in enumerate(lanes))
             spec = strips("p50 of a run, ms", legend, [value for dot in values if isinstance(value := dot["value"], float)])
             text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: suspect."

@@ -12,7 +12,7 @@ from edgemeter.agent.cli.measured_case import MeasuredCase
 from edgemeter.agent.contract.figures import figure
 from edgemeter.agent.contract.record_accuracy import StreamDetections
 from tests.fixtures.camera_hour import camera_hour
-from tests.fixtures.record_factory import make_model, make_record, make_steady
+from tests.fixtures.record_factory import make_energy, make_model, make_record, make_steady
 from tests.fixtures.rows import table_row
 
 BLOCK = """tiny-detector at 15 frames a second, deadline 60 ms, 1 frame may wait:
@@ -20,7 +20,7 @@ BLOCK = """tiny-detector at 15 frames a second, deadline 60 ms, 1 frame may wait
   first miss: after 30 min 4 s; within 20 s of the beginning of throttling (30 min)
   answers: p50 45 ms, at most 128 ms; jitter p90 3.25 ms; at most 133.4 ms without one
   queue: 14,000 frames waited, 6.5 ms (p50); busy 71% of the time
-  energy: 4.1 J/s, 301.0 ± 6.0 mJ gross an answered frame, waiting for frames included
+  energy: 4.100 ± 0.082 J/s, 301.0 ± 6.0 mJ gross an answered frame, waiting for frames included
   over time: throttled after 1800 s: p50 is above 43 ms"""
 
 
@@ -70,9 +70,21 @@ def test_the_first_line_answers_whether_the_rate_is_held():
     """Missed frames first, then latency and joules a second, each with what is known of its certainty; the table has them too."""
     lines = printed(camera_hour())
     assert "15 frames a second on pi-1: missed frames 9.9% (one run; 95% 4.0% to 18% within it), p50 45 ms (" in lines[0]
-    assert "4.1 J/s (one run)" in lines[0]
+    assert "4.100 J/s (one run; 95% 4.02 to 4.18 within it)" in lines[0]
     heading = next(line for line in lines if "Missed" in line and "J/s" in line)
     assert "verdict" in heading
+
+
+def test_joules_a_second_are_as_uncertain_as_those_of_a_frame_and_have_no_more_digits():
+    """269 mJ of 15 frames a second are 4.036 W; with 124.9 mJ, 46.4% of them, 1.874 W: more than one decimal would be made up."""
+    energy = make_energy(gross_mj=269.0435, gross_u_mj=124.9324, mean_power_w=4.035653)
+    run = make_record(steady=make_steady(), energy=energy)
+    low, high = figure("steady_power_w").bounds(run)
+    assert (low, high) == (pytest.approx(2.1617, abs=1e-4), pytest.approx(5.9096, abs=1e-4))
+    text = "\n".join(printed(run))
+    assert "4.0 J/s (one run; 95% 2.16 to 5.91 within it)" in text
+    assert "4.0 ±1.9" in text
+    assert "energy: 4.0 ± 1.9 J/s, 269 ± 125 mJ" in text.replace("269.0 ± 124.9", "269 ± 125")
 
 
 def test_nothing_missed_still_has_a_bound_and_no_first_miss():
@@ -88,6 +100,22 @@ def test_dependent_frames_have_a_reason_in_place_of_bounds():
     """No interval is made up."""
     text = "\n".join(printed(make_record(steady=make_steady(effective=3))))
     assert "missed 3, 0.33% (no bounds: the frames depend on each other too much; as 3 independent frames): 0 dropped, 3 late" in text
+
+
+def test_a_block_of_several_runs_states_what_all_of_them_missed_and_the_worst():
+    """None, none and 14 of 153 frames (9.15%) are 14 of 459: the run in the middle alone would say that none was missed."""
+    lates = {"a": 0, "b": 14, "c": 0}
+    runs = [
+        make_record(id=name * 32, steady=make_steady(frames=153, late=late, missed_ratio=late / 153, effective=153))
+        for name, late in lates.items()
+    ]
+    lines = printed(*runs)
+    begin = block(lines, "one of 3:")
+    line = "  all 3 runs: missed 14 of 459 frames: 0%, 0% and 9.2%; the most in run bbbbbbbb: why: `edgemeter runs why bbbbbbbb`"
+    assert lines[begin + 1] == line
+    assert "run bbbbbbbb" not in lines[begin]
+    quiet = [make_record(id=name * 32, steady=make_steady(late=0, missed_ratio=0.0, effective=900)) for name in "ab"]
+    assert not [text for text in printed(*quiet) if text.startswith("  all ")]
 
 
 def test_detections_in_a_stream_are_counted_with_their_bounds():

@@ -311,6 +311,19 @@ def steady_run(late):
     return run_of(12.0, scenario="steady", steady=make_steady(late=late, missed_ratio=late / 900, effective=900))
 
 
+def test_frames_of_another_deadline_in_turn_are_other_work(compare):
+    """None of 900 late in 60 ms against all of them in 40 ms: neither speed nor missed frames are ranked."""
+    hurried = make_steady(deadline_ms=40.0, late=900, missed_ratio=1.0, effective=900)
+    comparison = compare(lambda _: steady_run(0), lambda _: run_of(12.0, scenario="steady", steady=hurried))
+    (contrast,) = comparison.contrasts
+    notes = {diff.figure: diff.note for diff in contrast.differences if diff.change is None}
+    assert notes["missed"] == notes["latency"] == "not at one deadline and queue: other work"
+    assert contrast.sentence == "nothing of B and A could be compared"
+    screen = io.StringIO()
+    compare_models.show(comparison, Console(file=screen, width=140))
+    assert "no missed frames: not at one deadline and queue: other work" in " ".join(screen.getvalue().split())
+
+
 def test_missed_frames_of_models_in_turn_are_compared(compare):
     """p50 does not see a fifth of the frames; 0 against 0 is alike."""
     screen = io.StringIO()

@@ -12,6 +12,7 @@ import pytest
 
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.contract.record import decode
+from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import OUTBOX
 from edgemeter.agent.ledger.own_runs import OwnRuns
@@ -276,6 +277,16 @@ def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_c
     for run_id in ledger[2:]:
         edgemeter("runs", "exclude", run_id, "--reason", "x")
     assert "nothing to compare yet" in edgemeter("compare").stderr
+
+
+def test_runs_beside_others_are_marked_in_the_lists(home):
+    """`runs list`, and `compare` without arguments: the row of a run alone has no such word."""
+    company = Together(neighbours=(Neighbour(model="ssd", sha256="c3" * 32, runtime="onnx", threads=1),), overlap_ms=1000.0)
+    fill(home / "ledger.sqlite", [make_run(id="a" * 32, together=company), make_run(id="b" * 32)])
+    for command in (("runs", "list"), ("compare",)):
+        lines = edgemeter(*command).stdout
+        assert "2T beside ssd" in lines
+        assert lines.count("beside") == 1
 
 
 def test_runs_at_a_steady_rate_are_listed_with_rate_and_deadline(home):

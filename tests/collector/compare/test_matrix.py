@@ -2,12 +2,17 @@ import csv
 import io
 import json
 
+import pytest
+
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.contract import record_conditions
+from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.compare import views
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.matrix import coverage, matrix
+from edgemeter.collector.compare.summary import summaries_of
 from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.runs.cases import group_cases
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment, make_generation, make_latency
@@ -209,3 +214,14 @@ def test_a_stored_energy_at_or_below_zero_is_neither_best_nor_on_a_front():
             assert [point.case.key.device for front in fronts for point in front.places] == ["pi-2"]
             assert [case.case.key.device for case in absent] == ["pi-1"]
             assert "is no energy: a reversed clamp or shunt" in absent[0].reason
+
+
+def test_a_slow_down_has_the_centre_of_the_table_of_runs():
+    """1.6495 in one round and 0.8246 in the other are 1.1663 times (the root of their product), not 1.2371."""
+    ssd = Neighbour(model="ssd", sha256="c3" * 32, runtime="onnx", threads=1)
+    runs = [
+        make_run(repeat=repeat, together=Together(neighbours=(ssd,), overlap_ms=1000.0, slow_down_ratio=ratio))
+        for repeat, ratio in enumerate((1.6495, 0.8246))
+    ]
+    (summary,) = summaries_of(group_cases(runs)[0])
+    assert summary.spreads["together_slow_down_ratio"].median == pytest.approx(1.1663, abs=1e-4)

@@ -11,7 +11,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.record_conditions import Tensor
-from edgemeter.agent.contract.record_figures import Memory
+from edgemeter.agent.contract.record_figures import Load, Memory, Neighbour, Together
 from edgemeter.collector.review import document as review_document
 from edgemeter.collector.review import gate
 from edgemeter.collector.review.review import read_side, review
@@ -175,6 +175,49 @@ def test_a_limit_of_missed_frames_is_kept_where_neither_side_misses_any():
             assert f"<br>missed: {'more missed frames: 20%' if late else 'alike: 0%'} against 0%" in comment
             sentence = json.loads(review_document.to_json(result, findings))["pairs"][0]["sentence"]
             assert ("misses 20% against 0% of the frames, 20.0 points more" if late else "misses as many frames") in sentence
+
+
+def camera_side(model, rate_per_s, deadline_ms, missed, **changes):
+    """Return three runs of frames at a rate, with a deadline: so many of 900 were late."""
+    steady = make_steady(rate_per_s=rate_per_s, deadline_ms=deadline_ms, late=missed, missed_ratio=missed / 900, effective=900)
+    load = Load(samples_per_query=1, samples=900, target_per_s=rate_per_s)
+    runs = make_side(agent="1", runs=3, start=len(model), model=model)
+    return [msgspec.structs.replace(run, **({"scenario": "steady", "steady": steady, "load": load} | changes)) for run in runs]
+
+
+def test_frames_at_another_rate_or_deadline_are_stated_and_not_ranked():
+    """At 30 a second within 0.5 ms all are late, at 15 within 60 ms none: that says nothing of the two models."""
+    sides = camera_side("detector", 30.0, 0.5, 900), camera_side("other", 15.0, 60.0, 0)
+    choice = reviewed(*sides).choice
+    assert [diff.figure for diff in choice.differences if diff.change is not None] == ["accuracy"]
+    assert "points" not in choice.sentence
+    assert choice.a == "detector fp32 on onnx, 30 per s, deadline 0.5 ms, 1 frame may wait"
+    assert choice.b == "other fp32 on onnx, 15 per s, deadline 60 ms, 1 frame may wait"
+    notes = review_document.choice_notes(choice)
+    assert notes[0] == "no latency: not at one rate nor one deadline and queue: other work"
+    assert notes[1] == "no missed: not at one rate nor one deadline and queue: other work"
+    assert notes[2] == "no energy: not at one rate nor one deadline and queue: other work"
+    assert "note: other rate: 15 per s against 30 per s" in notes
+    assert (
+        "note: other deadline and queue: deadline 60 ms, 1 frame may wait against deadline 0.5 ms, 1 frame may wait"
+        in review_document.choice_notes(choice)
+    )
+
+
+def test_frames_at_one_rate_and_deadline_of_two_models_are_ranked():
+    """20% of the frames against none; company, which changes what a model takes, and another stream are stated."""
+    company = Together(neighbours=(Neighbour(model="ssd", sha256="c3" * 32, runtime="onnx", threads=1),), overlap_ms=1000.0)
+    stream = msgspec.structs.replace(make_side(agent="1", runs=1)[0].dataset, name="yard.wav", sha256="0b" * 32)
+    sides = camera_side("detector", 15.0, 60.0, 0), camera_side("other", 15.0, 60.0, 180, together=company, dataset=stream)
+    choice = reviewed(*sides).choice
+    assert {diff.figure: diff.change for diff in choice.differences}["missed"] == 0.2
+    notes = "\n".join(review_document.choice_notes(choice))
+    assert "note: other neighbours: together with ssd c3c3c3 onnx 1T against alone" in notes
+    assert "note: other data: yard.wav (0b0b0b0b0b0b) against " in notes
+    assert (choice.a, choice.b) == (
+        "detector fp32 on onnx, 15 per s, deadline 60 ms, 1 frame may wait",
+        "other fp32 on onnx, 15 per s, deadline 60 ms, 1 frame may wait, together with ssd c3c3c3 onnx 1T",
+    )
 
 
 def test_a_suspected_step_keeps_no_limit():

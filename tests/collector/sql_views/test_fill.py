@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract.case_identity import FIELDS, case_hash, key_of
-from edgemeter.agent.contract.figures import FIGURES
+from edgemeter.agent.contract.figures import FIGURES, with_part
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.retention import Retention
@@ -70,16 +70,11 @@ def test_a_row_has_the_identity_of_the_case_and_every_figure_with_its_bounds(lab
                 assert row[entry.name] == entry.value(run)
                 names = [path.replace(".", "_") for path in (entry.low, entry.high)]
                 if entry.u:
-                    names = [name for name in row if name in {with_end(entry.name, end) for end in ("low", "high")}]
+                    names = [name for name in row if name in {with_part(entry.name, end) for end in ("_low", "_high")}]
                     names.sort(reverse=True)
                 if entry.has_bounds:
                     bounds = tuple(row[name] for name in names)
                     assert bounds == (entry.bounds(run) or (None, None))
-
-
-def with_end(name, end):
-    """Return the name of a bound of an energy: `energy_gross_low_mj`."""
-    return f"{name.removesuffix('_mj')}_{end}_mj"
 
 
 def test_a_run_is_added_once_and_a_later_pass_adds_the_later_ones(lab, reader):
