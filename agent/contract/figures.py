@@ -342,7 +342,7 @@ def _missed_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
 
 
 def _slow_down_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
-    """Return the slow-down as the matrix of a session has it: the geometric mean, since twice and half as long cancel."""
+    """Return the slow-down as the matrix of a session has it: in logarithms, since twice and half as long cancel."""
     ratios = [run.together.slow_down_ratio for run in runs if run.together]
     ratio, low, high = slow_down([math.log(value) for value in ratios if value and value > 0])
     return None if ratio is None else (ratio, None if low is None or high is None else (low, high))

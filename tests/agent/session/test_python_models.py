@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.contract import case_identity, order_suite
+from edgemeter.agent.contract import case_identity, case_relation, order_suite
 from edgemeter.agent.contract.model_formats import PYTHON, reads
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import isolation
@@ -310,7 +310,7 @@ def test_a_factory_and_a_function_are_two_cases(run):
     record = json.dumps(run("net.py:make"))
     factory = case_identity.key_of(msgspec.json.decode(record, type=RunRecord))
     function = msgspec.structs.replace(factory, backend="in-process")
-    relation = case_identity.relation(factory, function)
+    relation = case_relation.relation(factory, function)
     assert (relation.kind, relation.marks) == ("like", ("other backend",))
 
 
