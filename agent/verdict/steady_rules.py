@@ -32,7 +32,7 @@ def _rate_not_held(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "the board did not throttle in a minute or more of frames at a fixed rate",
+    "the board reported no throttling in a minute or more of frames at a fixed rate",
     "what is missed then depends on its cooling",
     "cool the board, or lower `--rate`",
 )
