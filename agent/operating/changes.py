@@ -2,6 +2,7 @@
 
 import logging
 import os
+import select
 import shlex
 import subprocess
 import sys
@@ -177,8 +178,10 @@ class ChangedBoard:
         except OSError as error:
             raise UnavailableError(f"{_UNGUARDED} ({error.strerror}): free memory, and try again") from error
         with self._guardian.stdout or nullcontext() as ready:
-            if ready is None or not ready.readline():
-                raise UnavailableError(f"{_UNGUARDED} (it ended at once): free memory, and try again")
+            is_ready = ready is not None and bool(select.select([ready], [], [], GUARD_S)[0] and ready.readline())
+        if not is_ready:
+            self._guardian.kill()
+            raise UnavailableError(f"{_UNGUARDED} (it ended at once, or was not ready within {GUARD_S:g} s): free memory, and try again")
 
 
 @contextmanager

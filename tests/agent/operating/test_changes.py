@@ -258,6 +258,18 @@ def test_a_home_that_cannot_be_made_changes_nothing(board, monkeypatch, caplog):
     assert not set(children.read_text().split()) - before
 
 
+def test_a_guardian_that_is_never_ready_changes_nothing(board, monkeypatch, tmp_path):
+    """It is waited for with a limit, and ended."""
+    (tmp_path / "idle_guardian.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(changes, "GUARDIAN", "idle_guardian")
+    monkeypatch.setattr(changes, "GUARD_S", 1.0)
+    before = board.settings()
+    with pytest.raises(UnavailableError, match="not ready within 1 s"), changes.changed_board(board.home, board.machine):
+        pass
+    assert board.settings() == before
+
+
 @pytest.mark.parametrize("content", ["", "{}", "null", '{"settings": {"governor": ', "\0" * 300, "[1, 2]"])
 def test_a_damaged_record_is_one_line_and_nothing_is_written(board, content):
     """It is named, with what to do; a board that is to be changed is refused."""
