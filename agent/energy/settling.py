@@ -28,7 +28,7 @@ RISE_RATIO = 1 / 2
 OVER_RATIO = 0.005
 # What an idle stretch has to leave beyond that, as a share of it.
 IDLE_LEFT_RATIO = 1 / 3
-# No sensor shows a fall before the load ends. Readings that lie so far beyond idle power, as a share of the step, are neither late nor noise.
+# Readings that lie so far beyond idle power on average, as a share of the step, are neither late nor noise.
 EARLY_RATIO = 1 / 2
 # The level that the readings fall from is a mean over at least so many spacings.
 LEVEL_SPACINGS = 10.0
@@ -71,7 +71,7 @@ def settling_after(curve: PowerCurve, timed: Window, idle: Window | None, *, has
         if fall is None:
             return None
         if fall.delay_ns < -EARLY_RATIO * length_ns:
-            # The power moves by itself. How late the sensor is does not show: its readings stay as they are, and less certain by that much.
+            # No sensor shows a fall before it comes: the power moves by itself, and hides how late the readings are.
             u_mj = math.hypot(fall.area_mj, fall.u_mj)
             return Settling(0.0, length_ns / 1e9, 0.0, u_mj, (fall.step_w, fall.step_w), 0.0)
         rise_mj = _rise_mj(curve, timed, length_ns) if has_rise and length_ns <= limit_ns else None
