@@ -28,6 +28,8 @@ RISE_RATIO = 1 / 2
 OVER_RATIO = 0.005
 # What an idle stretch has to leave beyond that, as a share of it.
 IDLE_LEFT_RATIO = 1 / 3
+# Readings that lie so far beyond idle power on average, as a share of the step, are neither late nor noise.
+EARLY_RATIO = 1 / 2
 # The level that the readings fall from is a mean over at least so many spacings.
 LEVEL_SPACINGS = 10.0
 # A step of fewer of its own standard uncertainties shows no delay.
@@ -68,6 +70,10 @@ def settling_after(curve: PowerCurve, timed: Window, idle: Window | None, *, has
         fall = _fall(curve, timed, idle, length_ns)
         if fall is None:
             return None
+        if fall.delay_ns < -EARLY_RATIO * length_ns:
+            # No sensor shows a fall before it comes: the power moves by itself, and hides how late the readings are.
+            u_mj = math.hypot(fall.area_mj, fall.u_mj)
+            return Settling(0.0, length_ns / 1e9, 0.0, u_mj, (fall.step_w, fall.step_w), 0.0)
         rise_mj = _rise_mj(curve, timed, length_ns) if has_rise and length_ns <= limit_ns else None
         risen_ns = 0.0 if rise_mj is None else abs(rise_mj / fall.step_w) * NS_PER_MS
         longest_ns = max(fall.delay_ns, risen_ns)
