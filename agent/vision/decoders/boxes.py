@@ -88,7 +88,7 @@ def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float
 
 
 def _overlaps(a: Floats, b: Floats, iou: float) -> NDArray[np.bool_]:
-    """Return whether a box of `a` and one of `b` (float32 [6, n], see above) are of one class and overlap by more than `iou`: bool [a, b]."""
+    """Return whether a box of `a` and one of `b` (float32 [6, n]) are of one class and overlap by more than `iou`: bool [a, b]."""
     a = a[:, :, None]
     width, shared = sides = np.minimum(a[2:4], b[2:4, None])
     sides -= np.maximum(a[:2], b[:2, None])
