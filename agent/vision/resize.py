@@ -58,9 +58,8 @@ def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
 
 def _horizontal(rows: NDArray[Any], columns: Sequence[Indices], coarse: NDArray[np.int16], fine: NDArray[np.int16]) -> NDArray[np.uint16]:
     """Return rows in the new width, in 1/128 of a grey level: uint16 [rows, width * channels]."""
-    left, right = (rows.take(column, axis=1).view(np.uint8) for column in columns)
-    value = left.astype(np.int16)
-    step = right - value
+    value, next_value = (rows.take(column, axis=1).view(np.uint8).astype(np.int16) for column in columns)
+    step = np.subtract(next_value, value, out=next_value)
     value <<= 7
     if fine.any():
         low = step * fine

@@ -129,7 +129,8 @@ def in_pixels(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
     """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, which they may leave: float32 [n, 4]."""
-    offset, scale = np.array([[frame.offset_x, frame.offset_y] * 2, [frame.scale_x, frame.scale_y] * 2], np.float32)
+    offset = np.array([frame.offset_x, frame.offset_y] * 2, np.float32)
+    scale = np.array([frame.scale_x, frame.scale_y] * 2, np.float32)
     return (boxes - offset) / scale
 
 
