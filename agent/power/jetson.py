@@ -23,7 +23,7 @@ from edgemeter.agent.base.errors import EdgemeterError, TransientError, Unavaila
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
-from edgemeter.agent.power.sysfs import each_once, hwmon_chips, optional_number, read_number, read_text
+from edgemeter.agent.power.sysfs import NumberFile, each_once, hwmon_chips, optional_number, read_text
 from edgemeter.agent.power.values import as_unavailable, averaging_by, within_range
 from edgemeter.agent.power.world import LocatedSensor
 
@@ -48,7 +48,7 @@ class JetsonChannel:
     """One rail: its power in W is the product of the `factors`, files with whole numbers, over `per_w`."""
 
     label: str
-    factors: tuple[Path, ...]
+    factors: tuple[NumberFile, ...]
     per_w: int = 1_000_000
     voltage_mv: Path | None = None
     shunt_uohm: Path | None = None
@@ -59,7 +59,7 @@ class JetsonChannel:
         """Return the power now; negative where the offset or the current is. Raises as `read_number`."""
         if self.disabled_by is not None:
             raise UnavailableError(f"{str(self.disabled_by)!r} is 0: `echo 1 | sudo tee {self.disabled_by}` lets the chip measure it")
-        *voltages, last = map(read_number, self.factors)
+        *voltages, last = (file.number() for file in self.factors)
         return math.prod(voltages) * within_range(last, self.full_scale_ma, f"INA3221 of {self.label}") / self.per_w
 
     def step_w(self, usual_shunt_uohm: int) -> float | None:
@@ -122,7 +122,7 @@ def find_monitors(sensor: str, root: Path, channels: Sequence[JetsonChannel], fo
     labels = [channel.label for channel in channels]
     board = jetson_rails.board_of(labels, jetson_rails.device_tree_names(root))
     for rail in board.total:
-        places = [str(channel.factors[0].parent) for channel in channels if channel.label == rail]
+        places = [str(channel.factors[0].path.parent) for channel in channels if channel.label == rail]
         if len(places) > 1:
             raise UnavailableError(
                 f"rail {rail!r} is there more than once ({', '.join(places)}), and it is unknown which of them is the board's: report it"
@@ -159,8 +159,8 @@ def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[JetsonChann
         return None
     folder = inputs[0]
     if (folder / "power1_input").exists():
-        return JetsonChannel("VIN", (folder / "power1_input",))
-    return JetsonChannel("VIN", (folder / "in1_input", folder / "curr1_input"))
+        return JetsonChannel("VIN", (NumberFile(folder / "power1_input"),))
+    return JetsonChannel("VIN", (NumberFile(folder / "in1_input"), NumberFile(folder / "curr1_input")))
 
 
 def _label(path: Path) -> str | None:
@@ -180,7 +180,7 @@ def _channel(folder: Path, number: int) -> JetsonChannel | None:
     shunt_uohm, enable = optional_number(folder / f"shunt{number}_resistor"), folder / f"in{number}_enable"
     return JetsonChannel(
         label=name or f"{folder.name} in{number}",
-        factors=(voltage, current),
+        factors=(NumberFile(voltage), NumberFile(current)),
         voltage_mv=voltage,
         shunt_uohm=folder / f"shunt{number}_resistor",
         disabled_by=enable if optional_number(enable) == 0 else None,
@@ -195,8 +195,8 @@ def _iio_channel(folder: Path, name: Path) -> JetsonChannel | None:
         return None
     power, voltage, current = (folder / f"in_{kind}{number}_input" for kind in ("power", "voltage", "current"))
     if power.exists():
-        return JetsonChannel(label, (power,), 1000, voltage_mv=voltage)
-    return JetsonChannel(label, (voltage, current), voltage_mv=voltage)
+        return JetsonChannel(label, (NumberFile(power),), 1000, voltage_mv=voltage)
+    return JetsonChannel(label, (NumberFile(voltage), NumberFile(current)), voltage_mv=voltage)
 
 
 class JetsonSensor(LocatedSensor[JetsonMonitors]):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import list_folder, optional_number, optional_text, read_number
+from edgemeter.agent.power.sysfs import NumberFile, list_folder, optional_number, optional_text
 from edgemeter.agent.power.values import as_unavailable
 from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
@@ -43,7 +43,7 @@ PLACES = ("sys/class/powercap", "sys/devices/virtual/powercap/intel-rapl")
 class _Zone:
     """One counter, unwrapped; energies in microjoules as the kernel gives them."""
 
-    path: str
+    file: NumberFile
     name: str
     range_uj: int | None
     last_uj: int | None = None
@@ -114,7 +114,7 @@ class Rapl(LocatedSensor[list[_Zone]]):
     def _count(self, zone: _Zone) -> int:
         """Return the energy of one zone since its first reading, microjoules."""
         try:
-            now_uj, now_ns = read_number(zone.path), self._clock()
+            now_uj, now_ns = zone.file.number(), self._clock()
         except AbsentError as error:
             raise UnavailableError(f"{error}, though its zone is here: see the kernel log for intel_rapl") from error
         if zone.last_uj is not None:
@@ -122,7 +122,9 @@ class Rapl(LocatedSensor[list[_Zone]]):
             if moved < 0:
                 moved += zone.range_uj or 0
                 if moved < 0 or moved / 1e6 > HIGHEST_W * (now_ns - zone.last_ns) / 1e9:
-                    raise UnavailableError(f"RAPL counter {zone.path!r} was reset (from {zone.last_uj} to {now_uj} uJ): measure again")
+                    raise UnavailableError(
+                        f"RAPL counter {str(zone.file.path)!r} was reset (from {zone.last_uj} to {now_uj} uJ): measure again"
+                    )
             zone.sum_uj += moved
         zone.last_uj, zone.last_ns = now_uj, now_ns
         return zone.sum_uj
@@ -134,4 +136,4 @@ def _zone_folders(parent: Path) -> list[Path]:
 
 def _zone(folder: Path) -> _Zone | None:
     name = optional_text(folder / "name")
-    return None if name is None else _Zone(str(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj"))
+    return None if name is None else _Zone(NumberFile(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj"))

@@ -4,13 +4,15 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 
 LONGEST_BYTES = 4096
+FLAGS = os.O_RDONLY | os.O_NONBLOCK
 # What the kernel writes, up to 64 bits; int() takes more for a number.
 WHOLE_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 # What a driver answers while the part that it asks is off or busy: the next read may work.
@@ -38,24 +40,16 @@ def read_text(path: Path | str) -> str:
     """
     try:
         # Text mode raises TypeError where a driver answers EAGAIN.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(path, FLAGS)
         try:
             content = os.read(descriptor, LONGEST_BYTES)
         finally:
             os.close(descriptor)
         if (reported := SHELL_ERROR.fullmatch(content)) and reported["why"] in ERRNO_OF_TEXT:
             raise OSError(ERRNO_OF_TEXT[reported["why"]], reported["why"].decode())  # noqa: TRY301 - mapped below like the error that it was
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise AbsentError(f"there is no {str(path)!r}") from error
-    except PermissionError as error:
-        raise UnavailableError(
-            f"no permission to read {str(path)!r}: run as root, or grant read access (`sudo chmod a+r {path}`)"
-        ) from error
     except OSError as error:
-        raise (TransientError if error.errno in TRANSIENT_ERRNOS else UnavailableError)(
-            f"cannot read {str(path)!r}: {error.strerror}"
-        ) from error
-    return content.decode(errors="replace").strip("\0 \t\r\n")
+        raise _explained(path, error) from error
+    return _text(content)
 
 
 def read_number(path: Path | str) -> int:
@@ -66,10 +60,69 @@ def read_number(path: Path | str) -> int:
         UnavailableError: it may not be read.
         TransientError: it holds no number, or the driver gave no value this time.
     """
-    content = read_text(path)
-    if not WHOLE_NUMBER.fullmatch(content):
-        raise TransientError(f"{str(path)!r} holds {content[:40]!r}, not a whole number: read it again, and check the kernel log")
-    return int(content)
+    return _number(read_text(path), path)
+
+
+class NumberFile:
+    """A file with a whole number that is read again and again; one of the kernel's stays open as long as this object lives.
+
+    Read from its beginning such a file gives a new value; when its device or driver goes it gives an error for ever, and is opened again.
+    In a recorded tree another file may take its place without an error: there it is opened for each reading.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+        self._stays_open: bool | None = None
+
+    def __del__(self) -> None:
+        """Close the file."""
+        self._close()
+
+    def number(self) -> int:
+        """Return the number; raises as `read_number`."""
+        if self._descriptor is None:
+            return self._opened_number()
+        try:
+            content = os.pread(self._descriptor, LONGEST_BYTES, 0)
+        except OSError as error:
+            if error.errno in TRANSIENT_ERRNOS:
+                raise _explained(self.path, error) from error
+            self._close()
+            return self._opened_number()
+        return _number(_text(content), self.path)
+
+    def _opened_number(self) -> int:
+        number = read_number(self.path)
+        if self._stays_open is not False:
+            with suppress(OSError):
+                # As `df` tells them: file systems of the kernel's have no blocks.
+                self._stays_open = os.statvfs(self.path).f_blocks == 0
+                self._descriptor = os.open(self.path, FLAGS) if self._stays_open else None
+        return number
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace").strip("\0 \t\r\n")
+
+
+def _number(text: str, path: Path | str) -> int:
+    if not WHOLE_NUMBER.fullmatch(text):
+        raise TransientError(f"{str(path)!r} holds {text[:40]!r}, not a whole number: read it again, and check the kernel log")
+    return int(text)
+
+
+def _explained(path: Path | str, error: OSError) -> UnavailableError | TransientError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return AbsentError(f"there is no {str(path)!r}")
+    if isinstance(error, PermissionError):
+        return UnavailableError(f"no permission to read {str(path)!r}: run as root, or grant read access (`sudo chmod a+r {path}`)")
+    return (TransientError if error.errno in TRANSIENT_ERRNOS else UnavailableError)(f"cannot read {str(path)!r}: {error.strerror}")
 
 
 def optional_text(path: Path) -> str | None:
@@ -105,6 +158,7 @@ class HwmonChip:
     folder: Path
     name: str | None
     address: str | None
+    _files: dict[str, NumberFile] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def has(self, file: str) -> bool:
         """Return whether there is such a file."""
@@ -112,7 +166,9 @@ class HwmonChip:
 
     def number(self, file: str) -> int:
         """Return the number in one of its files; raises as `read_number`."""
-        return read_number(self.folder / file)
+        if file not in self._files:
+            self._files[file] = NumberFile(self.folder / file)
+        return self._files[file].number()
 
     def text(self, file: str) -> str | None:
         """Return the text of one of its files, None where there is none."""

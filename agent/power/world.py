@@ -136,7 +136,7 @@ class LocatedSensor(PowerSensor, ABC, Generic[Located]):
         self._located: Located | None = None
 
     def close(self) -> None:
-        """Forget the parts."""
+        """Forget the parts, which closes their files."""
         self._located = None
 
     def _parts(self) -> Located:

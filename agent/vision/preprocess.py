@@ -16,7 +16,7 @@ from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.photograph import Pixels
-from edgemeter.agent.vision.resize import fastest_resize
+from edgemeter.agent.vision.resize import fastest_resize, resize_bilinear
 from edgemeter.agent.vision.size_inputs import pictures_of
 
 # TorchScript declares no inputs; what is traced or scripted takes float32.
@@ -162,9 +162,13 @@ class Preprocessor:
             return np.asarray(photo.resize(size, self._imaging.Resampling.BILINEAR, box=placement.crop))
         if photo.size == size:
             return np.asarray(photo)
+        resize = fastest_resize()
+        if resize is resize_bilinear and photo.size == (2 * placement.width, 2 * placement.height):
+            # The mean of four pixels, which Pillow rounds as OpenCV does.
+            return np.asarray(photo.reduce(2))
         # Pillow keeps four bytes a pixel: as they are they need no packing, and are resized faster.
         pixels = np.frombuffer(photo.tobytes("raw", "RGBX"), np.uint8).reshape(photo.height, photo.width, 4)
-        return fastest_resize()(pixels, *size)
+        return resize(pixels, *size)
 
     def tensor(self, pixels: Pixels, placement: Placement) -> Array:
         """Return the placed pixels (uint8 [h, w, 3 or 4], RGB) as the input's values, in its layout and full size, without a batch axis."""

@@ -1,14 +1,15 @@
 """Bilinear resize without smoothing, bit for bit as OpenCV's INTER_LINEAR on uint8; by OpenCV itself where it gives those bits.
 
-Ours is written by hand because OpenCV is not a dependency, Pillow's bilinear resize smooths, and the same photograph must give the
-same tensor on every device. `pip install opencv-python-headless` brings OpenCV, several times as fast; a build with the maker's own
-kernels may round otherwise: it is tried, and not used then.
+Ours is written by hand because Pillow's bilinear resize smooths, the same photograph must give the same tensor on every device, and OpenCV
+is more than twice the size of numpy and has no wheels for 32-bit ARM. `pip install opencv-python-headless` brings it, several times as
+fast; a build with the maker's own kernels may round otherwise: it is tried, and not used then.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,58 +32,55 @@ def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
     Four channels are as fast as three: a pixel is then fetched as one number.
     """
     old_height, old_width, channels = pixels.shape
-    first, weight = _taps(old_height, height)
-    above, below = np.clip(first, 0, old_height - 1), np.clip(first + 1, 0, old_height - 1)
-    # When shrinking to less than half, some rows lie between all taps.
-    needed_rows, places = np.unique(np.concatenate([above, below]), return_inverse=True)
-    rows = _horizontal(pixels, needed_rows, _taps(old_width, width))
-    return _vertical(rows, places[:height], places[height:], weight).reshape(height, width, channels)
-
-
-def _horizontal(pixels: Pixels, needed_rows: Indices, taps: tuple[Indices, NDArray[np.int64]]) -> NDArray[np.uint16]:
-    """Return the needed rows in the new width, in 1/128 of a grey level: uint16 [rows, width * channels]."""
-    _, old, channels = pixels.shape
-    first, weight = taps
-    weight = np.where((first < 0) | (first >= old - 1), 0, weight)
-    left_columns, right = np.clip(first, 0, old - 1), np.clip(first + 1, 0, old - 1)
-    # step * weight >> 4 in 16 bits, which numpy does several at a time: the upper bits of the weight, then the lower four.
-    coarse, fine = (np.repeat(part.astype(np.int16), channels) for part in (weight >> 4, weight & 15))
-    source = pixels.reshape(len(pixels), -1)
+    first, weight = _taps(old_width, width)
+    weight = np.where((first < 0) | (first >= old_width - 1), 0, weight)
+    columns = [np.clip(first + step, 0, old_width - 1) for step in (0, 1)]
+    source = pixels.reshape(old_height, -1)
     if channels == 4:
         source = source.view(np.uint32)
     else:
         # Where each channel of each column lies in a row.
-        left_columns, right = ((columns[:, None] * channels + np.arange(channels)).ravel() for columns in (left_columns, right))
-    rows = np.empty((len(needed_rows), len(coarse)), np.int16)
-    for start in range(0, len(needed_rows), _BLOCK):
-        block = source[needed_rows[start : start + _BLOCK]]
-        begin = block.take(left_columns, axis=1).view(np.uint8)
-        value = np.subtract(block.take(right, axis=1).view(np.uint8), begin, dtype=np.int16)
-        low = value * fine
-        low >>= 4
-        value *= coarse
-        value += low
-        np.multiply(begin, np.int16(_ONE >> 4), out=low, dtype=np.int16)
-        np.add(value, low, out=rows[start : start + _BLOCK])
-    return rows.view(np.uint16)
-
-
-def _vertical(rows: NDArray[np.uint16], above: Indices, below: Indices, weight: NDArray[np.int64]) -> Pixels:
-    """Return the rows in the new height, as grey levels: uint8 [height, width * channels]."""
+        columns = [(column[:, None] * channels + np.arange(channels)).ravel() for column in columns]
+    # step * weight >> 4 in 16 bits, which numpy does several at a time: the upper bits of the weight, then the lower four.
+    coarse, fine = (np.repeat(part.astype(np.int16), channels) for part in (weight >> 4, weight & 15))
+    first, weight = _taps(old_height, height)
+    above, below = np.clip(first, 0, old_height - 1), np.clip(first + 1, 0, old_height - 1)
     shares = weight.astype(np.uint32)[:, None]
-    pixels = np.empty((len(above), rows.shape[1]), np.uint8)
-    for start in range(0, len(above), _BLOCK):
+    resized = np.empty((height, width * channels), np.uint8)
+    for start in range(0, height, _BLOCK):
         part = slice(start, start + _BLOCK)
-        # Each product loses its low bits before the sum, as OpenCV's does: together they would round differently.
-        value = np.multiply(rows[above[part]], _ONE - shares[part], dtype=np.uint32)
-        value >>= 16
-        other = np.multiply(rows[below[part]], shares[part], dtype=np.uint32)
-        other >>= 16
-        value += other
-        value += 2
-        value >>= 2
-        pixels[part] = value
-    return pixels
+        # When shrinking to less than half, some rows lie between all taps.
+        needed_rows, places = np.unique(np.concatenate([above[part], below[part]]), return_inverse=True)
+        rows = _horizontal(source[needed_rows], columns, coarse, fine)
+        resized[part] = _vertical(rows[places[: len(places) // 2]], rows[places[len(places) // 2 :]], shares[part])
+    return resized.reshape(height, width, channels)
+
+
+def _horizontal(rows: NDArray[Any], columns: Sequence[Indices], coarse: NDArray[np.int16], fine: NDArray[np.int16]) -> NDArray[np.uint16]:
+    """Return rows in the new width, in 1/128 of a grey level: uint16 [rows, width * channels]."""
+    value, next_value = (rows.take(column, axis=1).view(np.uint8).astype(np.int16) for column in columns)
+    step = np.subtract(next_value, value, out=next_value)
+    value <<= 7
+    if fine.any():
+        low = step * fine
+        low >>= 4
+        value += low
+    step *= coarse
+    value += step
+    return value.view(np.uint16)
+
+
+def _vertical(above: NDArray[np.uint16], below: NDArray[np.uint16], shares: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the rows between two, as grey levels, by the share of the lower: uint32 [rows, width * channels]."""
+    # Each product loses its low bits before the sum, as OpenCV's does: together they would round differently.
+    value = above * (_ONE - shares)
+    value >>= 16
+    other = below * shares
+    other >>= 16
+    value += other
+    value += 2
+    value >>= 2
+    return value
 
 
 def _taps(old: int, new: int) -> tuple[Indices, NDArray[np.int64]]:

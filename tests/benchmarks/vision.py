@@ -7,15 +7,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo
-from edgemeter.agent.vision import decoders, photograph
+from edgemeter.agent.vision import decoders, photograph, preprocess
 from edgemeter.agent.vision.decoders import PhotoFrame
-from edgemeter.agent.vision.preprocess import Placement, Preprocessor, placement_of
+from edgemeter.agent.vision.preprocess import Preprocessor, placement_of
 from edgemeter.agent.vision.resize import Resize, fastest_resize, resize_bilinear
 from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, interleaved, real_models
 
@@ -74,17 +75,13 @@ def _without_opencv(files: list[Path], side: int) -> Comparison:
     image_input = model_card.ImageInput(height=side, width=side, layout="NCHW", resize="letterbox")
     preprocessor = Preprocessor(image_input, TensorInfo("images", (1, 3, side, side), "float32"))
     photos = [photograph.read(file) for file in files]
-    places = [placement_of(photo.size, image_input) for photo in photos]
-    pixels = [np.asarray(photo.convert("RGBX")) for photo in photos]
-
-    def placed(resize: Resize, photograph: Any, at: Placement) -> Any:
-        # What has its size already is not resized, as in the product.
-        return preprocessor.tensor(
-            photograph if photograph.shape[:2] == (at.height, at.width) else resize(photograph, at.width, at.height), at
-        )
 
     def with_resize(resize: Resize) -> Callable[[], list[Any]]:
-        return lambda: [placed(resize, photograph, at) for photograph, at in zip(pixels, places, strict=True)]
+        def tensors() -> list[Any]:
+            with patch.object(preprocess, "fastest_resize", lambda: resize):
+                return [preprocessor.load_photo(photo)[0] for photo in photos]
+
+        return tensors
 
     paired = _timed(with_resize(resize_bilinear), with_resize(fastest_resize()), len(files))
     name = f"letterbox and normalise without OpenCV, {len(files)} photographs to {side} px"

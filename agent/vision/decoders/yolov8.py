@@ -57,14 +57,15 @@ class YoloV8(OneTensor):
         rows = tensor[0] if self._check(tensor.shape) else tensor[0].T
         end = len(rows) - self._extra
         classes, anchors = above(rows[4:end], self._output.score_threshold)
-        centred, extra = tamed(rows[:4, anchors].T), tamed(rows[end:, anchors].T)
+        values = tamed(np.concatenate([rows[:4, anchors], rows[4 + classes, anchors][None], rows[end:, anchors]]))
+        centred, scores, extra = values[:4].T, values[4], values[5:].T
         if np.fmax.reduce(rows[0], initial=0.0) <= boxes.LARGEST_NORMALISED:
             centred = centred * np.array([frame.input_width, frame.input_height] * 2, np.float32)
             sizes = np.ones(self._extra, np.float32)
             for x in scaled:
                 sizes[x], sizes[x + 1] = frame.input_width, frame.input_height
             extra = extra * sizes
-        return centred, tamed(rows[4 + classes, anchors]), classes.astype(np.int32), extra
+        return centred, scores, classes.astype(np.int32), extra
 
     def _check(self, shape: tuple[int, ...]) -> bool:
         """Return whether the last axis holds the anchors; the card's class count decides, without one the longer axis."""

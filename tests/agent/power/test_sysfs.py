@@ -5,6 +5,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
@@ -63,6 +64,57 @@ def test_what_cat_could_not_show_is_the_error_that_it_was(tmp_path):
         with table_row(message), pytest.raises((TransientError, UnavailableError), match=f"{message}|no permission to read"):
             sysfs.read_number(tmp_path / "in1_input")
         assert b"No such file or directory" not in sysfs.ERRNO_OF_TEXT, f"{message!r}"
+
+
+def _open_files(path):
+    return [link for link in Path("/proc/self/fd").iterdir() if os.path.realpath(link) == str(path)]
+
+
+def test_a_number_of_the_kernel_s_stays_open_and_each_reading_is_fresh():
+    """Until nobody holds it any more."""
+    with Popen(["sleep", "60"]) as process:
+        path = Path(f"/proc/{process.pid}/oom_score_adj")
+        file = sysfs.NumberFile(path)
+        for number in (300, 301, 302):
+            path.write_text(f"{number}\n")
+            assert file.number() == number
+            assert len(_open_files(path)) == 1
+        del file
+        assert _open_files(path) == []
+        process.kill()
+
+
+def test_a_number_whose_driver_was_reloaded_is_opened_again(tmp_path):
+    """A process stands for the driver: what it leaves behind gives errors for ever; without another there is one clear error."""
+    file = sysfs.NumberFile(tmp_path / "in1_input")
+    for number in (300, 301):
+        with Popen(["sleep", "60"]) as process:
+            source = Path(f"/proc/{process.pid}/oom_score_adj")
+            source.write_text(f"{number}\n")
+            file.path.unlink(missing_ok=True)
+            file.path.symlink_to(source)
+            assert [file.number(), file.number()] == [number, number]
+            process.kill()
+    for _ in range(2):
+        with pytest.raises(AbsentError, match=r"there is no .*in1_input"):
+            file.number()
+
+
+def test_a_number_of_a_recorded_tree_is_read_by_its_name(tmp_path):
+    """Another file may take its place, and it may be gone or closed."""
+    path = tmp_path / "in1_input"
+    file = sysfs.NumberFile(path)
+    for number in (5032, 5040):
+        path.unlink(missing_ok=True)
+        path.write_text(f"{number}\n")
+        assert file.number() == number
+        assert _open_files(path) == []
+    path.chmod(closed_mode())
+    with ordinary_user(), pytest.raises(UnavailableError, match="run as root"):
+        file.number()
+    path.unlink()
+    with pytest.raises(AbsentError):
+        file.number()
 
 
 def test_chips_come_in_the_order_of_their_numbers(tmp_path):

@@ -10,6 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision import preprocess
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, placement_of, real_values
+from edgemeter.agent.vision.resize import resize_bilinear
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
@@ -112,6 +113,18 @@ def test_each_channel_has_its_own_mean_and_sd(photo, layout):
     tensor, _ = Preprocessor(image, FLOAT).load(photo(64, 64))
     channels = tensor[0].transpose(2, 0, 1) if layout == "NHWC" else tensor[0]
     assert [np.unique(plane).tolist() for plane in channels] == [[4.5], [4.5], [3.375]]
+
+
+def test_a_photograph_is_halved_to_opencv_s_bits(monkeypatch):
+    """Pillow halves it where OpenCV is not here; where one side is not halved exactly, ours resizes it."""
+    monkeypatch.setattr(preprocess, "fastest_resize", lambda: resize_bilinear)
+    for width, height in [(128, 96), (128, 97), (2, 128)]:
+        pixels = np.random.RandomState(1).randint(0, 256, (height, width, 3)).astype(np.uint8)
+        with table_row(width, height):
+            image, photo = make_input(resize="letterbox"), Image.fromarray(pixels)
+            placement = placement_of(photo.size, image)
+            resized = Preprocessor(image, FLOAT).resized(photo, placement)
+            assert np.array_equal(resized[..., :3], resize_bilinear(pixels, placement.width, placement.height))
 
 
 def test_integer_inputs_are_quantised_by_the_models_own_scale():
