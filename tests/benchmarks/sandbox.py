@@ -19,12 +19,12 @@ from unittest import mock
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import policy
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
-from tests.benchmarks.comparison import ROOT, Comparison, at_most, figure, paired_by
+from tests.benchmarks.comparison import ROOT, Comparison, Line, at_most, compared_pairs, figure
 from tests.fixtures.run_jobs import one_case
 
 PAIRS = 7
 BLOCKS, QUERIES = 60, 50
-LATENCY_RATIO = 1.02
+GOAL = at_most(1.02)
 MODELS = ("edgemeter-shapes_fp32.onnx", "edgemeter-shapes_int8.tflite")
 BLOCKS_MODULE = "tests.benchmarks.timed_blocks"
 Start = Callable[[], AbstractContextManager["subprocess.Popen[Any]"]]
@@ -67,9 +67,8 @@ def comparisons() -> Iterator[Comparison]:
             plain: Start = partial(subprocess.Popen, [sys.executable, "-m", BLOCKS_MODULE, *arguments], start_new_session=True, **pipes)
             pairs = [_pair(confined, plain, number % 2) for number in range(PAIRS)]
             for name, of in (("p50", 0), ("CPU time of a query", 1)):
-                values = iter([(inside[of], outside[of]) for inside, outside, _ in pairs])
-                paired = paired_by(partial(next, values), PAIRS)
-                yield at_most(f"{name} of {model} in the sandbox", "ms", "without", paired, LATENCY_RATIO)
+                line = Line(f"{name} of {model} in the sandbox", "ms", "without", GOAL)
+                yield compared_pairs(line, [(inside[of], outside[of]) for inside, outside, _ in pairs])
             yield figure(f"start of the process of {model}, later by", "ms", statistics.median(later_ms for *_, later_ms in pairs))
 
 

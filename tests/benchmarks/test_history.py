@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
 from tests.benchmarks import history
-from tests.benchmarks.comparison import at_most, figure, interleaved
+from tests.benchmarks.comparison import Line, at_most, compared_pairs, figure
 
 
 @pytest.mark.slow
@@ -21,8 +21,8 @@ def test_only_ours_is_judged_between_two_commits(tmp_path):
         results = [figure("not timed in pairs", "s", 3.0)]
         for name, (measured, peer) in of.items():
             factors = (measured, peer) if commit == "new" else (1.0, 1.0)
-            mine, other = (lambda factor=factor: factor * draw.gauss(1, 0.01) for factor in factors)
-            results.append(at_most(name, "ms", "bare loop around invoke()", interleaved(mine, other, 4), 1.2))
+            pairs = [(factors[0] * draw.gauss(1, 0.01), factors[1] * draw.gauss(1, 0.01)) for _ in range(4)]
+            results.append(compared_pairs(Line(name, "ms", "bare loop around invoke()", at_most(1.2)), pairs))
         path = tmp_path / commit / f"{day}.json"
         history.write(path, results)
         written = json.loads(path.read_bytes())
