@@ -43,6 +43,11 @@ class Goal:
     high: float = math.inf
     reach: float = math.inf
 
+    @property
+    def limit(self) -> float:
+        """The bound of a goal that has one; the upper of two."""
+        return self.high if math.isfinite(self.high) else self.low
+
     def is_decided_by(self, interval: Interval) -> bool:
         """Return whether the interval lies within the bounds, and is narrow enough, or lies outside."""
         if interval.high < self.low or interval.low > self.high:
@@ -65,8 +70,8 @@ class Comparison:
     """`ratio` is ours / peer, with its 95% interval where it was taken in pairs; `goal` says in words what it should be.
 
     `is_sure` is false where the goal lies within the interval: another time the answer may be another. `met` is None where nothing is
-    judged. `rounds` are our values and the peer's in `unit`, the medians of neighbouring pairs where there are many. Of all `pairs`
-    others disturbed `repeated` more, which were measured again.
+    judged. `limit` is the goal's bound. `rounds` are our values and the peer's in `unit`, the medians of neighbouring pairs where there are
+    many. Of `pairs` the ratio is; `repeated` more were disturbed by others, and measured again.
     """
 
     name: str
@@ -84,6 +89,7 @@ class Comparison:
     rounds: tuple[interleaving.Pair, ...] = ()
     pairs: int = 0
     repeated: int = 0
+    limit: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -129,7 +135,9 @@ def compared_pairs(line: Line, pairs: Sequence[interleaving.Pair]) -> Comparison
 def _judged(line: Line, paired: interleaving.Paired) -> Comparison:
     goal = line.goal
     return Comparison(
-        *(line.name, line.unit, paired.ours, line.peer, paired.peer, paired.ratio, goal and goal.text, this_machine()),
+        *(line.name, line.unit, paired.ours, line.peer, paired.peer, paired.ratio),
+        goal=goal.text if goal else None,
+        machine=this_machine(),
         met=None if goal is None else goal.low <= paired.ratio <= goal.high,
         ratio_low=paired.low,
         ratio_high=paired.high,
@@ -137,6 +145,7 @@ def _judged(line: Line, paired: interleaving.Paired) -> Comparison:
         rounds=paired.groups,
         pairs=paired.pairs,
         repeated=paired.repeated,
+        limit=goal.limit if goal else None,
     )
 
 

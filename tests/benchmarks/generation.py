@@ -74,7 +74,7 @@ def comparisons() -> Iterator[Comparison]:
     """Yield the comparisons; none without llama.cpp."""
     missing = [name for name in ("xllamacpp", "gguf") if importlib.util.find_spec(name) is None]
     if missing:
-        raise LeftOutError(f"{' and '.join(missing)} not installed: pip install 'edgemeter[llama]' gguf")
+        raise LeftOutError(f"{' and '.join(missing)} not installed (extra `bench`)")
     from tests.fixtures.generators.make_llama import Shape, write  # noqa: PLC0415 - needs gguf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -210,7 +210,7 @@ def _server(model: Path, folder: Path) -> Iterator[Comparison]:
 
 def _genai() -> Iterator[Comparison]:
     if importlib.util.find_spec("onnxruntime_genai") is None:
-        raise LeftOutError("onnxruntime_genai is not installed: pip install 'edgemeter[genai]'")
+        raise LeftOutError("onnxruntime_genai is not installed (extra `bench`)")
     subject = Subject("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json")
     line = Line("onnxruntime-genai, a token of the shipped model", "ms", "its benchmark's loop")
     comparison = compared(line, in_turn(lambda: subject.query()[1], lambda: _bare_genai(subject)), SECONDS / 2)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.verdict.run_rules import WAITED_RATIO
 
 Pair = tuple[float, float]
+Value = TypeVar("Value")
 # Fewer pairs have an interval that is too wide to say anything.
 LEAST_PAIRS = 4
 GROUPS = 24
@@ -76,11 +78,11 @@ class Watch:
         return ratio is not None and ratio > LOAD_RATIO
 
 
-def in_turn(measured: Callable[[], float], peer: Callable[[], float], seed: int = 0) -> Callable[[], Pair]:
+def in_turn(measured: Callable[[], Value], peer: Callable[[], Value], seed: int = 0) -> Callable[[], tuple[Value, Value]]:
     """Return what measures a pair, in an order that is drawn for every second pair and exchanged in the next."""
     draw, turns, is_peer_first = random.Random(seed), count(), False  # noqa: S311 - no secret
 
-    def pair() -> Pair:
+    def pair() -> tuple[Value, Value]:
         nonlocal is_peer_first
         is_peer_first = not is_peer_first if next(turns) % 2 else draw.random() < 0.5
         if is_peer_first:

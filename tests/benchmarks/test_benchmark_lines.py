@@ -7,7 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import UnavailableError
 from tests.benchmarks import clusters, energy, sensor_worlds, served
 from tests.benchmarks.__main__ import PARTS
-from tests.benchmarks.comparison import LeftOutError, Line, as_rows, at_least, at_most, compared_pairs, figure, size_within
+from tests.benchmarks.comparison import ROOT, LeftOutError, Line, as_rows, at_least, at_most, compared_pairs, figure, size_within
 from tests.fixtures.real_mlserver import RealMlServer
 
 
@@ -34,6 +34,13 @@ def test_only_a_size_is_judged_by_a_limit_of_its_own():
     """Memory is met up to its limit; a time without a peer is printed and not judged."""
     assert [size_within("n", size_mb, 25.0).verdict for size_mb in (25.0, 25.1)] == ["met", "missed"]
     assert (figure("n", "s", 3.0).met, figure("n", "s", 3.0).verdict) == (None, "")
+
+
+def test_the_environment_of_make_bench_has_what_its_parts_need():
+    """The pinned requirements name the packages without which a default part, or a line of it, is left out."""
+    pins = "\n" + (ROOT / "requirements" / "dev.txt").read_text()
+    packages = ["ai-edge-litert", "gguf", "mlcommons-loadgen", "onnxruntime-genai", "opencv-python-headless", "pycocotools", "xllamacpp"]
+    assert [name for name in packages if f"\n{name}==" not in pins] == []
 
 
 def test_a_row_has_what_the_results_file_promises():
