@@ -70,12 +70,11 @@ class Watch:
 
     def is_disturbed(self) -> bool:
         """Return whether our threads waited for a core, or other processes used the cores, for longer than a run may."""
+        if self._processes:
+            # The processes of a long block wait for each other, so only the time of others counts.
+            return (others_ratio(self._processes, read_processes(Machine()), os.getpid()) or 0.0) > LOAD_RATIO
         scheduling = scheduling_between(self._scheduling, read_scheduling())
-        if scheduling.window_ms < 1e3 * LONG_PAIR_S:
-            return (scheduling.waited_ms or 0.0) > WAITED_RATIO * scheduling.window_ms
-        # Processes of one block wait for each other, so of a long one only the time of others counts.
-        ratio = others_ratio(self._processes, read_processes(Machine()), os.getpid()) if self._processes else None
-        return ratio is not None and ratio > LOAD_RATIO
+        return (scheduling.waited_ms or 0.0) > WAITED_RATIO * scheduling.window_ms
 
 
 def in_turn(measured: Callable[[], Value], peer: Callable[[], Value], seed: int = 0) -> Callable[[], tuple[Value, Value]]:
