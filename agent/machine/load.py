@@ -223,9 +223,9 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
     Energy above idle is wrong by what others used in the block more than in idle, so a smaller share counts than for a latency.
     """
     begun, start, end, over = tables
-    block_ratio = _others_ratio(start, end, pid)
+    block_ratio = others_ratio(start, end, pid)
     idle_ratio = max(
-        (ratio for first, second in ((begun, start), (end, over)) if (ratio := _others_ratio(first, second, pid)) is not None), default=None
+        (ratio for first, second in ((begun, start), (end, over)) if (ratio := others_ratio(first, second, pid)) is not None), default=None
     )
     worst = busiest(start, end, {*start.tree(pid), *end.tree(pid)})
     doubts = []
@@ -243,7 +243,7 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
     return OtherLoad(block_ratio, idle_ratio, worst, tuple(doubts))
 
 
-def _others_ratio(first: ProcessTable, second: ProcessTable, pid: int) -> float | None:
+def others_ratio(first: ProcessTable, second: ProcessTable, pid: int) -> float | None:
     """Return what processes beside `pid` and its descendants used between two tables; None where they are too close, or unknown."""
     if second.total - first.total < FEWEST_TICKS:
         return None

@@ -4,21 +4,17 @@ Machines are shared, and one is six times slower than it was yesterday: only rat
 never judged, but for sizes in memory and on disk, which the load of a machine does not change.
 """
 
-import itertools
 import math
 import os
 import platform
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgemeter.agent.base import run_statistics
+from edgemeter.agent.base.run_statistics import Interval
+from tests.benchmarks import interleaving
 
 ROOT = Path(__file__).resolve().parents[2]
-# Fewer pairs have an interval that is too wide to say anything.
-LEAST_PAIRS = 4
 COVERAGE = (0.93, 0.97)
 
 
@@ -39,11 +35,43 @@ def real_models() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
+class Goal:
+    """Bounds of a ratio, in words too; `reach` is how far its interval may reach to each side for the goal to be met."""
+
+    text: str
+    low: float = 0.0
+    high: float = math.inf
+    reach: float = math.inf
+
+    @property
+    def limit(self) -> float:
+        """The bound of a goal that has one; the upper of two."""
+        return self.high if math.isfinite(self.high) else self.low
+
+    def is_decided_by(self, interval: Interval) -> bool:
+        """Return whether the interval lies within the bounds, and is narrow enough, or lies outside."""
+        if interval.high < self.low or interval.low > self.high:
+            return True
+        return self.low <= interval.low and interval.high <= self.high and interval.high - interval.low <= 2 * self.reach
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is compared in which unit, with which peer, and what is asked of the ratio; nothing is without a goal."""
+
+    name: str
+    unit: str
+    peer: str
+    goal: Goal | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """`ratio` is ours / peer, with its 95% interval where it was taken in pairs; `goal` says in words what it should be.
 
     `is_sure` is false where the goal lies within the interval: another time the answer may be another. `met` is None where nothing is
-    judged. `rounds` are our values and the peer's, pair by pair, in `unit`.
+    judged. `limit` is the goal's bound. `rounds` are our values and the peer's in `unit`, the medians of neighbouring pairs where there are
+    many. Of `pairs` the ratio is; `repeated` more were disturbed by others, and measured again.
     """
 
     name: str
@@ -58,7 +86,10 @@ class Comparison:
     ratio_low: float | None = None
     ratio_high: float | None = None
     is_sure: bool = True
-    rounds: tuple[tuple[float, float], ...] = ()
+    rounds: tuple[interleaving.Pair, ...] = ()
+    pairs: int = 0
+    repeated: int = 0
+    limit: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -68,18 +99,6 @@ class Comparison:
         return "not sure" if not self.is_sure else "met" if self.met else "missed"
 
 
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """Our median, the peer's, and the ratio of neighbours with its 95% interval over pairs."""
-
-    ours: float
-    peer: float
-    ratio: float
-    low: float
-    high: float
-    pairs: tuple[tuple[float, float], ...]
-
-
 def this_machine() -> str:
     """Return what the figures were taken on."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 - Linux only, like the agent
@@ -87,70 +106,46 @@ def this_machine() -> str:
     return f"{names[0] if names else platform.processor()} x {len(names)}, Python {platform.python_version()}"
 
 
-def interleaved(measured: Callable[[], float], peer: Callable[[], float], rounds: int, seconds: float = math.inf) -> Paired:
-    """Return what pairs of runs say, in the order ours-peer-peer-ours: `rounds`, or as many as fit into `seconds`, four at least."""
-    turns = itertools.count()
-
-    def pair() -> tuple[float, float]:
-        if next(turns) % 2:
-            other = peer()
-            return measured(), other
-        return measured(), peer()
-
-    return paired_by(pair, rounds, seconds)
+def at_most(limit: float, reach: float = math.inf) -> Goal:
+    """Return the goal of a ratio of at most `limit`, whose interval should reach at most so far to each side."""
+    return Goal(f"ratio <= {limit:g}" + (f", to ±{reach:g}" if math.isfinite(reach) else ""), high=limit, reach=reach)
 
 
-def paired_by(pair: Callable[[], tuple[float, float]], rounds: int, seconds: float = math.inf) -> Paired:
-    """Return what pairs say that one measurement each gives: `rounds`, or as many as fit into `seconds`, four at least."""
-    pairs: list[tuple[float, float]] = []
-    end_s = time.monotonic() + seconds
-    while len(pairs) < rounds and (len(pairs) < LEAST_PAIRS or time.monotonic() <= end_s):
-        pairs.append(pair())
-    logs = [math.log(mine / other) for mine, other in pairs]
-    interval = run_statistics.pair_interval(logs)
-    if interval is None:
-        message = f"{rounds} pair has no interval: ask for two and more"
-        raise ValueError(message)
-    return Paired(
-        ours=statistics.median(mine for mine, _ in pairs),
-        peer=statistics.median(other for _, other in pairs),
-        ratio=math.exp(run_statistics.centre(logs)),
-        low=math.exp(interval.low),
-        high=math.exp(interval.high),
-        pairs=tuple(pairs),
-    )
+def at_least(limit: float) -> Goal:
+    """Return the goal of a ratio of at least `limit`."""
+    return Goal(f"ratio >= {limit:g}", low=limit)
 
 
-def at_most(name: str, unit: str, peer: str, paired: Paired, limit: float) -> Comparison:
-    """Return the comparison whose ratio should be at most `limit`; whether that is sure is told by the interval."""
-    return _judged(
-        name, unit, peer, paired, f"ratio <= {limit:g}", met=paired.ratio <= limit, is_sure=not paired.low <= limit < paired.high
-    )
+def within(share: float) -> Goal:
+    """Return the goal of a ratio of 1 to within a share."""
+    return Goal(f"ratio within {share:.0%} of 1", 1 - share, 1 + share)
 
 
-def at_least(name: str, unit: str, peer: str, paired: Paired, limit: float) -> Comparison:
-    """Return the comparison whose ratio should be at least `limit`; whether that is sure is told by the interval."""
-    return _judged(
-        name, unit, peer, paired, f"ratio >= {limit:g}", met=paired.ratio >= limit, is_sure=not paired.low < limit <= paired.high
-    )
+def compared(line: Line, pair: Callable[[], interleaving.Pair], seconds: float) -> Comparison:
+    """Return what pairs of blocks say, which end when they decide against the goal, or after `seconds`."""
+    goal = line.goal
+    return _judged(line, interleaving.measure(pair, seconds, lambda interval: goal is not None and goal.is_decided_by(interval)))
 
 
-def within(name: str, unit: str, peer: str, paired: Paired, share: float) -> Comparison:
-    """Return the comparison whose ratio should be 1 to within a share; whether that is sure is told by the interval."""
-    low, high = 1 - share, 1 + share
-    met = low <= paired.ratio <= high
-    is_sure = low <= paired.low and paired.high <= high if met else paired.high < low or high < paired.low
-    return _judged(name, unit, peer, paired, f"ratio within {share:.0%} of 1", met=met, is_sure=is_sure)
+def compared_pairs(line: Line, pairs: Sequence[interleaving.Pair]) -> Comparison:
+    """Return what pairs say that were measured with others', so that nobody looked at them before."""
+    return _judged(line, interleaving.summary(pairs))
 
 
-def unjudged(name: str, unit: str, peer: str, paired: Paired) -> Comparison:
-    """Return the comparison of which nothing is asked."""
-    return _judged(name, unit, peer, paired, None, met=None, is_sure=True)
-
-
-def _judged(name: str, unit: str, peer: str, paired: Paired, goal: str | None, *, met: bool | None, is_sure: bool) -> Comparison:
+def _judged(line: Line, paired: interleaving.Paired) -> Comparison:
+    goal = line.goal
     return Comparison(
-        name, unit, paired.ours, peer, paired.peer, paired.ratio, goal, this_machine(), met, paired.low, paired.high, is_sure, paired.pairs
+        *(line.name, line.unit, paired.ours, line.peer, paired.peer, paired.ratio),
+        goal=goal.text if goal else None,
+        machine=this_machine(),
+        met=None if goal is None else goal.low <= paired.ratio <= goal.high,
+        ratio_low=paired.low,
+        ratio_high=paired.high,
+        is_sure=goal is None or (paired.has_quiet_pairs and goal.is_decided_by(Interval(paired.low, paired.high))),
+        rounds=paired.groups,
+        pairs=paired.pairs,
+        repeated=paired.repeated,
+        limit=goal.limit if goal else None,
     )
 
 

@@ -16,16 +16,16 @@ from edgemeter.agent.power import replay
 from edgemeter.agent.power.jetson import Ina3221
 from edgemeter.agent.power.world import SensorWorld
 from edgemeter.agent.session import session
-from tests.benchmarks.comparison import Comparison, at_most, figure, interleaved, real_models
+from tests.benchmarks.comparison import Comparison, Line, at_most, compared, figure, real_models
 from tests.benchmarks.engine import QUICK
+from tests.benchmarks.interleaving import in_turn
 from tests.fixtures import machine_trees
 from tests.fixtures.jetson_trees import AGX_ORIN, ina3221
 
 QUERIES = 10_000
 ROUNDS = 5
 IDLE_S = 10.0
-READINGS = 200
-PAIRS = 40
+READINGS, SECONDS = 10, 8.0
 RAILS_RATIO = 1.3
 KERNEL_FILES = Path("/sys/class/net/lo")
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "power" / "replay" / "trace.json"
@@ -60,8 +60,9 @@ def _rails() -> Comparison:
                 os.read(descriptor, 4096)
                 os.close(descriptor)
 
-        paired = interleaved(lambda: _cpu_us(sensor.read), lambda: _cpu_us(bare), PAIRS)
-    return at_most("a reading of all rails of an AGX Orin", "us", f"open, read, close of the same {len(files)} files", paired, RAILS_RATIO)
+        peer = f"open, read, close of the same {len(files)} files"
+        line = Line("a reading of all rails of an AGX Orin", "us", peer, at_most(RAILS_RATIO))
+        return compared(line, in_turn(lambda: _cpu_us(sensor.read), lambda: _cpu_us(bare)), SECONDS)
 
 
 def _cpu_us(work: Callable[[], object]) -> float:

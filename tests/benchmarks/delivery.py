@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests import requirements
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_least, at_most, interleaved, size_within
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared, size_within
 from tests.benchmarks.flood import WINDOW, Settings, Texts, send
+from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.servers import Influx, Server, mosquitto
 
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -29,11 +30,10 @@ BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_mess
 SINGLE_RECORDS = 40_000
 BATCHED_RECORDS = 100_000
 RECORDS_A_BATCH = 100
-ROUNDS, SECONDS = 8, 30.0
-DELAY_RECORDS = 20_000
-FSYNCS = 200
+SECONDS = 30.0
+DELAY_RECORDS, FSYNCS = 3_000, 1_000
 # Telegraf's; of a bare loop of commits; of one fsync.
-SINGLE_RATIO, BATCHED_RATIO, DELAY_RATIO = 2.0, 0.7, 20.0
+SINGLE_GOAL, BATCHED_GOAL, DELAY_GOAL = at_least(2.0), at_least(0.7), at_most(20.0)
 PEAK_MB = 100.0
 
 TELEGRAF = """
@@ -75,18 +75,20 @@ def comparisons() -> Iterator[Comparison]:
     if requirements.find("mosquitto") is None:
         raise LeftOutError("mosquitto is not installed")
     if (BIN / "telegraf").exists() and (BIN / "influxd").exists():
-        paired = interleaved(lambda: _ours(SINGLE_RECORDS, 1), _telegrafs, ROUNDS, SECONDS)
-        yield at_least("delivery: durable records/s, one a message", "records/s", "Telegraf to InfluxDB", paired, SINGLE_RATIO)
-        rate_per_s = paired.ours
+        line = Line("delivery: durable records/s, one a message", "records/s", "Telegraf to InfluxDB", SINGLE_GOAL)
+        single = compared(line, in_turn(lambda: _ours(SINGLE_RECORDS, 1), _telegrafs), SECONDS)
+        yield single
+        rate_per_s = single.ours
     else:
         rate_per_s = _ours(SINGLE_RECORDS, 1)
-    batched = interleaved(lambda: _ours(BATCHED_RECORDS, RECORDS_A_BATCH), _bare_commits, ROUNDS, SECONDS)
-    yield at_least("delivery: durable records/s in batches", "records/s", "one loop that commits their JSON", batched, BATCHED_RATIO)
+    line = Line("delivery: durable records/s in batches", "records/s", "one loop that commits their JSON", BATCHED_GOAL)
+    yield compared(line, in_turn(lambda: _ours(BATCHED_RECORDS, RECORDS_A_BATCH), _bare_commits), SECONDS)
     # A size, which the load of the machine does not change.
     yield size_within("delivery: collector's memory at its highest, 10,000 devices at full rate", _peak_mb(), PEAK_MB)
-    delay = interleaved(lambda: _delay_ms(rate_per_s / 3), _fsync_ms, ROUNDS, SECONDS)
     # No rate in the name: it would be another benchmark in every run.
-    yield at_most("delivery: publish to receipt, p99 at a third of one a message", "ms", "one fsync, p99", delay, DELAY_RATIO)
+    line = Line("delivery: publish to receipt, p99 at a third of one a message", "ms", "one fsync, p99", DELAY_GOAL)
+    with collecting() as (broker, _, folder):
+        yield compared(line, in_turn(lambda: _delay_ms(broker, rate_per_s / 3), lambda: _fsync_ms(folder)), SECONDS)
 
 
 @contextmanager
@@ -156,17 +158,16 @@ def _bare_commits() -> float:
         return len(ready) / (time.monotonic() - begun_s)
 
 
-def _delay_ms(rate_per_s: float) -> float:
-    with collecting() as (broker, _, _):
-        delays: list[float] = send(Settings(broker.port, DELAY_RECORDS, rate_per_s=rate_per_s))["delays_ms"]  # type: ignore[assignment]
-        assert len(delays) == DELAY_RECORDS
-        return delays[int(len(delays) * 0.99)]
+def _delay_ms(broker: Server, rate_per_s: float) -> float:
+    delays: list[float] = send(Settings(broker.port, DELAY_RECORDS, rate_per_s=rate_per_s))["delays_ms"]  # type: ignore[assignment]
+    assert len(delays) == DELAY_RECORDS
+    return delays[int(len(delays) * 0.99)]
 
 
-def _fsync_ms() -> float:
+def _fsync_ms(folder: Path) -> float:
     """Return the 99th percentile of the time that a page appended to a file takes until it is on the disk."""
     took_ms = []
-    with folder_on_disk() as folder, (folder / "bare").open("wb", buffering=0) as file:
+    with (folder / "bare").open("wb", buffering=0) as file:
         for _ in range(FSYNCS):
             begun_ns = time.perf_counter_ns()
             file.write(bytes(4096))

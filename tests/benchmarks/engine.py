@@ -1,8 +1,7 @@
 """What the engine adds to a latency: p50 by our loop against a bare loop, MLPerf LoadGen's, and LiteRT's own benchmark program.
 
 Loops are fed in the same way outside the clock, so that caches are in the same state: what is left is what our loop adds to the call.
-Blocks of two loops take turns in one process: between processes p50 moves by 1%, and no number of rounds that anybody waits for
-tells 0.2% through that.
+They take turns in one process: between processes p50 moves by 1%, and no number of pairs that anybody waits for tells 0.2% through that.
 """
 
 import json
@@ -23,14 +22,15 @@ from edgemeter.agent.engine.scenarios import closed_loop
 from edgemeter.agent.engine.scenarios.timing import TimingPlan, TimingSubject, no_collection
 from edgemeter.agent.runtimes import noise
 from edgemeter.collector.published import table_file
-from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, interleaved, paired_by, real_models
+from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared, real_models
+from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.published_defaults import DEFAULTS
 
 SECONDS = 35.0
-# Model, its goal, queries a block, pairs of blocks. A block is short against what else happens on a machine.
-QUICK = ("mobilenet_v1_0.25_128_quant.tflite", 1.002, 128, 400)
-SLOW = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", 1.005, 4, 300)
-LOADGEN_QUERIES, LOADGEN_PAIRS, LOADGEN_SECONDS = 512, 80, 30.0
+# Model, its goal, queries a block: short against what else happens on a machine, and the first, after the set-up, hardly moves the median.
+QUICK = ("mobilenet_v1_0.25_128_quant.tflite", at_most(1.002, reach=0.001), 32)
+SLOW = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", at_most(1.005), 8)
+LOADGEN_QUERIES, LOADGEN_SECONDS = 128, 30.0
 FACTORY = """
 import numpy as np
 
@@ -38,9 +38,8 @@ def make():
     weights = np.random.default_rng(0).random((256, 256), np.float32)
     return (lambda x: x @ weights), {"x": ("float32", (256, 256))}
 """
-# A pair is the medians of so many short blocks of each, which take turns: longer ones would see the machine in two states.
-FACTORY_QUERIES, FACTORY_BLOCKS, FACTORY_PAIRS = 100, 40, 7
-PROGRAM_QUERIES, PROGRAM_PAIRS, PROGRAM_SECONDS = 300, 12, 60.0
+FACTORY_QUERIES, FACTORY_SECONDS = 50, 10.0
+PROGRAM_QUERIES, PROGRAM_SECONDS = 100, 80.0
 
 
 class Loops:
@@ -82,10 +81,10 @@ class Loops:
 def comparisons() -> Iterator[Comparison]:
     """Yield the comparison with a bare loop for a model of about 0.2 ms and one of about 6 ms."""
     models = real_models()
-    for file, limit, queries, pairs in (QUICK, SLOW):
+    for file, goal, queries in (QUICK, SLOW):
+        line = Line(f"engine p50, {Path(file).stem}, 1 thread", "ms", "bare loop around invoke()", goal)
         with closing(Loops(models / file, queries)) as loops:
-            paired = interleaved(loops.ours_ms, loops.bare_ms, pairs, SECONDS)
-        yield at_most(f"engine p50, {Path(file).stem}, 1 thread", "ms", "bare loop around invoke()", paired, limit)
+            yield compared(line, in_turn(loops.ours_ms, loops.bare_ms), SECONDS)
 
 
 class FactoryLoops:
@@ -119,17 +118,6 @@ class FactoryLoops:
                 del result
         return statistics.median(durations) / 1e6
 
-    def pair_ms(self) -> tuple[float, float]:
-        """Return our median and the bare loop's, of blocks that take turns."""
-        runtime_ms, bare_ms = [], []
-        for block in range(FACTORY_BLOCKS):
-            if block % 2:
-                bare_ms.append(self.bare_ms())
-            runtime_ms.append(self.ours_ms())
-            if not block % 2:
-                bare_ms.append(self.bare_ms())
-        return statistics.median(runtime_ms), statistics.median(bare_ms)
-
     def close(self) -> None:
         """Let the model go."""
         self._runtime.close()
@@ -138,8 +126,8 @@ class FactoryLoops:
 def of_a_factory() -> Iterator[Comparison]:
     """Yield the comparison of the runtime `python` with a bare loop around the same callable."""
     with tempfile.TemporaryDirectory() as folder, closing(FactoryLoops(Path(folder), FACTORY_QUERIES)) as loops:
-        paired = paired_by(loops.pair_ms, FACTORY_PAIRS)
-    yield at_most("runtime python p50, product in numpy", "ms", "bare loop around the callable", paired, 1.01)
+        line = Line("runtime python p50, product in numpy", "ms", "bare loop around the callable", at_most(1.01))
+        yield compared(line, in_turn(loops.ours_ms, loops.bare_ms), FACTORY_SECONDS)
 
 
 def beside_loadgen() -> Iterator[Comparison]:
@@ -148,8 +136,8 @@ def beside_loadgen() -> Iterator[Comparison]:
         raise LeftOutError("MLPerf LoadGen is not installed (extra `bench`, x86_64)")
     models = real_models()
     with closing(Loops(models / QUICK[0], LOADGEN_QUERIES)) as loops:
-        paired = interleaved(loops.ours_ms, lambda: _loadgen_ms(loops), LOADGEN_PAIRS, LOADGEN_SECONDS)
-    yield at_most(f"engine p50, {Path(QUICK[0]).stem}, 1 thread", "ms", "MLPerf LoadGen SingleStream, same SUT", paired, 1.0)
+        line = Line(f"engine p50, {Path(QUICK[0]).stem}, 1 thread", "ms", "MLPerf LoadGen SingleStream, same SUT", at_most(1.0))
+        yield compared(line, in_turn(loops.ours_ms, lambda: _loadgen_ms(loops)), LOADGEN_SECONDS)
 
 
 def _loadgen_ms(loops: Loops) -> float:
@@ -171,8 +159,8 @@ def beside_litert_benchmark() -> Iterator[Comparison]:
     if not program.exists():
         raise LeftOutError(f"{program} is not there")
     model = real_models() / SLOW[0]
-    paired = interleaved(lambda: _ours_ms(model), lambda: _peer_ms(program, model), PROGRAM_PAIRS, PROGRAM_SECONDS)
-    yield at_most(f"edgemeter run p50, {model.stem}, 1 thread", "ms", "litert-benchmark", paired, 1.02)
+    line = Line(f"edgemeter run p50, {model.stem}, 1 thread", "ms", "litert-benchmark", at_most(1.02, reach=0.02))
+    yield compared(line, in_turn(lambda: _ours_ms(model), lambda: _peer_ms(program, model)), PROGRAM_SECONDS)
 
 
 def _ours_ms(model: Path) -> float:

@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.benchmarks.comparison import Comparison, figure, interleaved, unjudged
+from tests.benchmarks.comparison import Comparison, Line, compared, figure
+from tests.benchmarks.interleaving import in_turn
 
-ROUNDS, SECONDS = 12, 15.0
+SECONDS = 10.0
 # A run as it comes takes half a minute, which hardly varies.
 RUNS, RUNS_AS_IT_COMES = 3, 1
 MODEL = {
@@ -32,8 +33,8 @@ def comparisons() -> Iterator[Comparison]:
     bare = [sys.executable, "-c", "pass"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paired = interleaved(lambda: _taken_s(folder, [*COMMAND, "--help"])[1], lambda: _taken_s(folder, bare)[1], ROUNDS, SECONDS)
-        yield unjudged("`edgemeter --help`", "s", "python -c pass", paired)
+        pair = in_turn(lambda: _taken_s(folder, [*COMMAND, "--help"])[1], lambda: _taken_s(folder, bare)[1])
+        yield compared(Line("`edgemeter --help`", "s", "python -c pass"), pair, SECONDS)
         (folder / "plug.json").write_text(json.dumps(PLUG))
         (folder / "plug.toml").write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{folder / "plug.json"}"\n')
         for about, runs, options in (

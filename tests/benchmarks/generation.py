@@ -22,14 +22,18 @@ from edgemeter.agent import generators
 from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Paired, at_least, figure, interleaved, paired_by, unjudged
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, compared, figure
+from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.servers import free_port
 
 SHIPPED = ROOT / "models" / "language"
 PROMPT_TOKENS, OUTPUT_TOKENS, CONTEXT = 512, 128, 1024
 DEPTHS, DEPTH_TOKENS, LONG_CONTEXT = (0, 1024, 4096), 64, 4224
+# Of queries whose difference from the engine's own timings is a median, not a ratio; of a line.
 ROUNDS, SECONDS = 16, 12.0
+GOAL, DEPTH_GOAL = at_least(0.99), at_least(0.98)
 US_PER_MS = 1000.0
+OF_ENGINE = "llama_perf of the same query"
 SERVE = """
 import sys, xllamacpp
 params = xllamacpp.CommonParams()
@@ -70,7 +74,7 @@ def comparisons() -> Iterator[Comparison]:
     """Yield the comparisons; none without llama.cpp."""
     missing = [name for name in ("xllamacpp", "gguf") if importlib.util.find_spec(name) is None]
     if missing:
-        raise LeftOutError(f"{' and '.join(missing)} not installed: pip install 'edgemeter[llama]' gguf")
+        raise LeftOutError(f"{' and '.join(missing)} not installed (extra `bench`)")
     from tests.fixtures.generators.make_llama import Shape, write  # noqa: PLC0415 - needs gguf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -84,9 +88,8 @@ def comparisons() -> Iterator[Comparison]:
 
 def _engine(model: Path) -> Iterator[Comparison]:
     subject = Subject("llama", model)
-    decode, prefill = _rates(subject)
-    yield at_least("decode rate, 512+128 tokens", "tokens/s", "llama_perf of the same query", decode, 0.99)
-    yield at_least("prefill rate, 512 tokens", "tokens/s", "llama_perf of the same query", prefill, 0.99)
+    yield compared(Line("decode rate, 512+128 tokens", "tokens/s", OF_ENGINE, GOAL), lambda: _decode_rates(subject), SECONDS)
+    yield compared(Line("prefill rate, 512 tokens", "tokens/s", OF_ENGINE, GOAL), lambda: _prefill_rates(subject), SECONDS)
     for name, peer, measured, bare in (
         (
             "prefill rate, 512 tokens",
@@ -96,7 +99,7 @@ def _engine(model: Path) -> Iterator[Comparison]:
         ),
         ("decode rate, 1+128 tokens", "llama-bench's tg128", lambda: 1e3 / subject.query(1)[1], lambda: _bare_decode(subject)),
     ):
-        yield at_least(name, "tokens/s", peer, interleaved(measured, bare, ROUNDS, SECONDS), 0.99)
+        yield compared(Line(name, "tokens/s", peer, GOAL), in_turn(measured, bare), SECONDS)
     subject.generator.close()
     shipped = Subject("llama", SHIPPED / "edgemeter-notes_f16.gguf")
     rates = [_decode_rates(shipped) for _ in range(ROUNDS)]
@@ -105,13 +108,8 @@ def _engine(model: Path) -> Iterator[Comparison]:
     shipped.generator.close()
 
 
-def _rates(subject: Subject) -> tuple[Paired, Paired]:
-    """Return the rates of decoding and of prefill, by our stamps and by the engine's own timings of the same query."""
-    decode = paired_by(lambda: _decode_rates(subject), ROUNDS, SECONDS)
-    return decode, paired_by(lambda: _prefill_rates(subject), ROUNDS, SECONDS)
-
-
 def _decode_rates(subject: Subject) -> tuple[float, float]:
+    """Return the rate by our stamps and by the engine's own timings of the same query, as for the prefill."""
     _, tpot_ms, timings = _timed(subject)
     return 1e3 / tpot_ms, 1e3 * timings.decoded_tokens / timings.decode_ms
 
@@ -163,13 +161,12 @@ def _depths(model: Path) -> Iterator[Comparison]:
     for depth in DEPTHS:
         steps = FirstSteps(loaded, depth, 0)
         at_depth, numbers = FilledGenerator(engine, loaded, steps), count()
-        paired = interleaved(
+        pair = in_turn(
             lambda at_depth=at_depth, steps=steps, numbers=numbers: _rate_at_depth(at_depth, steps.of(next(numbers))),
             lambda steps=steps, numbers=numbers: _bare_rate_at_depth(engine, loaded, steps, next(numbers)),
-            ROUNDS,
-            SECONDS,
         )
-        yield at_least(f"decode rate, {DEPTH_TOKENS} tokens at depth {depth:,}", "tokens/s", "llama-bench's tg -d", paired, 0.98)
+        line = Line(f"decode rate, {DEPTH_TOKENS} tokens at depth {depth:,}", "tokens/s", "llama-bench's tg -d", DEPTH_GOAL)
+        yield compared(line, pair, SECONDS)
     engine.close()
 
 
@@ -202,21 +199,23 @@ def _server(model: Path, folder: Path) -> Iterator[Comparison]:
         path = folder / "bench.server"
         path.write_text(f'url = "{(process.stdout or sys.stdin).readline().strip()}"\n')
         subject = Subject("server", path)
-        decode, prefill = _rates(subject)
-        yield at_least("decode rate over HTTP, 512+128 tokens", "tokens/s", "the server's own timings", decode, 0.99)
-        trip_ms = subject.found.network_round_trip_ms or 0.0
-        yield unjudged(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", "the server's own timings", prefill)
+        peer, trip_ms = "the server's own timings", subject.found.network_round_trip_ms or 0.0
+        decode = Line("decode rate over HTTP, 512+128 tokens", "tokens/s", peer, GOAL)
+        yield compared(decode, lambda: _decode_rates(subject), SECONDS)
+        prefill = Line(f"prefill rate over HTTP, round trip {trip_ms:.2f} ms", "tokens/s", peer)
+        yield compared(prefill, lambda: _prefill_rates(subject), SECONDS / 2)
         subject.generator.close()
         process.kill()
 
 
 def _genai() -> Iterator[Comparison]:
     if importlib.util.find_spec("onnxruntime_genai") is None:
-        raise LeftOutError("onnxruntime_genai is not installed: pip install 'edgemeter[genai]'")
+        raise LeftOutError("onnxruntime_genai is not installed (extra `bench`)")
     subject = Subject("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json")
-    paired = interleaved(lambda: subject.query()[1], lambda: _bare_genai(subject), ROUNDS, SECONDS)
-    yield unjudged("onnxruntime-genai, a token of the shipped model", "ms", "its benchmark's loop", paired)
-    added = [US_PER_MS * (our_ms - peer_ms) for our_ms, peer_ms in paired.pairs]
+    line = Line("onnxruntime-genai, a token of the shipped model", "ms", "its benchmark's loop")
+    comparison = compared(line, in_turn(lambda: subject.query()[1], lambda: _bare_genai(subject)), SECONDS / 2)
+    yield comparison
+    added = [US_PER_MS * (our_ms - peer_ms) for our_ms, peer_ms in comparison.rounds]
     yield figure("time a token that our loop adds to onnxruntime-genai's own", "us", statistics.median(added))
     subject.generator.close()
 

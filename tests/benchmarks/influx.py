@@ -25,8 +25,9 @@ from edgemeter.collector.influx.drain import BATCH_CHARACTERS, BATCH_POINTS, Dra
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
-from tests.benchmarks.comparison import Comparison, LeftOutError, at_least, at_most, figure, interleaved
+from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_least, at_most, compared, figure
 from tests.benchmarks.delivery import running
+from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx
 
@@ -36,11 +37,9 @@ RECORDS, WHOLE_RECORDS, TRACED_RECORDS = 20_000, 8_000, 2_000
 DEVICES = 50
 READINGS = 100
 COMMIT = 1_000
-ROUNDS, SECONDS = 8, 30.0
-RATIO = 0.8
+SECONDS, CLIENT_SECONDS = 20.0, 8.0
+GOAL, CLIENT_GOAL = at_least(0.8), at_most(0.1)
 CLIENT_RECORDS = 5_000
-CLIENT_ROUNDS = 4
-CLIENT_RATIO = 0.1
 LIMIT_S = 300
 
 
@@ -78,8 +77,8 @@ def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison
         def peer() -> float:
             return 1e3 * _alone(server, lines) / len(parts)
 
-        paired = interleaved(client_ms, peer, CLIENT_ROUNDS)
-        return at_most(name, "ms a write", "the whole write, over a bare connection", paired, CLIENT_RATIO)
+        line = Line(name, "ms a write", "the whole write, over a bare connection", CLIENT_GOAL)
+        return compared(line, in_turn(client_ms, peer), CLIENT_SECONDS)
 
 
 @contextmanager
@@ -105,8 +104,7 @@ def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Iterator[
         with _influx(folder) as server:
             return len(lines) / _alone(server, lines)
 
-    paired = interleaved(our_rate, peer_rate, ROUNDS, SECONDS)
-    yield at_least(name, "points/s", "the same lines, ready made", paired, RATIO)
+    yield compared(Line(name, "points/s", "the same lines, ready made", GOAL), in_turn(our_rate, peer_rate), SECONDS)
     yield figure(f"{name}: our processor time a record", "us", statistics.median(cpu_us))
 
 

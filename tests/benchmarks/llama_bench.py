@@ -24,12 +24,13 @@ from types import SimpleNamespace
 from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.generators import Limits, llama_c_api, llama_engine
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_most, interleaved, paired_by, unjudged
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_most, compared, compared_pairs
+from tests.benchmarks.interleaving import in_turn
 
 PROGRAM = "EDGEMETER_LLAMA_BENCH"
 SHIPPED = ROOT / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 DEPTHS, TOKENS, REPETITIONS = (0, 1024, 4000), 64, 5
-PAIRS, ROUNDS, SECONDS = 60, 6, 60.0
+PAIRS, SECONDS = 60, 40.0
 PINNED = ("taskset", "-c", "0")
 
 
@@ -52,15 +53,12 @@ def comparisons() -> Iterator[Comparison]:
         for model in (SHIPPED, model_file):
             for depth in DEPTHS:
                 name = f"TPOT of {model.stem}, {TOKENS} tokens at depth {depth:,}"
-                pairs = iter(_pairs_ms(program, model, depth, PAIRS))
-                yield at_most(name, "ms", "llama-bench's loop", paired_by(pairs.__next__, PAIRS), 1.02)
-                processes = interleaved(
+                yield compared_pairs(Line(name, "ms", "llama-bench's loop", at_most(1.02)), _pairs_ms(program, model, depth, PAIRS))
+                pair = in_turn(
                     lambda model=model, depth=depth: statistics.median(pair[0] for pair in _pairs_ms(program, model, depth, REPETITIONS)),
                     lambda model=model, depth=depth: _program_ms(program, model, depth),
-                    ROUNDS,
-                    SECONDS,
                 )
-                yield unjudged(f"{name}, processes", "ms", f"llama-bench -d {depth}", processes)
+                yield compared(Line(f"{name}, processes", "ms", f"llama-bench -d {depth}"), pair, SECONDS)
 
 
 def _pairs_ms(program: Path, model: Path, depth: int, pairs: int) -> list[tuple[float, float]]:

@@ -1,7 +1,7 @@
 """The sandbox beside the same process without one: the latency of a query, its CPU time, and the time to the start of the process.
 
-Two processes take turns in short blocks on one core, so that what else happens on the machine meets both; what the memory's layout of a
-process adds is told by seven pairs of processes. CPU time settles it on a machine that is not quiet, where latency is mostly waiting.
+A pair is two processes that take turns in short blocks on one core, so that what else happens on the machine meets both; what the memory's
+layout of a process adds is told by several. CPU time settles it on a machine that is not quiet, where latency is mostly waiting.
 """
 
 import os
@@ -16,15 +16,18 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import policy
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
-from tests.benchmarks.comparison import ROOT, Comparison, at_most, figure, paired_by
+from tests.benchmarks.comparison import ROOT, Comparison, Line, at_most, compared, compared_pairs, figure
+from tests.benchmarks.interleaving import Pair, in_turn
 from tests.fixtures.run_jobs import one_case
 
-PAIRS = 7
+SECONDS = 20.0
 BLOCKS, QUERIES = 60, 50
-LATENCY_RATIO = 1.02
+GOAL = at_most(1.02)
 MODELS = ("edgemeter-shapes_fp32.onnx", "edgemeter-shapes_int8.tflite")
 BLOCKS_MODULE = "tests.benchmarks.timed_blocks"
 Start = Callable[[], AbstractContextManager["subprocess.Popen[Any]"]]
@@ -65,15 +68,21 @@ def comparisons() -> Iterator[Comparison]:
             pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             confined: Start = partial(policy.started, BLOCKS_MODULE, arguments, grant, **pipes)
             plain: Start = partial(subprocess.Popen, [sys.executable, "-m", BLOCKS_MODULE, *arguments], start_new_session=True, **pipes)
-            pairs = [_pair(confined, plain, number % 2) for number in range(PAIRS)]
-            for name, of in (("p50", 0), ("CPU time of a query", 1)):
-                values = iter([(inside[of], outside[of]) for inside, outside, _ in pairs])
-                paired = paired_by(partial(next, values), PAIRS)
-                yield at_most(f"{name} of {model} in the sandbox", "ms", "without", paired, LATENCY_RATIO)
-            yield figure(f"start of the process of {model}, later by", "ms", statistics.median(later_ms for *_, later_ms in pairs))
+            cpu_ms: list[Pair] = []
+            later_ms: list[float] = []
+
+            def pair(confined: Start = confined, plain: Start = plain, cpu_ms: Any = cpu_ms, later_ms: Any = later_ms) -> Pair:
+                p50_ms, of_query_ms, begun_later_ms = _pair(confined, plain, len(cpu_ms) % 2)
+                cpu_ms.append(of_query_ms)
+                later_ms.append(begun_later_ms)
+                return p50_ms
+
+            yield compared(Line(f"p50 of {model} in the sandbox", "ms", "without", GOAL), pair, SECONDS)
+            yield compared_pairs(Line(f"CPU time of a query of {model} in the sandbox", "ms", "without", GOAL), cpu_ms)
+            yield figure(f"start of the process of {model}, later by", "ms", statistics.median(later_ms))
 
 
-def _pair(confined: Start, plain: Start, first: int) -> tuple[list[float], list[float], float]:
+def _pair(confined: Start, plain: Start, first: int) -> tuple[Pair, Pair, float]:
     """Return the medians of p50 and of CPU time inside and outside, and by how many ms the process inside began later."""
     with ExitStack() as stack:
         timed: list[_Timed] = []
@@ -81,12 +90,11 @@ def _pair(confined: Start, plain: Start, first: int) -> tuple[list[float], list[
             spawned_ns = time.monotonic_ns()
             timed.append(_Timed(stack.enter_context(start()), spawned_ns))
             timed[-1].block_ms()
-        blocks: tuple[list[list[float]], ...] = ([], [])
-        for number in range(BLOCKS):
-            for turn in (0, 1) if number % 2 else (1, 0):
-                blocks[turn].append(timed[turn].block_ms())
+        inside, outside = timed if first else timed[::-1]
+        turns = in_turn(inside.block_ms, outside.block_ms)
+        # Of each block: inside or outside, p50 or CPU time.
+        blocks = np.asarray([turns() for _ in range(BLOCKS)])
         for process in timed:
             process.end()
-    figures = [[statistics.median(column) for column in zip(*rows, strict=True)] for rows in blocks]
-    inside, outside = (0, 1) if first else (1, 0)
-    return figures[inside], figures[outside], timed[inside].begun_ms - timed[outside].begun_ms
+    (p50_inside_ms, cpu_inside_ms), (p50_ms, cpu_ms) = np.median(blocks, axis=0).tolist()
+    return (p50_inside_ms, p50_ms), (cpu_inside_ms, cpu_ms), inside.begun_ms - outside.begun_ms

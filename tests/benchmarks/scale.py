@@ -28,9 +28,10 @@ from paho.mqtt import subscribe
 
 from tests import requirements
 from tests.benchmarks import flood
-from tests.benchmarks.comparison import Comparison, LeftOutError, at_least, figure, interleaved, unjudged
+from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_least, compared, figure
 from tests.benchmarks.delivery import RECORDS_A_BATCH
 from tests.benchmarks.flood import send
+from tests.benchmarks.interleaving import in_turn
 from tests.chaos.world import EDGEMETER
 from tests.fixtures.postgresql import Postgresql
 from tests.fixtures.servers import LOOPBACK, Server, mosquitto
@@ -40,7 +41,7 @@ BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_mess
 CALM_S = 3.0
 UP_WITHIN_S = 60.0
 # Of a pair: records sent one a message (five times as many in batches), how many pairs, and in what time.
-RECORDS, ROUNDS, SECONDS = 20_000, 8, 150.0
+RECORDS, SECONDS = 20_000, 150.0
 # The broker counts anew each second.
 SYS_S = 2.5
 MB = 1e6
@@ -214,12 +215,12 @@ def comparisons() -> Iterator[Comparison]:
         return count / (float(str(sent["took_s"])) + validating_s)
 
     for setting, batch, least in ((SETTINGS[1], 1, 0.6), (SETTINGS[2], 1, 1.2), (SETTINGS[1], RECORDS_A_BATCH, 0.6)):
-        paired = interleaved(partial(rate, setting, batch), partial(rate, SETTINGS[0], batch), ROUNDS, SECONDS)
-        yield at_least(f"shared ledger: durable records/s, {setting.name}, {batch} a message", "records/s", "SQLite", paired, least)
+        line = Line(f"shared ledger: durable records/s, {setting.name}, {batch} a message", "records/s", "SQLite", at_least(least))
+        yield compared(line, in_turn(partial(rate, setting, batch), partial(rate, SETTINGS[0], batch)), SECONDS)
     # A file validates batches when it has time, after the receipt; a server's writer may remove nothing, and so validates before.
     validated_rate = partial(rate, batch=RECORDS_A_BATCH, until="validated")
-    paired = interleaved(partial(validated_rate, SETTINGS[1]), partial(validated_rate, SETTINGS[0]), ROUNDS, SECONDS)
-    yield unjudged(f"shared ledger: validated records/s, {SETTINGS[1].name}, {RECORDS_A_BATCH} a message", "records/s", "SQLite", paired)
+    line = Line(f"shared ledger: validated records/s, {SETTINGS[1].name}, {RECORDS_A_BATCH} a message", "records/s", "SQLite")
+    yield compared(line, in_turn(partial(validated_rate, SETTINGS[1]), partial(validated_rate, SETTINGS[0])), SECONDS)
     for name, rounds in spent_us.items():
         for part, values in zip(("collectors", "database", "broker", "publisher"), zip(*rounds, strict=True), strict=True):
             if any(values):

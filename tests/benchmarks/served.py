@@ -23,13 +23,15 @@ import numpy as np
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.runtimes import Options, create, served
 from tests import requirements
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, at_most, interleaved, paired_by
+from tests.benchmarks import comparison
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_most, compared_pairs
+from tests.benchmarks.interleaving import Pair, in_turn
 from tests.fixtures.real_mlserver import real_mlserver
 from tests.fixtures.real_triton import TritonModel, real_triton
 from tests.fixtures.servers import free_port
 
 # Blocks so short that a busy machine is as busy in both of a pair.
-BLOCK_S, SECONDS, PAIRS, LIMIT = 0.015, 10.0, 800, 1.02
+BLOCK_S, SECONDS, GOAL = 0.015, 10.0, at_most(1.02)
 PROGRAM = ROOT / "tests" / "fixtures" / "tritonclient_program.py"
 SHAPES = ((1, 4), (1, 3, 64, 64))
 
@@ -84,9 +86,10 @@ def compared(folder: Path, server: str, form: str, address: str, shape: tuple[in
         assert peer.stdout is not None
         if '"is_right": true' not in peer.stdout.readline():
             raise LeftOutError("tritonclient does not run")
-        queries, call_ms = 3, []
+        queries, call_ms = 3, 0.0
 
         def our_ms() -> float:
+            nonlocal call_ms
             query_s, call_s = [], []
             for _ in range(queries):
                 begun = time.perf_counter()
@@ -98,7 +101,7 @@ def compared(folder: Path, server: str, form: str, address: str, shape: tuple[in
                 query_s.append(time.perf_counter() - begun)
                 call_s.append(answered - bound)
                 assert outputs[0].shape == shape
-            call_ms.append(statistics.median(call_s) * 1e3)
+            call_ms = statistics.median(call_s) * 1e3
             return statistics.median(query_s) * 1e3
 
         def peer_ms() -> float:
@@ -110,12 +113,16 @@ def compared(folder: Path, server: str, form: str, address: str, shape: tuple[in
 
         our_ms()
         queries = max(round(BLOCK_S * 1e3 / our_ms()), 1)
-        call_ms.clear()
-        paired = interleaved(our_ms, peer_ms, PAIRS, SECONDS)
-        calls = zip(call_ms, (pair[1] for pair in paired.pairs), strict=True)
+        queries_in_turn, calls = in_turn(our_ms, peer_ms), []
+
+        def pair() -> Pair:
+            times_ms = queries_in_turn()
+            calls.append((call_ms, times_ms[1]))
+            return times_ms
+
         name = f"{'x'.join(map(str, shape))} float32 by {form} of {server}"
-        yield at_most(name, "ms", "tritonclient", paired, LIMIT)
-        yield at_most(f"{name}, the bare call", "ms", "tritonclient", paired_by(calls.__next__, len(call_ms)), LIMIT)
+        yield comparison.compared(Line(name, "ms", "tritonclient", GOAL), pair, SECONDS)
+        yield compared_pairs(Line(f"{name}, the bare call", "ms", "tritonclient", GOAL), calls)
 
 
 def _with_our_grpc(folder: Path) -> Mapping[str, str]:

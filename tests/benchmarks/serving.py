@@ -28,7 +28,7 @@ from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.generators import LoadedGenerator
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, paired_by, unjudged, within
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, compared_pairs, within
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.paced_server import PacedServer, paced_server
 
@@ -210,9 +210,9 @@ def _beside_aiperf(bench: Bench, load: Offered, server: str) -> Iterator[Compari
         else:
             rounds.append((bench.edgemeter(load)[0], bench.aiperf(load)))
     for name in rounds[0][0]:
-        paired = paired_by(iter([(edge[name], peer[name]) for edge, peer in rounds]).__next__, ROUNDS)
-        title = f"{name}, {load.name}, {server}"
-        yield unjudged(title, "ms", "aiperf", paired) if name == TURN_AROUND else within(title, FIGURES[name], "aiperf", paired, SHARE)
+        is_judged = name != TURN_AROUND
+        line = Line(f"{name}, {load.name}, {server}", FIGURES.get(name, "ms"), "aiperf", within(SHARE) if is_judged else None)
+        yield compared_pairs(line, [(edge[name], peer[name]) for edge, peer in rounds])
 
 
 def _beside_log(bench: Bench, server: PacedServer, load: Offered) -> Iterator[Comparison]:
@@ -222,8 +222,8 @@ def _beside_log(bench: Bench, server: PacedServer, load: Offered) -> Iterator[Co
         edge, record = bench.edgemeter(load)
         rounds.append((edge, _of_log(server, record, load.users or 1)))
     for name in rounds[0][1]:
-        pairs = iter([(edge[name], logged[name]) for edge, logged in rounds])
-        yield within(f"{name}, {load.name}, made server", FIGURES[name], "the server's log", paired_by(pairs.__next__, ROUNDS), SHARE)
+        line = Line(f"{name}, {load.name}, made server", FIGURES[name], "the server's log", within(SHARE))
+        yield compared_pairs(line, [(edge[name], logged[name]) for edge, logged in rounds])
 
 
 def _of_log(server: PacedServer, record: dict[str, Any], users: int) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """Photograph to tensor and tensor to boxes, against OpenCV's own routines on one thread, with the pixels and the tensors they share."""
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -18,12 +17,12 @@ from edgemeter.agent.vision import decoders, photograph, preprocess
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.preprocess import Preprocessor, placement_of
 from edgemeter.agent.vision.resize import Resize, fastest_resize, resize_bilinear
-from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, interleaved, real_models
+from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared, real_models
+from tests.benchmarks.interleaving import in_turn
 
 SIDE, SMALLER = 640, 320
 PHOTOGRAPHS = 12
-PAIRS = 20
-SECONDS = 20.0
+SECONDS = 8.0
 LIMIT = 1.5
 MODEL = "yolov8n.onnx"
 IOU = 0.7
@@ -68,7 +67,7 @@ def _from_pixels(cv2: Any, name: str, files: list[Path]) -> Comparison:
         return [_blob(cv2, pixels_of_image, where) for pixels_of_image, where in zip(pixels, places, strict=True)]
 
     _same(our_blobs(), peer())
-    return at_most(name, "ms", "cv2.resize, copyMakeBorder, blobFromImage", _timed(our_blobs, peer, len(files)), LIMIT)
+    return _compared(Line(name, "ms", "cv2.resize, copyMakeBorder, blobFromImage", at_most(LIMIT)), our_blobs, peer, len(files))
 
 
 def _without_opencv(files: list[Path], side: int) -> Comparison:
@@ -83,9 +82,8 @@ def _without_opencv(files: list[Path], side: int) -> Comparison:
 
         return tensors
 
-    paired = _timed(with_resize(resize_bilinear), with_resize(fastest_resize()), len(files))
-    name = f"letterbox and normalise without OpenCV, {len(files)} photographs to {side} px"
-    return at_most(name, "ms", "ours with OpenCV", paired, LIMIT)
+    line = Line(f"letterbox and normalise without OpenCV, {len(files)} photographs to {side} px", "ms", "ours with OpenCV", at_most(LIMIT))
+    return _compared(line, with_resize(resize_bilinear), with_resize(fastest_resize()), len(files))
 
 
 def _from_files(cv2: Any, name: str, files: list[Path]) -> Comparison:
@@ -98,7 +96,7 @@ def _from_files(cv2: Any, name: str, files: list[Path]) -> Comparison:
     def peer() -> list[Any]:
         return [_blob(cv2, cv2.imread(str(file)), where) for file, where in zip(files, places, strict=True)]
 
-    return at_most(name, "ms", "cv2.imread and the same", _timed(our_blobs, peer, len(files)), LIMIT)
+    return _compared(Line(name, "ms", "cv2.imread and the same", at_most(LIMIT)), our_blobs, peer, len(files))
 
 
 def _preprocessor() -> Preprocessor:
@@ -146,7 +144,8 @@ def _decoding(cv2: Any, answers: list[tuple[np.ndarray, PhotoFrame]], threshold:
     def peer() -> list[Any]:
         return [_suppressed(cv2, tensor, frame, threshold) for tensor, frame in answers]
 
-    return at_most(name, "ms", "the best class per anchor, cv2.dnn.NMSBoxesBatched", _timed(our_boxes, peer, len(answers)), limit)
+    line = Line(name, "ms", "the best class per anchor, cv2.dnn.NMSBoxesBatched", at_most(limit))
+    return _compared(line, our_boxes, peer, len(answers))
 
 
 def _suppressed(cv2: Any, tensor: Any, frame: PhotoFrame, threshold: float) -> tuple[Any, Any, Any]:
@@ -170,13 +169,10 @@ def _same(arrays: list[Any], peer_arrays: list[Any]) -> None:
             raise ValueError(message)
 
 
-def _timed(measured: Callable[[], object], peer: Callable[[], object], photographs: int) -> Any:
+def _compared(line: Line, measured: Callable[[], object], peer: Callable[[], object], photographs: int) -> Comparison:
     def ms(work: Callable[[], object]) -> float:
-        times = []
-        for _ in range(3):
-            begin = time.perf_counter_ns()
-            work()
-            times.append(time.perf_counter_ns() - begin)
-        return statistics.median(times) / 1e6 / photographs
+        begin = time.perf_counter_ns()
+        work()
+        return (time.perf_counter_ns() - begin) / 1e6 / photographs
 
-    return interleaved(lambda: ms(measured), lambda: ms(peer), PAIRS, SECONDS)
+    return compared(line, in_turn(lambda: ms(measured), lambda: ms(peer)), SECONDS)
