@@ -94,7 +94,8 @@ def main(ledger: LedgerPlace) -> None:
     os.nice(NICENESS)
     if isinstance(ledger, PostgresAddress):
         threading.Thread(target=_fill_views, args=(ledger,), name="edgemeter-views", daemon=True).start()
-    duties, pause_s = (), FIRST_REFRESH_S
+    duties: tuple[Duty, ...] = ()
+    pause_s = FIRST_REFRESH_S
     while not select.select([sys.stdin], [], [], pause_s)[0]:
         pause_s = REFRESH_S
         # The next reader reports what is wrong with the ledger, or with the index.

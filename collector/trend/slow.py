@@ -141,7 +141,8 @@ class SlowSpan:
         moved = None if best is None else _moved(self.day, best.first_day, best.last_day, best.a_day)
         remainder = first.remainder if moved is None else first.remainder - first.without_basis(moved)
         shared = shared_variance((remainder / first.root)[None], self._own_variance, np.ones_like(self._own_variance, np.bool_))
-        return (self._known + long_run(self._between, shared)[:, None])[0]
+        variance: Array = (self._known + long_run(self._between, shared)[:, None])[0]
+        return variance
 
     def _weighted(self, breaks: Sequence[int], variance: Array) -> _Weighted:
         columns = [np.ones(len(self.day)), *((self._places >= at).astype(np.float64) for at in breaks), *self._heat]

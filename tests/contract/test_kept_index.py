@@ -36,19 +36,19 @@ def worth(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
 
 
-def keep_up(place):
+def keep_up(ledger_place):
     """Do once what the keeper does."""
-    for duty in keeper._duties(place):
+    for duty in keeper._duties(ledger_place):
         duty.work()
 
 
-def content(place, path):
+def content(ledger_place, path):
     """Return the figures and the summaries in an index, and every trend from it."""
     with contextlib.closing(connect_index(path)) as connection:
-        IndexRefresher(connection, LedgerSource(place)).refresh()
+        IndexRefresher(connection, LedgerSource(ledger_place)).refresh()
         figures = connection.execute(f"SELECT key, {FIGURES} FROM runs JOIN series USING (series) ORDER BY row").fetchall()  # noqa: S608 - our own names
         summaries = connection.execute(SUMMARIES).fetchall()
-    with contextlib.closing(LedgerHistory(place, path)) as history:
+    with contextlib.closing(LedgerHistory(ledger_place, path)) as history:
         return figures, summaries, [watch.trends_of(history, (), tuple(METRICS), by_type=by_type) for by_type in (False, True)]
 
 
