@@ -3,8 +3,9 @@
 In what else two that may be compared differ is a mark, if the field has one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -67,8 +68,7 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
     """Return how `case` relates to `other`."""
     if case == other:
         return Relation("same")
-    pairs = zip(LIKENESSES, likeness(case), likeness(other), strict=True)
-    unlike = tuple(field for (field, _), case_value, other_value in pairs if not agree(case_value, other_value))
+    unlike = tuple(field for field, _ in _unlike(case, other))
     marked = tuple(
         MarkedDifference(mark.name, field.text(case), field.text(other))
         for (field, mark), value in zip(PAIR_MARKS, _MARK_VALUES, strict=True)
@@ -77,7 +77,15 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
     return Relation("unlike" if unlike else "like", unlike, marked)
 
 
+def _unlike(case: CaseKey, other: CaseKey) -> Iterator[tuple[IdentityField, Likeness]]:
+    for field, case_value, other_value in zip(LIKENESSES, likeness(case), likeness(other), strict=True):
+        if not agree(case_value, other_value):
+            yield field
+
+
+# Asked for each figure of a case.
+@lru_cache(maxsize=256)
 def why_other_load(case: CaseKey, other: CaseKey) -> str:
     """Return why speed and energy of two cases do not compare, as of other loads; empty where they do."""
-    titles = [like.title for field in relation(case, other).unlike if (like := field.likeness) and like.is_load]
+    titles = [like.title for _, like in _unlike(case, other) if like.is_load]
     return f"not at one {' nor one '.join(titles)}: other work" if titles else ""

@@ -63,14 +63,14 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     values: dict[str, float] = {}
     intervals: dict[str, Bounds] = {}
     for name, entry in JUDGED.items():
+        # Most cases have few of the figures.
+        if (value := _change(entry, case, reference)) is None or other_work(entry, case, reference):
+            continue
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
-        if other_work(entry, case, reference):
-            continue
-        if (value := _change(entry, case, reference)) is not None:
-            values[name] = value
-            if not is_itself and (bounds := _bounds(entry, case, reference)) is not None:
-                intervals[name] = bounds
+        values[name] = value
+        if not is_itself and (bounds := _bounds(entry, case, reference)) is not None:
+            intervals[name] = bounds
     accuracy = DifferenceBounds(None)
     if case.accuracy and reference.accuracy and case.accuracy.measure == reference.accuracy.measure:
         values[ACCURACY] = case.accuracy.value.median - reference.accuracy.value.median
@@ -208,7 +208,10 @@ def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matter
     """Return the judgements on `case`; of the reference against itself there are none."""
     if case is reference:
         return dict.fromkeys((*JUDGED, ACCURACY))
-    return {figure: judge_figure(figure, case, reference, ratios, matters.of(figure)) for figure in (*JUDGED, ACCURACY)}
+    return {
+        figure: judge_figure(figure, case, reference, ratios, matters.of(figure)) if figure in ratios.values else None
+        for figure in (*JUDGED, ACCURACY)
+    }
 
 
 def judge_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Judgement | None:
@@ -237,7 +240,8 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
     scale: Scale = "difference" if in_points(figure) else "ratio"
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
-    decision = replace(decide(ratio, ratios.intervals.get(figure), matters, scale, reason), caution=caution)
+    decision = decide(ratio, ratios.intervals.get(figure), matters, scale, reason)
+    decision = replace(decision, caution=caution) if caution else decision
     is_of_one_day = any(is_within_a_day(figure, interval) for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
 

@@ -1,5 +1,8 @@
 """Keeps the index of a ledger, its trends and its tables for SQL up to date, in a process of its own: receiving never waits for it.
 
+Figures are taken in as records arrive, so that the first question never pays for history; then come trends, and last the summaries of
+cases, which take the longest.
+
 `python -m edgemeter.collector.index.keeper` reads the ledger's place from standard input, and ends with it, and so with its parent.
 """
 
@@ -7,24 +10,46 @@ import contextlib
 import logging
 import os
 import select
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import IO
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.postgres_address import PostgresAddress
-from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, ledger_version
 
 logger = logging.getLogger(__name__)
 
 FIRST_REFRESH_S = 30.0
-SHORTEST_PAUSE_S = 60.0
-# It pauses this many times longer than it works.
-PAUSE_TIMES = 20.0
+REFRESH_S = 5.0
 NICENESS = 15
+
+
+@dataclass(slots=True)
+class Duty:
+    """Work that is due after each change of the ledger, but only so many seconds, and times longer than it took, after it was last done."""
+
+    work: Callable[[], object]
+    pause_s: float
+    pause_times: float
+    _version: str = ""
+    _next_s: float = 0.0
+
+    def poll(self, version: str) -> None:
+        """Work if it is due in this version of the ledger."""
+        began_s = time.monotonic()
+        if version == self._version or began_s < self._next_s:
+            return
+        try:
+            self.work()
+            self._version = version
+        finally:
+            self._next_s = time.monotonic() + max(self.pause_s, self.pause_times * (time.monotonic() - began_s))
 
 
 @contextlib.contextmanager
@@ -69,13 +94,17 @@ def main(ledger: LedgerPlace) -> None:
     os.nice(NICENESS)
     if isinstance(ledger, PostgresAddress):
         threading.Thread(target=_fill_views, args=(ledger,), name="edgemeter-views", daemon=True).start()
+    duties: tuple[Duty, ...] = ()
     pause_s = FIRST_REFRESH_S
     while not select.select([sys.stdin], [], [], pause_s)[0]:
-        began_s = time.monotonic()
-        # The next reader reports what is wrong with the ledger.
-        with contextlib.suppress(EdgemeterError):
-            _refresh(ledger)
-        pause_s = max(SHORTEST_PAUSE_S, PAUSE_TIMES * (time.monotonic() - began_s))
+        pause_s = REFRESH_S
+        # The next reader reports what is wrong with the ledger, or with the index.
+        with contextlib.suppress(EdgemeterError, sqlite3.DatabaseError):
+            duties = duties or _duties(ledger)
+            # What comes meanwhile is another version.
+            version = ledger_version(ledger)
+            for duty in duties:
+                duty.poll(version)
 
 
 def _fill_views(ledger: PostgresAddress) -> None:
@@ -98,19 +127,36 @@ def _fill_views(ledger: PostgresAddress) -> None:
         time.sleep(POLL_S)
 
 
-def _refresh(ledger: LedgerPlace) -> None:
+def _duties(ledger: LedgerPlace) -> tuple[Duty, ...]:
+    """Return what there is to do, in its order; nothing for a ledger that is read as fast as its index."""
     # Not before they are needed: most ledgers are small.
     from edgemeter.collector.index.history import LedgerHistory  # noqa: PLC0415
-    from edgemeter.collector.index.rollup import keep_index  # noqa: PLC0415
+    from edgemeter.collector.index.index_file import connect_index, index_path  # noqa: PLC0415
+    from edgemeter.collector.index.refresh import IndexRefresher  # noqa: PLC0415
+    from edgemeter.collector.index.rollup import WORTH_RUNS  # noqa: PLC0415
+    from edgemeter.collector.index.sources import LedgerSource  # noqa: PLC0415
     from edgemeter.collector.trend.metrics import DEFAULT  # noqa: PLC0415
     from edgemeter.collector.trend.watch import trends_of  # noqa: PLC0415
     from edgemeter.collector.trend.watch_file import annotations_of  # noqa: PLC0415
 
-    if not keep_index(ledger):
-        return
-    with contextlib.closing(LedgerHistory(ledger)) as history:
-        for by_type in (False, True):
-            trends_of(history, annotations_of(ledger), DEFAULT, by_type=by_type)
+    source = LedgerSource(ledger)
+    if source.last_row() < WORTH_RUNS:
+        return ()
+
+    def refresh(part: Callable[[IndexRefresher], object]) -> None:
+        with contextlib.closing(connect_index(index_path(ledger))) as connection:
+            part(IndexRefresher(connection, source))
+
+    def keep_trends() -> None:
+        with contextlib.closing(LedgerHistory(ledger)) as history:
+            for by_type in (False, True):
+                trends_of(history, annotations_of(ledger), DEFAULT, by_type=by_type)
+
+    return (
+        Duty(lambda: refresh(IndexRefresher.take_in), 0.0, 1.0),
+        Duty(keep_trends, 60.0, 5.0),
+        Duty(lambda: refresh(IndexRefresher.sum_up), 60.0, 20.0),
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.index.stored_runs import BESIDE_BODY
 from edgemeter.collector.index.stored_summaries import read_summaries
-from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of
 from edgemeter.collector.trend.history import without_garbage_collection
 
@@ -101,17 +101,6 @@ def rolled_up(
     except (sqlite3.DatabaseError, OSError) as error:
         logger.info("the index %s cannot be used (%s)", path, error)
         return None
-
-
-def keep_index(ledger: LedgerPlace, worth_runs: int = WORTH_RUNS) -> bool:
-    """Bring the index of a ledger up to date; return whether the ledger is large enough for one."""
-    source = LedgerSource(ledger)
-    if source.last_row() < worth_runs:
-        return False
-    # The next reader says what is wrong with the file.
-    with contextlib.suppress(sqlite3.DatabaseError), contextlib.closing(connect_index(index_path(ledger))) as connection:
-        IndexRefresher(connection, source).refresh()
-    return True
 
 
 def compare_rolled_up(rolled_up: RolledUp, reference: str, matters: SmallestDifferences = SmallestDifferences()) -> Comparison:  # noqa: B008 - frozen

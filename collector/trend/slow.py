@@ -6,6 +6,8 @@ A ramp is level, then moves steadily, then is level again; it may begin with the
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,7 @@ AROUND = 11
 PARTS, PART_DAYS = 16, 14
 # So much less (chi-squared) than with a step a ramp must leave to replace it.
 REPLACING = 4.0
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,7 @@ class Ramp:
 
     def of(self, day: _Integers) -> Array:
         """Return what it adds to each day, 0 on the last one."""
-        within = np.clip(day, self.first_day, self.last_day).astype(np.float64)
-        moved: Array = self.a_day * (within - min(int(day[-1]), self.last_day))
-        return moved
+        return _moved(day, self.first_day, self.last_day, self.a_day)
 
     def error_of_step(self, before: _Integers, after: _Integers) -> float:
         """Return what the error of the slope adds to that of a step between these days."""
@@ -54,13 +55,29 @@ class Ramp:
         return self.error * float(np.clip(after, *ends).mean() - np.clip(before, *ends).mean())
 
 
-@dataclass(frozen=True, slots=True)
-class SlowFit:
-    """The best ramp beside some steps, None in too few days; chi-squared that the steps leave without it, and with it."""
+class SlowFit(NamedTuple):
+    """Chi-squared that steps leave without a ramp, and with the best one."""
 
-    ramp: Ramp | None
     without: float
     square: float
+
+
+class _Ramps(NamedTuple):
+    """Ramps between first and last days, as columns [ramps, days]."""
+
+    first: _Integers
+    last: _Integers
+    columns: Array
+
+
+class _Best(NamedTuple):
+    """The ramp that explains most: its days, the size a day, what it explains (chi-squared), its column without what the basis explains."""
+
+    first_day: int
+    last_day: int
+    a_day: float
+    gain: float
+    column: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,11 @@ class _Weighted:
     root: Array
     basis: Array
     remainder: Array
+
+    @property
+    def square(self) -> float:
+        """Chi-squared."""
+        return float(self.remainder @ self.remainder)
 
     def without_basis(self, columns: Array) -> Array:
         """Return columns [.., days] in standard deviations, less what the basis explains of them."""
@@ -84,31 +106,47 @@ class SlowSpan:
 
     def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int], *, with_heat: bool) -> None:
         part = slice(*span)
-        x, known_variance = days.x[None, part], days.known[None, part]
-        present = np.ones_like(x, dtype=np.bool_)
-        known_variance, between = day_variances(x, known_variance, present, np.array([days.floor]))
+        x = days.x[None, part]
+        self._known, self._between = day_variances(x, days.known[None, part], np.ones_like(x, np.bool_), np.array([days.floor]))
         self.day, self._places = days.day[part], np.arange(*span)
         self._heat = [without_gaps(days.temperature_c[part])] if with_heat else []
-        self._variance = (known_variance + between[:, None])[0]
-        self._x = _drawn_near(x, CLIP * np.sqrt(self._variance[None]))[0]
-        first = self._weighted(breaks)
-        ramp = _best(first, *_knots(self.day))
-        remainder = first.remainder if ramp is None else first.remainder - first.without_basis(ramp.of(self.day))
-        shared = shared_variance((remainder / first.root)[None], self._variance[None], present)
-        self._variance = (known_variance + long_run(between, shared)[:, None])[0]
+        self._own_variance = self._known + self._between[:, None]
+        self._x = _drawn_near(x, CLIP * np.sqrt(self._own_variance))[0]
+        self._first = self._weighted(breaks, self._own_variance[0])
 
-    def fit(self, breaks: Sequence[int], *, is_dated: bool = False) -> SlowFit:
-        """Return the fit with steps at these places; with `is_dated` the days of the ramp are those that fit best."""
-        weighted = self._weighted(breaks)
-        ramp = _best(weighted, *_knots(self.day))
-        if ramp is not None and is_dated:
-            ramp = _best(weighted, *_knots_near(self.day, ramp))
-        without = float(weighted.remainder @ weighted.remainder)
-        return SlowFit(ramp, without, without if ramp is None else without - ramp.gain)
+    def may_have_ramp(self, least: float) -> bool:
+        """Return whether a ramp may explain `least` (chi-squared): what neighbours share only takes weight from the days."""
+        return bool(self._heat) or self._first.square * (1 + _ROUNDING) >= least
 
-    def _weighted(self, breaks: Sequence[int]) -> _Weighted:
+    def fit(self, breaks: Sequence[int]) -> SlowFit:
+        """Return the fit with steps at these places."""
+        weighted = self._weighted(breaks, self._variance)
+        best, without = _best(weighted, self._ramps), weighted.square
+        return SlowFit(without, without if best is None else without - best.gain)
+
+    def ramp(self, breaks: Sequence[int]) -> Ramp | None:
+        """Return the best ramp beside steps at these places, of any days; None in too few days."""
+        weighted = self._weighted(breaks, self._variance)
+        best = _best(weighted, self._ramps)
+        best = best and _best(weighted, _ramps(self.day, *_knots_near(self.day, best)))
+        return best and _ramp_of(weighted, best)
+
+    @cached_property
+    def _ramps(self) -> _Ramps:
+        return _ramps(self.day, *_knots(self.day))
+
+    @cached_property
+    def _variance(self) -> Array:
+        best, first = _best(self._first, self._ramps), self._first
+        moved = None if best is None else _moved(self.day, best.first_day, best.last_day, best.a_day)
+        remainder = first.remainder if moved is None else first.remainder - first.without_basis(moved)
+        shared = shared_variance((remainder / first.root)[None], self._own_variance, np.ones_like(self._own_variance, np.bool_))
+        variance: Array = (self._known + long_run(self._between, shared)[:, None])[0]
+        return variance
+
+    def _weighted(self, breaks: Sequence[int], variance: Array) -> _Weighted:
         columns = [np.ones(len(self.day)), *((self._places >= at).astype(np.float64) for at in breaks), *self._heat]
-        root = 1 / np.sqrt(self._variance)
+        root = 1 / np.sqrt(variance)
         basis, scale = np.linalg.qr(np.stack(columns, axis=1) * root[:, None])
         # A temperature that never changes is no regressor.
         basis = basis[:, np.abs(np.diag(scale)) > 1e-6 * np.abs(scale[0, 0])]
@@ -133,7 +171,7 @@ def _knots(day: _Integers) -> tuple[_Integers, _Integers]:
     return first[is_tried], last[is_tried]
 
 
-def _knots_near(day: _Integers, ramp: Ramp) -> tuple[_Integers, _Integers]:
+def _knots_near(day: _Integers, ramp: _Best) -> tuple[_Integers, _Integers]:
     """Return the first and last days near those of a ramp; the first and the last of all days stay."""
     spacing = (day[-1] - day[0]) / (KNOTS - 1)
     around = np.linspace(-spacing, spacing, NEAR_KNOTS).round().astype(np.int64)
@@ -144,27 +182,42 @@ def _knots_near(day: _Integers, ramp: Ramp) -> tuple[_Integers, _Integers]:
     return every_first[is_tried], every_last[is_tried]
 
 
-def _best(fit: _Weighted, first: _Integers, last: _Integers) -> Ramp | None:
-    day = fit.day
+def _ramps(day: _Integers, first: _Integers, last: _Integers) -> _Ramps:
+    return _Ramps(first, last, (np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64))
+
+
+def _moved(day: _Integers, first_day: int, last_day: int, a_day: float) -> Array:
+    within = np.clip(day, first_day, last_day).astype(np.float64)
+    moved: Array = a_day * (within - min(int(day[-1]), last_day))
+    return moved
+
+
+def _best(fit: _Weighted, tried: _Ramps) -> _Best | None:
+    day, (first, last, columns) = fit.day, tried
     if day[-1] - day[0] < 2 or not len(first):
         return None
-    ramps = fit.without_basis((np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64))
+    ramps = fit.without_basis(columns)
     square, product = (ramps**2).sum(axis=1), ramps @ fit.remainder
     # Where steps explain all of a ramp, it explains nothing.
     gain = np.where(square > 1e-6, product**2 / np.maximum(square, 1e-6), 0.0)
-    is_bent = np.stack([first > day[0], last < day[-1]])
-    best = int(np.argmax(gain - BEND * is_bent.sum(axis=0)))
+    best = int(np.argmax(gain - BEND * np.add(first > day[0], last < day[-1], dtype=np.int64)))
     a_day = float(product[best] / max(float(square[best]), 1e-6))
-    remainder = fit.remainder - a_day * ramps[best]
-    fixed = _error(ramps[best], remainder, day, fit.basis.shape[1] + 1)
+    return _Best(int(first[best]), int(last[best]), a_day, float(gain[best]), ramps[best])
+
+
+def _ramp_of(fit: _Weighted, best: _Best) -> Ramp:
+    day, (first_day, last_day, a_day, gain, column) = fit.day, best
+    remainder = fit.remainder - a_day * column
+    fixed = _error(column, remainder, day, fit.basis.shape[1] + 1)
     # As the ends are estimated too, so is what moves them.
-    moves = np.stack([(day > first[best]) & (day < last[best]), day >= last[best]])[is_bent[:, best]]
+    is_bent = np.array([first_day > day[0], last_day < day[-1]])
+    moves = np.stack([(day > first_day) & (day < last_day), day >= last_day])[is_bent]
     if len(moves):
         free = fit.without_basis(moves.astype(np.float64))
         free_basis = np.linalg.qr(free.T)[0]
-        freed = ramps[best] - free_basis @ (free_basis.T @ ramps[best])
+        freed = column - free_basis @ (free_basis.T @ column)
     error = _error(freed, remainder, day, fit.basis.shape[1] + 1 + len(moves)) if len(moves) else fixed
-    return Ramp(int(first[best]), int(last[best]), a_day, error, abs(a_day) / fixed, float(gain[best]), _step_gain(fit))
+    return Ramp(first_day, last_day, a_day, error, abs(a_day) / fixed, gain, _step_gain(fit))
 
 
 def _error(regressor: Array, remainder: Array, day: _Integers, coefficients: int) -> float:
@@ -209,6 +262,8 @@ def without_slow(
     least = step_score(span[1] - span[0])
     slow = SlowSpan(days, span, breaks, with_heat=with_heat)
     remaining = best = list(breaks)
+    if not doubted:
+        return best, _confirmed(slow, best, least)
     with_all = slow.fit(breaks)
     # Each step is one that the scan would confirm, and so is the ramp beside them.
     cost = min(with_all.without, with_all.square + REPLACING + least**2) + len(breaks) * least**2
@@ -219,6 +274,11 @@ def without_slow(
         without_it = fits[weakest].square + REPLACING + (1 + len(remaining)) * least**2
         if without_it < cost:
             best, cost = remaining, without_it
-    ramp = slow.fit(best, is_dated=True).ramp
-    is_there = ramp is not None and ramp.score >= least and ramp.gain > ramp.step_gain + REPLACING
-    return (best, ramp) if is_there else (list(breaks), None)
+    ramp = _confirmed(slow, best, least)
+    return (list(breaks) if ramp is None else best), ramp
+
+
+def _confirmed(slow: SlowSpan, breaks: Sequence[int], least: float) -> Ramp | None:
+    """Return the ramp beside these steps, None where its score is below `least` or a step explains the days as well."""
+    ramp = slow.ramp(breaks) if breaks or slow.may_have_ramp(least**2) else None
+    return ramp if ramp is not None and ramp.score >= least and ramp.gain > ramp.step_gain + REPLACING else None

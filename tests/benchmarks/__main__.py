@@ -53,6 +53,8 @@ PARTS = {
     "hostile": Part("hostile", 600, is_long=True),
     "shared-ledger": Part("scale", 500, is_long=True),
     "drain": Part("influx", 95),
+    "questions": Part("ledger_size", 150),
+    "million": Part("ledger_size", 900, is_long=True, function="of_a_million"),
     "small-board": Part("idle_agent", 60),
     "first-number": Part("first_look", 75),
     "energy": Part("energy", 900, is_long=True),

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.collector.index import index_file, keeper
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
@@ -37,6 +38,27 @@ def test_a_large_ledger_gets_its_index_without_being_asked(path):
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_duty_is_due_after_a_change_and_not_before_its_pause():
+    """Nothing for a version of the ledger that was seen; what failed is tried again in the same version."""
+    worked, failing = [], [True]
+
+    def work():
+        worked.append(1)
+        if failing:
+            raise TransientError(failing.pop())
+
+    duty = keeper.Duty(work, 0.0, 0.0)
+    with pytest.raises(TransientError):
+        duty.poll("1")
+    for version in ("1", "1", "2"):
+        duty.poll(version)
+    assert len(worked) == 3
+    rare = keeper.Duty(work, 3600.0, 0.0)
+    for version in ("1", "2", "3"):
+        rare.poll(version)
+    assert len(worked) == 4
 
 
 def test_the_keeper_ends_with_the_block(tmp_path, monkeypatch):

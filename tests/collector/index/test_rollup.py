@@ -276,7 +276,7 @@ def test_a_case_whose_level_changed_is_one_document_both_ways(path):
 def test_the_few_runs_that_cannot_be_compared_are_found_without_reading_the_others(tmp_path):
     """SQLite's plan says so: of a million runs, reading all of them took half of a comparison."""
     keep(tmp_path / "ledger.sqlite", [make_run()])
-    rollup.keep_index(tmp_path / "ledger.sqlite", worth_runs=0)
+    rollup.rolled_up(open_store(str(tmp_path / "ledger.sqlite")), worth_runs=0)
     with closing(index_file.connect_index(index_file.index_path(tmp_path / "ledger.sqlite"))) as connection:
         first, *_ = connection.execute(f"EXPLAIN QUERY PLAN SELECT id, reason {rollup._UNUSABLE.format('')}").fetchall()
     assert first[3] == "SCAN measured USING INDEX unusable_runs"
