@@ -1,0 +1,310 @@
+"""COCO's average precision of boxes: matched once with the objects; the figures of any of the images are then counts of the matches.
+
+They are pycocotools', to the order of sums. It matches and counts anew for every threshold, range of area and set of images. Here bits of
+one integer are the thresholds that an overlap passes, ten for each range, and are matched together; and precision is computed where a match
+raises it: no other value is ever read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Source: pycocotools' `Params`.
+IOU_THRESHOLDS, RECALL_THRESHOLDS = np.linspace(0.5, 0.95, 10), np.linspace(0.0, 1.0, 101)
+AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
+# Detections of a class in an image, the best first.
+CUTS = (1, 10, 100)
+_LAST_CUT, _STEPS = CUTS[-1], len(IOU_THRESHOLDS)
+# The bits of so many thresholds from the lowest on.
+_PASSED = np.array([(1 << count) - 1 for count in range(_STEPS + 1)], np.uint64)
+# Of ids that lie further apart no table is made.
+_LARGEST_TABLE = 1 << 22
+
+Integers = NDArray[np.integer[Any]]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Bits = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """The annotations in the order of their pair of image and category; `counts` [range, object] is false where one is ignored."""
+
+    image: Integers
+    category: Integers
+    pair: Integers
+    boxes: Floats
+    is_crowd: Flags
+    counts: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlaps:
+    """Detections, by their position in the order of counting and their rank in the pair, and the objects that they overlap enough."""
+
+    position: Integers
+    rank: Integers
+    target: Integers
+    iou: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """Matches in the order of counting; the bits at which one is a hit, and at which it makes a detection count, or not, against its area."""
+
+    position: Integers
+    rank: Integers
+    hits: Bits
+    added: Bits
+    removed: Bits
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Objects [range, category], hits of each cut, precision at each recall."""
+
+    objects: Integers
+    hits: dict[int, Integers]
+    precision: Floats
+
+
+class BoxMatches:
+    """The detections of a set of images, matched with its objects."""
+
+    def __init__(self, truth: Mapping[str, Any], rows: Floats, members: Sequence[bool] | None = None) -> None:
+        """Take the COCO annotation document and detections [n, 7]; only `members` of its annotations count, where they are named."""
+        self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
+        self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
+        self._objects = self._read(truth["annotations"], members)
+        image, category = _positions(self._images, rows[:, 0]), _positions(self._categories, rows[:, 6])
+        order = _counting_order(image, category, rows[:, 5])
+        order = order[(image[order] < len(self._images)) & (category[order] < len(self._categories))]
+        by_pair, pair = self._by_pair(image[order], category[order])
+        is_beyond = pair[_LAST_CUT:] == pair[:-_LAST_CUT]
+        if is_beyond.any():
+            order = np.delete(order, by_pair[_LAST_CUT:][is_beyond])
+            by_pair, pair = self._by_pair(image[order], category[order])
+        self._image, self._category = image[order], category[order]
+        # Of members no precision is asked, so it does not matter which detections count.
+        self._counts = _in_ranges((rows[:, 3] * rows[:, 4])[order]) if members is None else np.ones((1, len(order)), bool)
+        self._matches = self._matched(_overlapping(self._objects, rows[:, 1:5], order, by_pair, pair))
+
+    def figures(self, image_ids: Sequence[int]) -> tuple[list[float | None], dict[int, float | None]]:
+        """Return COCO's twelve figures over these images, in its order, and AP by category id; None where there is no object to find."""
+        counts = self._counted(image_ids)
+        is_shown = counts.objects > 0
+
+        def ap(area: int, threshold: slice = slice(None)) -> float | None:
+            return _mean(counts.precision[area, threshold][:, is_shown[area]])
+
+        def ar(area: int, cut: int = _LAST_CUT) -> float | None:
+            return _mean(counts.hits[cut][area][:, is_shown[area]] / counts.objects[area, is_shown[area]])
+
+        overall = [ap(0), ap(0, slice(0, 1)), ap(0, slice(5, 6)), *(ap(area) for area in range(1, len(AREAS)))]
+        overall += [*(ar(0, cut) for cut in CUTS), *(ar(area) for area in range(1, len(AREAS)))]
+        values = np.where(is_shown[0], counts.precision[0].mean(axis=(0, 2)), np.nan).tolist()
+        return overall, {number: None if value != value else value for number, value in zip(self._categories.tolist(), values, strict=True)}
+
+    def recall(self, image_ids: Sequence[int]) -> float | None:
+        """Return AR (100 detections) of the members, or of all objects, in these images; None where there are none."""
+        counts = self._counted(image_ids)
+        is_shown = counts.objects[0] > 0
+        return _mean(counts.hits[_LAST_CUT][0][:, is_shown] / counts.objects[0, is_shown])
+
+    def _read(self, annotations: Sequence[Mapping[str, Any]], members: Sequence[bool] | None) -> _Objects:
+        image, category, area, is_crowd = (
+            np.array([annotation[key] for annotation in annotations], dtype)
+            for key, dtype in (("image_id", np.int64), ("category_id", np.int64), ("area", np.float64), ("iscrowd", bool))
+        )
+        boxes = np.fromiter(chain.from_iterable(map(itemgetter("bbox"), annotations)), np.float64).reshape(-1, 4)
+        image, category = _positions(self._images, image), _positions(self._categories, category)
+        counts = (_in_ranges(area) if members is None else np.array(members, bool).reshape(1, -1)) & ~is_crowd
+        order = np.lexsort((category, image))
+        order = order[(image[order] < len(self._images)) & (category[order] < len(self._categories))]
+        image, category = image[order], category[order]
+        return _Objects(image, category, self._pair(image, category), boxes[order], is_crowd[order], counts[:, order])
+
+    def _pair(self, image: Integers, category: Integers) -> Integers:
+        return image.astype(np.int64) * len(self._categories) + category
+
+    def _by_pair(self, image: Integers, category: Integers) -> tuple[Integers, Integers]:
+        """Return the positions in the order of counting of each pair's detections, and the pair, in ascending order."""
+        by_pair = np.argsort(image, kind="stable")
+        return by_pair, self._pair(image[by_pair], category[by_pair])
+
+    def _matched(self, overlaps: _Overlaps) -> _Matches:
+        """Match detections with objects, the best of each pair first, as COCO does: with the object that it overlaps most.
+
+        Of two that it overlaps alike the later; with one that is ignored only where no other remains; a crowd matches any number.
+        """
+        objects, ranges = self._objects, len(self._counts)
+        detection = np.cumsum(np.diff(overlaps.position, prepend=-1) != 0) - 1
+        order = np.lexsort((-overlaps.target, -overlaps.iou, detection))
+        detection, target, position = detection[order], overlaps.target[order], overlaps.position[order]
+        passed = _repeated(_PASSED[np.searchsorted(IOU_THRESHOLDS, overlaps.iou[order], side="right")], np.ones((ranges, 1), bool))
+        counting = _repeated(_PASSED[-1:], objects.counts)[target]
+        # A detection with several objects comes twice: for those that count, then for those that are ignored.
+        is_several = np.bincount(detection)[detection] > 1
+        several = np.flatnonzero(is_several)
+        edge = np.concatenate([np.arange(len(order)), several])
+        allowed = np.concatenate([np.where(is_several, passed & counting, passed), passed[several] & ~counting[several]])
+        by_detection = np.argsort(detection[edge], kind="stable")
+        edge, allowed = edge[by_detection], allowed[by_detection]
+        matched = _in_rounds(detection[edge], target[edge], objects.pair[target[edge]], allowed, objects.is_crowd)
+        edge, matched = edge[matched > 0], matched[matched > 0]
+        by_position = np.argsort(position[edge], kind="stable")
+        edge, matched = edge[by_position], matched[by_position]
+        hits, ignored = matched & counting[edge], matched & ~counting[edge]
+        in_range = _repeated(_PASSED[-1:], self._counts[:, position[edge]])
+        return _Matches(position[edge], overlaps.rank[order][edge], hits, hits & ~in_range, ignored & in_range)
+
+    def _counted(self, image_ids: Sequence[int]) -> _Counts:
+        is_inside = np.isin(self._images, np.asarray(image_ids))
+        ranges, categories = len(self._counts), np.arange(len(self._categories))
+        is_object = self._objects.counts & is_inside[self._objects.image]
+        objects = np.stack([np.bincount(self._objects.category[flags], minlength=len(categories)) for flags in is_object])
+        matches = self._matches
+        inside = np.flatnonzero(is_inside[self._image[matches.position]])
+        position, rank, hits, added, removed = (
+            values[inside] for values in (matches.position, matches.rank, matches.hits, matches.added, matches.removed)
+        )
+        # Detections that count, up to each detection by their area alone, and what matches change of it.
+        by_area = np.zeros((ranges, 1, len(self._image) + 1), np.int32)
+        np.cumsum(self._counts & is_inside[self._image], axis=1, out=by_area[:, 0, 1:])
+        by_match = np.zeros((ranges, _STEPS, len(position) + 1), np.int32)
+        np.cumsum(_unpacked(added, ranges) - _unpacked(removed, ranges), axis=-1, dtype=np.int32, out=by_match[..., 1:])
+        cell, match = np.divmod(np.flatnonzero(_unpacked(hits, ranges)), max(len(position), 1))
+        category = self._category[position]
+        segment = cell * len(categories) + category[match]
+        before = by_area[..., np.searchsorted(self._category, categories)] + by_match[..., np.searchsorted(category, categories)]
+        counted = by_area[cell // _STEPS, 0, position[match] + 1] + by_match.reshape(-1, len(position) + 1)[cell, match + 1]
+        hit_counts = {
+            cut: np.bincount(segment[rank[match] < cut] if cut < _LAST_CUT else segment, minlength=before.size).reshape(before.shape)
+            for cut in CUTS
+        }
+        return _Counts(objects, hit_counts, _interpolated(segment, counted - before.ravel()[segment], hit_counts[_LAST_CUT], objects))
+
+
+def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
+    """Return the position of each value among ids in ascending order, their number where it is none, in 8 or 16 bits: fast to sort."""
+    positions = np.arange(len(ids), dtype=np.min_scalar_type(len(ids)))
+    if not len(ids) or ids[-1] - ids[0] >= _LARGEST_TABLE:
+        nearest = np.searchsorted(ids, values)
+        is_id = np.append(ids, -1)[nearest] == values
+        return np.where(is_id, nearest, len(ids)).astype(positions.dtype)
+    span = int(ids[-1] - ids[0]) + 1
+    table = np.full(span + 1, len(ids), positions.dtype)
+    table[ids - ids[0]] = positions
+    offsets = values.astype(np.int64) - ids[0]
+    return table[np.where((offsets < 0) | (offsets > span), span, offsets)]
+
+
+def _counting_order(image: Integers, category: Integers, score: Floats) -> Integers:
+    """Return the order in which COCO counts: by category, score (highest first), image and row."""
+    order = np.argsort(image, kind="stable")
+    negative = -score[order]
+    # A stable sort takes four times as long; only where scores are equal is there anything to repair.
+    by_score = np.argsort(negative)
+    negative = negative[by_score]
+    is_tied = negative[1:] == negative[:-1]
+    tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
+    if len(tied):
+        run = np.cumsum(np.append(False, ~is_tied))[tied]
+        by_score[tied] = by_score[tied][np.lexsort((by_score[tied], run))]
+    order = order[by_score]
+    return order[np.argsort(category[order], kind="stable")]
+
+
+def _overlapping(objects: _Objects, boxes: Floats, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
+    """Return all overlaps from the lowest threshold on, in the order of `by_pair`."""
+    pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
+    first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")
+    counts = end - first
+    rank = _spread(np.zeros_like(counts), counts)
+    position = by_pair[rank + np.repeat(first, counts)]
+    repeats = np.repeat(object_counts, counts)
+    target = _spread(np.repeat(first_object, counts), repeats)
+    detection = np.repeat(np.arange(len(position)), repeats)
+    x, y, width, height = boxes[order[position]].T[:, detection]
+    object_x, object_y, object_width, object_height = objects.boxes.T[:, target]
+    across = np.minimum(x + width, object_x + object_width) - np.maximum(x, object_x)
+    down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
+    shared, area = across * down, width * height
+    union = np.where(objects.is_crowd[target], area, area + object_width * object_height - shared)
+    touching = np.flatnonzero((across > 0) & (down > 0))
+    iou = shared[touching] / union[touching]
+    edge, iou = touching[iou >= IOU_THRESHOLDS[0]], iou[iou >= IOU_THRESHOLDS[0]]
+    return _Overlaps(position[detection[edge]], rank[detection[edge]], target[edge], iou)
+
+
+def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags) -> Bits:
+    """Return the bits at which each match is made, of those allowed: one match of every pair is decided in each round."""
+    steps = np.arange(len(pair))
+    is_first = np.diff(pair, prepend=-1) != 0
+    turn = steps - np.maximum.accumulate(np.where(is_first, steps, 0))
+    by_turn = np.argsort(turn, kind="stable")
+    detection, target, allowed = detection[by_turn], target[by_turn], allowed[by_turn]
+    of_object = np.zeros(len(is_crowd), np.uint64)
+    of_detection = np.zeros(len(pair), np.uint64)
+    exclusive = np.where(is_crowd, np.uint64(0), ~np.uint64(0))[target]
+    matched = np.zeros(len(pair), np.uint64)
+    begin = 0
+    for end in np.cumsum(np.bincount(turn)).tolist():
+        now, candidate = target[begin:end], detection[begin:end]
+        bits = allowed[begin:end] & ~(of_object[now] | of_detection[candidate])
+        of_object[now] |= bits & exclusive[begin:end]
+        of_detection[candidate] |= bits
+        matched[by_turn[begin:end]] = bits
+        begin = end
+    return matched
+
+
+def _interpolated(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
+    """Return precision [range, threshold, category, recall]: the best at this recall or a higher one, 0 where it is not reached."""
+    ends = np.cumsum(hits.ravel())
+    starts = (ends - hits.ravel()).reshape(hits.shape)
+    precision = (np.arange(1, len(segment) + 1) - starts.ravel()[segment]) / (counted + np.spacing(1))
+    count = np.maximum(objects, 1)[..., np.newaxis].astype(np.float64)
+    # So many hits reach each recall, by the same division as COCO's: the product may be off by one.
+    least = np.ceil(RECALL_THRESHOLDS * count)
+    least -= (least - 1) / count >= RECALL_THRESHOLDS
+    least += least / count < RECALL_THRESHOLDS
+    least = np.maximum(least, 1).astype(np.int32)[:, np.newaxis]
+    is_reached = least <= hits[..., np.newaxis]
+    interpolated = np.zeros(is_reached.shape)
+    if len(segment):
+        interpolated[is_reached] = np.maximum.reduceat(precision, (starts[..., np.newaxis] + least - 1)[is_reached])
+    return np.maximum.accumulate(interpolated[..., ::-1], axis=-1)[..., ::-1]
+
+
+def _in_ranges(area: Floats) -> Flags:
+    return np.stack([(area >= low) & (area <= high) for low, high in AREAS])
+
+
+def _repeated(bits: Bits, ranges: Flags) -> Bits:
+    """Return the bits of the ranges [range, n] that hold, each a repetition of the same."""
+    repeated = np.zeros(np.broadcast_shapes(bits.shape, ranges.shape[1:]), np.uint64)
+    for number, is_in_range in enumerate(ranges):
+        repeated |= np.where(is_in_range, bits << np.uint64(number * _STEPS), np.uint64(0))
+    return repeated
+
+
+def _unpacked(bits: Bits, ranges: int) -> NDArray[np.int8]:
+    """Return the bits as 0 and 1 [range, threshold, n]."""
+    columns = np.unpackbits(bits.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, count=ranges * _STEPS, bitorder="little")
+    return np.ascontiguousarray(columns.T).reshape(ranges, _STEPS, -1).view(np.int8)
+
+
+def _spread(starts: Integers, counts: Integers) -> Integers:
+    """Return `counts` numbers from each start on."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - starts, counts)
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if values.size else None
