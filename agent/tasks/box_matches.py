@@ -82,8 +82,10 @@ class BoxMatches:
         self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
         self._objects = self._read(truth["annotations"], members)
         image, category = _positions(self._images, rows[:, 0]), _positions(self._categories, rows[:, 6])
+        is_inside = (image < len(self._images)) & (category < len(self._categories))
+        if not is_inside.all():
+            rows, image, category = rows[is_inside], image[is_inside], category[is_inside]
         order = _counting_order(image, category, rows[:, 5])
-        order = order[(image[order] < len(self._images)) & (category[order] < len(self._categories))]
         by_pair, pair = self._by_pair(image[order], category[order])
         is_beyond = pair[_LAST_CUT:] == pair[:-_LAST_CUT]
         if is_beyond.any():
@@ -99,15 +101,17 @@ class BoxMatches:
         counts = self._counted(image_ids)
         is_shown = counts.objects > 0
 
+        precision = counts.precision.mean(axis=-1)
+
         def ap(area: int, threshold: slice = slice(None)) -> float | None:
-            return _mean(counts.precision[area, threshold][:, is_shown[area]])
+            return _mean(precision[area, threshold][:, is_shown[area]])
 
         def ar(area: int, cut: int = _LAST_CUT) -> float | None:
             return _mean(counts.hits[cut][area][:, is_shown[area]] / counts.objects[area, is_shown[area]])
 
         overall = [ap(0), ap(0, slice(0, 1)), ap(0, slice(5, 6)), *(ap(area) for area in range(1, len(AREAS)))]
         overall += [*(ar(0, cut) for cut in CUTS), *(ar(area) for area in range(1, len(AREAS)))]
-        values = np.where(is_shown[0], counts.precision[0].mean(axis=(0, 2)), np.nan).tolist()
+        values = np.where(is_shown[0], precision[0].mean(axis=0), np.nan).tolist()
         return overall, {number: None if value != value else value for number, value in zip(self._categories.tolist(), values, strict=True)}
 
     def recall(self, image_ids: Sequence[int]) -> float | None:
@@ -118,7 +122,7 @@ class BoxMatches:
 
     def _read(self, annotations: Sequence[Mapping[str, Any]], members: Sequence[bool] | None) -> _Objects:
         image, category, area, is_crowd = (
-            np.array([annotation[key] for annotation in annotations], dtype)
+            np.fromiter(map(itemgetter(key), annotations), dtype, len(annotations))
             for key, dtype in (("image_id", np.int64), ("category_id", np.int64), ("area", np.float64), ("iscrowd", bool))
         )
         boxes = np.fromiter(chain.from_iterable(map(itemgetter("bbox"), annotations)), np.float64).reshape(-1, 4)
@@ -144,24 +148,24 @@ class BoxMatches:
         """
         objects, ranges = self._objects, len(self._counts)
         detection = np.cumsum(np.diff(overlaps.position, prepend=-1) != 0) - 1
-        order = np.lexsort((-overlaps.target, -overlaps.iou, detection))
-        detection, target, position = detection[order], overlaps.target[order], overlaps.position[order]
-        passed = _repeated(_PASSED[np.searchsorted(IOU_THRESHOLDS, overlaps.iou[order], side="right")], np.ones((ranges, 1), bool))
+        target, position = overlaps.target, overlaps.position
+        passed = _repeated(_PASSED[np.searchsorted(IOU_THRESHOLDS, overlaps.iou, side="right")], np.ones((ranges, 1), bool))
         counting = _repeated(_PASSED[-1:], objects.counts)[target]
-        # A detection with several objects comes twice: for those that count, then for those that are ignored.
         is_several = np.bincount(detection)[detection] > 1
-        several = np.flatnonzero(is_several)
-        edge = np.concatenate([np.arange(len(order)), several])
-        allowed = np.concatenate([np.where(is_several, passed & counting, passed), passed[several] & ~counting[several]])
+        only, several = np.flatnonzero(~is_several), np.flatnonzero(is_several)
+        several = several[np.lexsort((-target[several], -overlaps.iou[several], detection[several]))]
+        # A detection with several objects comes twice: for those that count, then for those that are ignored.
+        edge = np.concatenate([only, several, several])
+        allowed = np.concatenate([passed[only], passed[several] & counting[several], passed[several] & ~counting[several]])
         by_detection = np.argsort(detection[edge], kind="stable")
         edge, allowed = edge[by_detection], allowed[by_detection]
         matched = _in_rounds(detection[edge], target[edge], objects.pair[target[edge]], allowed, objects.is_crowd)
         edge, matched = edge[matched > 0], matched[matched > 0]
-        by_position = np.argsort(position[edge], kind="stable")
+        by_position = np.argsort(position[edge])
         edge, matched = edge[by_position], matched[by_position]
         hits, ignored = matched & counting[edge], matched & ~counting[edge]
         in_range = _repeated(_PASSED[-1:], self._counts[:, position[edge]])
-        return _Matches(position[edge], overlaps.rank[order][edge], hits, hits & ~in_range, ignored & in_range)
+        return _Matches(position[edge], overlaps.rank[edge], hits, hits & ~in_range, ignored & in_range)
 
     def _counted(self, image_ids: Sequence[int]) -> _Counts:
         is_inside = np.isin(self._images, np.asarray(image_ids))
@@ -191,7 +195,7 @@ class BoxMatches:
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
-    """Return the position of each value among ids in ascending order, their number where it is none, in 8 or 16 bits: fast to sort."""
+    """Return the position of each value among ids in ascending order, their number where it is none, in few bits: those sort faster."""
     positions = np.arange(len(ids), dtype=np.min_scalar_type(len(ids)))
     if not len(ids) or ids[-1] - ids[0] >= _LARGEST_TABLE:
         nearest = np.searchsorted(ids, values)
@@ -200,23 +204,19 @@ def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
     span = int(ids[-1] - ids[0]) + 1
     table = np.full(span + 1, len(ids), positions.dtype)
     table[ids - ids[0]] = positions
-    offsets = values.astype(np.int64) - ids[0]
-    return table[np.where((offsets < 0) | (offsets > span), span, offsets)]
+    return table[np.clip(values - ids[0], -1, span).astype(np.intp)]
 
 
 def _counting_order(image: Integers, category: Integers, score: Floats) -> Integers:
     """Return the order in which COCO counts: by category, score (highest first), image and row."""
-    order = np.argsort(image, kind="stable")
-    negative = -score[order]
-    # A stable sort takes four times as long; only where scores are equal is there anything to repair.
-    by_score = np.argsort(negative)
-    negative = negative[by_score]
+    negative = -score
+    order = np.argsort(negative)
+    negative = negative[order]
     is_tied = negative[1:] == negative[:-1]
     tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
     if len(tied):
         run = np.cumsum(np.append(False, ~is_tied))[tied]
-        by_score[tied] = by_score[tied][np.lexsort((by_score[tied], run))]
-    order = order[by_score]
+        order[tied] = order[tied][np.lexsort((order[tied], image[order[tied]], run))]
     return order[np.argsort(category[order], kind="stable")]
 
 
@@ -247,7 +247,7 @@ def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: B
     steps = np.arange(len(pair))
     is_first = np.diff(pair, prepend=-1) != 0
     turn = steps - np.maximum.accumulate(np.where(is_first, steps, 0))
-    by_turn = np.argsort(turn, kind="stable")
+    by_turn = np.argsort(turn.astype(np.min_scalar_type(len(turn))), kind="stable")
     detection, target, allowed = detection[by_turn], target[by_turn], allowed[by_turn]
     of_object = np.zeros(len(is_crowd), np.uint64)
     of_detection = np.zeros(len(pair), np.uint64)
@@ -266,19 +266,18 @@ def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: B
 
 def _interpolated(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
     """Return precision [range, threshold, category, recall]: the best at this recall or a higher one, 0 where it is not reached."""
-    ends = np.cumsum(hits.ravel())
-    starts = (ends - hits.ravel()).reshape(hits.shape)
+    ends = np.cumsum(hits.ravel()).reshape(hits.shape)
+    starts = ends - hits
     precision = (np.arange(1, len(segment) + 1) - starts.ravel()[segment]) / (counted + np.spacing(1))
     count = np.maximum(objects, 1)[..., np.newaxis].astype(np.float64)
     # So many hits reach each recall, by the same division as COCO's: the product may be off by one.
     least = np.ceil(RECALL_THRESHOLDS * count)
     least -= (least - 1) / count >= RECALL_THRESHOLDS
     least += least / count < RECALL_THRESHOLDS
-    least = np.maximum(least, 1).astype(np.int32)[:, np.newaxis]
-    is_reached = least <= hits[..., np.newaxis]
-    interpolated = np.zeros(is_reached.shape)
-    if len(segment):
-        interpolated[is_reached] = np.maximum.reduceat(precision, (starts[..., np.newaxis] + least - 1)[is_reached])
+    least = np.maximum(least, 1).astype(np.int64)[:, np.newaxis]
+    # Where a recall is not reached its hit is the next category's first, and 0.
+    hit = np.minimum((starts - 1)[..., np.newaxis] + least, ends[..., np.newaxis])
+    interpolated = np.maximum.reduceat(np.append(precision, 0.0), hit.ravel()).reshape(hit.shape) * (hit < ends[..., np.newaxis])
     return np.maximum.accumulate(interpolated[..., ::-1], axis=-1)[..., ::-1]
 
 
