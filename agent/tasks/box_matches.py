@@ -55,7 +55,7 @@ class _Overlaps:
 
 @dataclass(frozen=True, slots=True)
 class _Matches:
-    """Matches in the order of counting; the bits at which one is a hit, and at which it makes a detection count, or not, against its area."""
+    """Matches in the order of counting: the bits of hits, and of what does, or does not, count against the area of the detection."""
 
     position: Integers
     rank: Integers
@@ -66,11 +66,20 @@ class _Matches:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Objects [range, category], hits of each cut, precision at each recall."""
+    """Objects [range, category], the hits of each cut and average precision [range, threshold, category]."""
 
     objects: Integers
     hits: dict[int, Integers]
     precision: Floats
+
+    def ap(self, area: int = 0, threshold: slice = slice(None)) -> float | None:
+        """Return AP over the categories that have objects."""
+        return _mean(self.precision[area, threshold][:, self.objects[area] > 0])
+
+    def ar(self, area: int = 0, cut: int = _LAST_CUT) -> float | None:
+        """Return the recall over the same."""
+        has_objects = self.objects[area] > 0
+        return _mean(self.hits[cut][area][:, has_objects] / self.objects[area, has_objects])
 
 
 class BoxMatches:
@@ -98,27 +107,15 @@ class BoxMatches:
 
     def figures(self, image_ids: Sequence[int]) -> tuple[list[float | None], dict[int, float | None]]:
         """Return COCO's twelve figures over these images, in its order, and AP by category id; None where there is no object to find."""
-        counts = self._counted(image_ids)
-        is_shown = counts.objects > 0
-
-        precision = counts.precision.mean(axis=-1)
-
-        def ap(area: int, threshold: slice = slice(None)) -> float | None:
-            return _mean(precision[area, threshold][:, is_shown[area]])
-
-        def ar(area: int, cut: int = _LAST_CUT) -> float | None:
-            return _mean(counts.hits[cut][area][:, is_shown[area]] / counts.objects[area, is_shown[area]])
-
-        overall = [ap(0), ap(0, slice(0, 1)), ap(0, slice(5, 6)), *(ap(area) for area in range(1, len(AREAS)))]
-        overall += [*(ar(0, cut) for cut in CUTS), *(ar(area) for area in range(1, len(AREAS)))]
-        values = np.where(is_shown[0], precision[0].mean(axis=0), np.nan).tolist()
-        return overall, {number: None if value != value else value for number, value in zip(self._categories.tolist(), values, strict=True)}
+        counts, areas = self._counted(image_ids), range(1, len(AREAS))
+        overall = [counts.ap(), counts.ap(0, slice(0, 1)), counts.ap(0, slice(5, 6)), *(counts.ap(area) for area in areas)]
+        overall += [*(counts.ar(0, cut) for cut in CUTS), *(counts.ar(area) for area in areas)]
+        by_category = zip(self._categories.tolist(), counts.precision[0].mean(axis=0).tolist(), counts.objects[0].tolist(), strict=True)
+        return overall, {number: value if objects else None for number, value, objects in by_category}
 
     def recall(self, image_ids: Sequence[int]) -> float | None:
-        """Return AR (100 detections) of the members, or of all objects, in these images; None where there are none."""
-        counts = self._counted(image_ids)
-        is_shown = counts.objects[0] > 0
-        return _mean(counts.hits[_LAST_CUT][0][:, is_shown] / counts.objects[0, is_shown])
+        """Return AR (100 detections) of the members in these images; None where there are none."""
+        return self._counted(image_ids).ar()
 
     def _read(self, annotations: Sequence[Mapping[str, Any]], members: Sequence[bool] | None) -> _Objects:
         image, category, area, is_crowd = (
@@ -191,7 +188,7 @@ class BoxMatches:
             cut: np.bincount(segment[rank[match] < cut] if cut < _LAST_CUT else segment, minlength=before.size).reshape(before.shape)
             for cut in CUTS
         }
-        return _Counts(objects, hit_counts, _interpolated(segment, counted - before.ravel()[segment], hit_counts[_LAST_CUT], objects))
+        return _Counts(objects, hit_counts, _average_precision(segment, counted - before.ravel()[segment], hit_counts[_LAST_CUT], objects))
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
@@ -264,8 +261,8 @@ def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: B
     return matched
 
 
-def _interpolated(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
-    """Return precision [range, threshold, category, recall]: the best at this recall or a higher one, 0 where it is not reached."""
+def _average_precision(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
+    """Return precision [range, threshold, category] over all recalls: the best at each or a higher one, 0 where it is not reached."""
     ends = np.cumsum(hits.ravel()).reshape(hits.shape)
     starts = ends - hits
     precision = (np.arange(1, len(segment) + 1) - starts.ravel()[segment]) / (counted + np.spacing(1))
@@ -278,7 +275,8 @@ def _interpolated(segment: Integers, counted: Integers, hits: Integers, objects:
     # Where a recall is not reached its hit is the next category's first, and 0.
     hit = np.minimum((starts - 1)[..., np.newaxis] + least, ends[..., np.newaxis])
     interpolated = np.maximum.reduceat(np.append(precision, 0.0), hit.ravel()).reshape(hit.shape) * (hit < ends[..., np.newaxis])
-    return np.maximum.accumulate(interpolated[..., ::-1], axis=-1)[..., ::-1]
+    average: Floats = np.maximum.accumulate(interpolated[..., ::-1], axis=-1).mean(axis=-1)
+    return average
 
 
 def _in_ranges(area: Floats) -> Flags:
