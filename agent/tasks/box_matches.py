@@ -63,13 +63,17 @@ class _Matches:
     added: Bits
     removed: Bits
 
+    def at(self, indices: Integers) -> "_Matches":
+        """Return these matches alone."""
+        return _Matches(self.position[indices], self.rank[indices], self.hits[indices], self.added[indices], self.removed[indices])
+
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
     """Objects [range, category], the hits of each cut and average precision [range, threshold, category]."""
 
     objects: Integers
-    hits: dict[int, Integers]
+    hits: Mapping[int, Integers]
     precision: Floats
 
     def ap(self, area: int = 0, threshold: slice = slice(None)) -> float | None:
@@ -169,25 +173,19 @@ class BoxMatches:
         ranges, categories = len(self._counts), np.arange(len(self._categories))
         is_object = self._objects.counts & is_inside[self._objects.image]
         objects = np.stack([np.bincount(self._objects.category[flags], minlength=len(categories)) for flags in is_object])
-        matches = self._matches
-        inside = np.flatnonzero(is_inside[self._image[matches.position]])
-        position, rank, hits, added, removed = (
-            values[inside] for values in (matches.position, matches.rank, matches.hits, matches.added, matches.removed)
-        )
+        matches = self._matches.at(np.flatnonzero(is_inside[self._image[self._matches.position]]))
+        position, count = matches.position, len(matches.position)
         # Detections that count, up to each detection by their area alone, and what matches change of it.
         by_area = np.zeros((ranges, 1, len(self._image) + 1), np.int32)
         np.cumsum(self._counts & is_inside[self._image], axis=1, out=by_area[:, 0, 1:])
-        by_match = np.zeros((ranges, _STEPS, len(position) + 1), np.int32)
-        np.cumsum(_unpacked(added, ranges) - _unpacked(removed, ranges), axis=-1, dtype=np.int32, out=by_match[..., 1:])
-        cell, match = np.divmod(np.flatnonzero(_unpacked(hits, ranges)), max(len(position), 1))
+        by_match = np.zeros((ranges, _STEPS, count + 1), np.int32)
+        np.cumsum(_unpacked(matches.added, ranges) - _unpacked(matches.removed, ranges), axis=-1, dtype=np.int32, out=by_match[..., 1:])
+        cell, match = np.divmod(np.flatnonzero(_unpacked(matches.hits, ranges)), max(count, 1))
         category = self._category[position]
         segment = cell * len(categories) + category[match]
         before = by_area[..., np.searchsorted(self._category, categories)] + by_match[..., np.searchsorted(category, categories)]
-        counted = by_area[cell // _STEPS, 0, position[match] + 1] + by_match.reshape(-1, len(position) + 1)[cell, match + 1]
-        hit_counts = {
-            cut: np.bincount(segment[rank[match] < cut] if cut < _LAST_CUT else segment, minlength=before.size).reshape(before.shape)
-            for cut in CUTS
-        }
+        counted = by_area[cell // _STEPS, 0, position[match] + 1] + by_match.reshape(-1, count + 1)[cell, match + 1]
+        hit_counts = {cut: np.bincount(segment[matches.rank[match] < cut], minlength=before.size).reshape(before.shape) for cut in CUTS}
         return _Counts(objects, hit_counts, _average_precision(segment, counted - before.ravel()[segment], hit_counts[_LAST_CUT], objects))
 
 
@@ -201,7 +199,8 @@ def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
     span = int(ids[-1] - ids[0]) + 1
     table = np.full(span + 1, len(ids), positions.dtype)
     table[ids - ids[0]] = positions
-    return table[np.clip(values - ids[0], -1, span).astype(np.intp)]
+    nearby: Integers = table[np.clip(values - ids[0], -1, span).astype(np.intp)]
+    return nearby
 
 
 def _counting_order(image: Integers, category: Integers, score: Floats) -> Integers:

@@ -73,7 +73,7 @@ class CocoAp:
         """Take the COCO annotation document as plain data, with `area` (keys other than COCO's are ignored), and what was found."""
         self._truth, self._rows, self._kind = truth, results, kind
         if kind is BOXES:
-            self._boxes = BoxMatches(truth, np.reshape(results, (-1, 7)))
+            self._boxes = BoxMatches(truth, np.asarray(results, np.float64).reshape(-1, 7))
             return
         self._hotcoco = _hotcoco()
         self._wanted = self._document([annotation["area"] for annotation in truth["annotations"]])
@@ -104,7 +104,7 @@ class CocoAp:
         As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
         """
         if self._kind is BOXES:
-            return Jackknifed(BoxMatches(self._truth, np.reshape(self._rows, (-1, 7)), annotations).recall)
+            return Jackknifed(BoxMatches(self._truth, np.asarray(self._rows, np.float64).reshape(-1, 7), annotations).recall)
         # The area is replaced by whether it is asked for: the range of "small" then picks these.
         truth = self._document([1.0 if is_asked else 2.0 for is_asked in annotations])
         results = self._load(truth)
