@@ -7,7 +7,7 @@ raises it: no other value is ever read.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -24,6 +24,8 @@ _LAST_CUT, _STEPS = CUTS[-1], len(IOU_THRESHOLDS)
 _PASSED = np.array([(1 << count) - 1 for count in range(_STEPS + 1)], np.uint64)
 # Of ids that lie further apart no table is made.
 _LARGEST_TABLE = 1 << 22
+# Overlaps that are computed at a time.
+_BATCH = 1 << 16
 
 Integers = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
@@ -70,20 +72,19 @@ class _Matches:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Objects [range, category], the hits of each cut and average precision [range, threshold, category]."""
+    """Objects [category] of a range of area, the hits of each cut and average precision [threshold, category]."""
 
     objects: Integers
     hits: Mapping[int, Integers]
     precision: Floats
 
-    def ap(self, area: int = 0, threshold: slice = slice(None)) -> float | None:
+    def ap(self, threshold: slice = slice(None)) -> float | None:
         """Return AP over the categories that have objects."""
-        return _mean(self.precision[area, threshold][:, self.objects[area] > 0])
+        return _mean(self.precision[threshold, self.objects > 0])
 
-    def ar(self, area: int = 0, cut: int = _LAST_CUT) -> float | None:
+    def ar(self, cut: int = _LAST_CUT) -> float | None:
         """Return the recall over the same."""
-        has_objects = self.objects[area] > 0
-        return _mean(self.hits[cut][area][:, has_objects] / self.objects[area, has_objects])
+        return _mean(self.hits[cut][:, self.objects > 0] / self.objects[self.objects > 0])
 
 
 class BoxMatches:
@@ -111,15 +112,15 @@ class BoxMatches:
 
     def figures(self, image_ids: Sequence[int]) -> tuple[list[float | None], dict[int, float | None]]:
         """Return COCO's twelve figures over these images, in its order, and AP by category id; None where there is no object to find."""
-        counts, areas = self._counted(image_ids), range(1, len(AREAS))
-        overall = [counts.ap(), counts.ap(0, slice(0, 1)), counts.ap(0, slice(5, 6)), *(counts.ap(area) for area in areas)]
-        overall += [*(counts.ar(0, cut) for cut in CUTS), *(counts.ar(area) for area in areas)]
-        by_category = zip(self._categories.tolist(), counts.precision[0].mean(axis=0).tolist(), counts.objects[0].tolist(), strict=True)
+        every, *sizes = self._counted(image_ids)
+        overall = [every.ap(), every.ap(slice(0, 1)), every.ap(slice(5, 6)), *(size.ap() for size in sizes)]
+        overall += [*(every.ar(cut) for cut in CUTS), *(size.ar() for size in sizes)]
+        by_category = zip(self._categories.tolist(), every.precision.mean(axis=0).tolist(), every.objects.tolist(), strict=True)
         return overall, {number: value if objects else None for number, value, objects in by_category}
 
     def recall(self, image_ids: Sequence[int]) -> float | None:
         """Return AR (100 detections) of the members in these images; None where there are none."""
-        return self._counted(image_ids).ar()
+        return self._counted(image_ids)[0].ar()
 
     def _read(self, annotations: Sequence[Mapping[str, Any]], members: Sequence[bool] | None) -> _Objects:
         image, category, area, is_crowd = (
@@ -168,25 +169,32 @@ class BoxMatches:
         in_range = _repeated(_PASSED[-1:], self._counts[:, position[edge]])
         return _Matches(position[edge], overlaps.rank[edge], hits, hits & ~in_range, ignored & in_range)
 
-    def _counted(self, image_ids: Sequence[int]) -> _Counts:
+    def _counted(self, image_ids: Sequence[int]) -> list[_Counts]:
         is_inside = np.isin(self._images, np.asarray(image_ids))
-        ranges, categories = len(self._counts), np.arange(len(self._categories))
-        is_object = self._objects.counts & is_inside[self._objects.image]
-        objects = np.stack([np.bincount(self._objects.category[flags], minlength=len(categories)) for flags in is_object])
-        matches = self._matches.at(np.flatnonzero(is_inside[self._image[self._matches.position]]))
-        position, count = matches.position, len(matches.position)
+        is_object, is_detection = is_inside[self._objects.image], is_inside[self._image]
+        matches = self._matches.at(np.flatnonzero(is_detection[self._matches.position]))
+        return [
+            self._in_range(matches, number, self._objects.category[is_object & objects], is_detection & detections)
+            for number, (objects, detections) in enumerate(zip(self._objects.counts, self._counts, strict=True))
+        ]
+
+    def _in_range(self, matches: _Matches, number: int, objects: Integers, is_counted: Flags) -> _Counts:
+        """Return what is counted in one range of area; `objects` are the categories of its objects, `is_counted` is by area alone."""
+        position, categories = matches.position, np.arange(len(self._categories))
+        hits, added, removed = (_unpacked(bits, number) for bits in (matches.hits, matches.added, matches.removed))
         # Detections that count, up to each detection by their area alone, and what matches change of it.
-        by_area = np.zeros((ranges, 1, len(self._image) + 1), np.int32)
-        np.cumsum(self._counts & is_inside[self._image], axis=1, out=by_area[:, 0, 1:])
-        by_match = np.zeros((ranges, _STEPS, count + 1), np.int32)
-        np.cumsum(_unpacked(matches.added, ranges) - _unpacked(matches.removed, ranges), axis=-1, dtype=np.int32, out=by_match[..., 1:])
-        cell, match = np.divmod(np.flatnonzero(_unpacked(matches.hits, ranges)), max(count, 1))
+        by_area = np.zeros(len(is_counted) + 1, np.int32)
+        np.cumsum(is_counted, out=by_area[1:])
+        by_match = np.zeros((_STEPS, len(position) + 1), np.int32)
+        np.cumsum(added - removed, axis=1, dtype=np.int32, out=by_match[:, 1:])
+        threshold, match = np.divmod(np.flatnonzero(hits), max(len(position), 1))
         category = self._category[position]
-        segment = cell * len(categories) + category[match]
-        before = by_area[..., np.searchsorted(self._category, categories)] + by_match[..., np.searchsorted(category, categories)]
-        counted = by_area[cell // _STEPS, 0, position[match] + 1] + by_match.reshape(-1, count + 1)[cell, match + 1]
+        before = by_area[np.searchsorted(self._category, categories)] + by_match[:, np.searchsorted(category, categories)]
+        segment = threshold * len(categories) + category[match]
+        counted = by_area[position[match] + 1] + by_match[threshold, match + 1] - before.ravel()[segment]
         hit_counts = {cut: np.bincount(segment[matches.rank[match] < cut], minlength=before.size).reshape(before.shape) for cut in CUTS}
-        return _Counts(objects, hit_counts, _average_precision(segment, counted - before.ravel()[segment], hit_counts[_LAST_CUT], objects))
+        object_counts = np.bincount(objects, minlength=len(categories))
+        return _Counts(object_counts, hit_counts, _average_precision(segment, counted, hit_counts[_LAST_CUT], object_counts))
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
@@ -223,19 +231,29 @@ def _overlapping(objects: _Objects, boxes: Floats, order: Integers, by_pair: Int
     counts = end - first
     rank = _spread(np.zeros_like(counts), counts)
     position = by_pair[rank + np.repeat(first, counts)]
-    repeats = np.repeat(object_counts, counts)
-    target = _spread(np.repeat(first_object, counts), repeats)
-    detection = np.repeat(np.arange(len(position)), repeats)
-    x, y, width, height = boxes[order[position]].T[:, detection]
-    object_x, object_y, object_width, object_height = objects.boxes.T[:, target]
+    first_object, object_counts = np.repeat(first_object, counts), np.repeat(object_counts, counts)
+    # Bounds of batches: the boxes of all pairs of a crowd would not fit into memory.
+    batch = np.cumsum(object_counts) // _BATCH
+    bounds = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(position)]
+    edges = []
+    for begin, stop in pairwise(bounds):
+        target = _spread(first_object[begin:stop], object_counts[begin:stop])
+        detection = np.repeat(np.arange(begin, stop), object_counts[begin:stop])
+        iou = _iou(boxes[order[position[begin:stop]]][detection - begin].T, objects.boxes[target].T, objects.is_crowd[target])
+        enough = np.flatnonzero(iou >= IOU_THRESHOLDS[0])
+        edges.append((detection[enough], target[enough], iou[enough]))
+    detection, target, iou = (np.concatenate(parts) for parts in zip(*edges, strict=True))
+    return _Overlaps(position[detection], rank[detection], target, iou)
+
+
+def _iou(boxes: Floats, object_boxes: Floats, is_crowd: Flags) -> Floats:
+    """Return the overlap of boxes [4, n] with objects: of a crowd, the share of the box that lies within it."""
+    (x, y, width, height), (object_x, object_y, object_width, object_height) = boxes, object_boxes
     across = np.minimum(x + width, object_x + object_width) - np.maximum(x, object_x)
     down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
     shared, area = across * down, width * height
-    union = np.where(objects.is_crowd[target], area, area + object_width * object_height - shared)
-    touching = np.flatnonzero((across > 0) & (down > 0))
-    iou = shared[touching] / union[touching]
-    edge, iou = touching[iou >= IOU_THRESHOLDS[0]], iou[iou >= IOU_THRESHOLDS[0]]
-    return _Overlaps(position[detection[edge]], rank[detection[edge]], target[edge], iou)
+    union = np.where(is_crowd, area, area + object_width * object_height - shared)
+    return np.divide(shared, union, out=np.zeros_like(shared), where=(across > 0) & (down > 0))
 
 
 def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags) -> Bits:
@@ -261,16 +279,16 @@ def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: B
 
 
 def _average_precision(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
-    """Return precision [range, threshold, category] over all recalls: the best at each or a higher one, 0 where it is not reached."""
-    ends = np.cumsum(hits.ravel()).reshape(hits.shape)
+    """Return precision [threshold, category] over all recalls: the best at each or a higher one, 0 where it is not reached."""
+    ends = np.cumsum(hits).reshape(hits.shape)
     starts = ends - hits
     precision = (np.arange(1, len(segment) + 1) - starts.ravel()[segment]) / (counted + np.spacing(1))
-    count = np.maximum(objects, 1)[..., np.newaxis].astype(np.float64)
+    count = np.maximum(objects, 1)[:, np.newaxis].astype(np.float64)
     # So many hits reach each recall, by the same division as COCO's: the product may be off by one.
     least = np.ceil(RECALL_THRESHOLDS * count)
     least -= (least - 1) / count >= RECALL_THRESHOLDS
     least += least / count < RECALL_THRESHOLDS
-    least = np.maximum(least, 1).astype(np.int64)[:, np.newaxis]
+    least = np.maximum(least, 1).astype(np.intp)
     # Where a recall is not reached its hit is the next category's first, and 0.
     hit = np.minimum((starts - 1)[..., np.newaxis] + least, ends[..., np.newaxis])
     interpolated = np.maximum.reduceat(np.append(precision, 0.0), hit.ravel()).reshape(hit.shape) * (hit < ends[..., np.newaxis])
@@ -279,7 +297,7 @@ def _average_precision(segment: Integers, counted: Integers, hits: Integers, obj
 
 
 def _in_ranges(area: Floats) -> Flags:
-    return np.stack([(area >= low) & (area <= high) for low, high in AREAS])
+    return np.stack([~((area < low) | (area > high)) for low, high in AREAS])
 
 
 def _repeated(bits: Bits, ranges: Flags) -> Bits:
@@ -290,10 +308,10 @@ def _repeated(bits: Bits, ranges: Flags) -> Bits:
     return repeated
 
 
-def _unpacked(bits: Bits, ranges: int) -> NDArray[np.int8]:
-    """Return the bits as 0 and 1 [range, threshold, n]."""
-    columns = np.unpackbits(bits.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, count=ranges * _STEPS, bitorder="little")
-    return np.ascontiguousarray(columns.T).reshape(ranges, _STEPS, -1).view(np.int8)
+def _unpacked(bits: Bits, number: int) -> NDArray[np.int8]:
+    """Return the bits of a range as 0 and 1 [threshold, n]."""
+    of_range = (bits >> np.uint64(number * _STEPS)).astype("<u2").view(np.uint8).reshape(-1, 2)
+    return np.ascontiguousarray(np.unpackbits(of_range, axis=1, count=_STEPS, bitorder="little").T).view(np.int8)
 
 
 def _spread(starts: Integers, counts: Integers) -> Integers:
