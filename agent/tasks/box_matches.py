@@ -253,7 +253,9 @@ def _iou(boxes: Floats, object_boxes: Floats, is_crowd: Flags) -> Floats:
     down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
     shared, area = across * down, width * height
     union = np.where(is_crowd, area, area + object_width * object_height - shared)
-    return np.divide(shared, union, out=np.zeros_like(shared), where=(across > 0) & (down > 0))
+    iou = np.zeros_like(shared)
+    np.divide(shared, union, out=iou, where=(across > 0) & (down > 0))
+    return iou
 
 
 def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags) -> Bits:
