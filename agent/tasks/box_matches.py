@@ -253,7 +253,7 @@ def _iou(boxes: Floats, object_boxes: Floats, is_crowd: Flags) -> Floats:
     down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
     shared, area = across * down, width * height
     union = np.where(is_crowd, area, area + object_width * object_height - shared)
-    iou = np.zeros_like(shared)
+    iou: Floats = np.zeros_like(shared)
     np.divide(shared, union, out=iou, where=(across > 0) & (down > 0))
     return iou
 
