@@ -112,10 +112,10 @@ class BoxMatches:
 
     def figures(self, image_ids: Sequence[int]) -> tuple[list[float | None], dict[int, float | None]]:
         """Return COCO's twelve figures over these images, in its order, and AP by category id; None where there is no object to find."""
-        every, *sizes = self._counted(image_ids)
-        overall = [every.ap(), every.ap(slice(0, 1)), every.ap(slice(5, 6)), *(size.ap() for size in sizes)]
-        overall += [*(every.ar(cut) for cut in CUTS), *(size.ar() for size in sizes)]
-        by_category = zip(self._categories.tolist(), every.precision.mean(axis=0).tolist(), every.objects.tolist(), strict=True)
+        all_sizes, *sizes = self._counted(image_ids)
+        overall = [all_sizes.ap(), all_sizes.ap(slice(0, 1)), all_sizes.ap(slice(5, 6)), *(size.ap() for size in sizes)]
+        overall += [*(all_sizes.ar(cut) for cut in CUTS), *(size.ar() for size in sizes)]
+        by_category = zip(self._categories.tolist(), all_sizes.precision.mean(axis=0).tolist(), all_sizes.objects.tolist(), strict=True)
         return overall, {number: value if objects else None for number, value, objects in by_category}
 
     def recall(self, image_ids: Sequence[int]) -> float | None:
