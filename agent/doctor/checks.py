@@ -209,7 +209,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
 PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers", "published")
 VISION: Mapping[str, Sequence[RuntimePackage]] = {
     "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),
-    "accuracy": (RuntimePackage("hotcoco", "hotcoco", "vision", "detections are not scored"),),
+    "accuracy": (RuntimePackage("hotcoco", "hotcoco", "vision", "masks and poses are not scored"),),
 }
 
 

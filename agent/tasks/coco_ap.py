@@ -1,4 +1,4 @@
-"""COCO's average precision of boxes, masks or keypoints over a whole data set, by hotcoco; with bounds, by class and by group."""
+"""COCO's average precision of boxes, or by hotcoco of masks and keypoints, over a whole data set; with bounds, by class and by group."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.tasks import Parts
+from edgemeter.agent.tasks.box_matches import BoxMatches
 from edgemeter.agent.tasks.item_accuracy import ScoredGroup, largest_gap, scored_group, scored_groups
 from edgemeter.agent.tasks.parts import INDEPENDENT, NOT_ASKED, Bounded, Jackknifed, Units
 
@@ -70,13 +71,19 @@ class CocoAp:
 
     def __init__(self, truth: Mapping[str, Any], results: Found, kind: ObjectKind = BOXES) -> None:
         """Take the COCO annotation document as plain data, with `area` (keys other than COCO's are ignored), and what was found."""
-        self._hotcoco = _hotcoco()
         self._truth, self._rows, self._kind = truth, results, kind
+        if kind is BOXES:
+            self._boxes = BoxMatches(truth, np.asarray(results, np.float64).reshape(-1, 7))
+            return
+        self._hotcoco = _hotcoco()
         self._wanted = self._document([annotation["area"] for annotation in truth["annotations"]])
         self._found = self._load(self._wanted)
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
         """Return the figures over these images; those without detections or without annotations count too."""
+        if self._kind is BOXES:
+            overall, by_category = self._boxes.figures(image_ids)
+            return Figures(dict(zip(METRICS.values(), overall, strict=True)), by_category)
         evaluation = self._evaluate(self._wanted, self._found, image_ids)
         # The figures exist only after `summarize`, which prints them; our standard output is the result and nothing else.
         with redirect_stdout(StringIO()):
@@ -96,6 +103,8 @@ class CocoAp:
 
         As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
         """
+        if self._kind is BOXES:
+            return Jackknifed(BoxMatches(self._truth, np.asarray(self._rows, np.float64).reshape(-1, 7), annotations).recall)
         # The area is replaced by whether it is asked for: the range of "small" then picks these.
         truth = self._document([1.0 if is_asked else 2.0 for is_asked in annotations])
         results = self._load(truth)
@@ -160,7 +169,7 @@ def outline_code(outline: Sequence[Sequence[float]] | Mapping[str, Any], height:
 
 
 def _hotcoco() -> Any:
-    return import_extra("hotcoco", "vision", "COCO average precision needs hotcoco, which is not installed")
+    return import_extra("hotcoco", "vision", "the average precision of masks and keypoints needs hotcoco, which is not installed")
 
 
 def coco_accuracy(

@@ -1,0 +1,326 @@
+"""COCO's average precision of boxes: matched once with the objects; the figures of any of the images are then counts of the matches.
+
+They are pycocotools', to the order of sums. It matches and counts anew for every threshold, range of area and set of images. Here bits of
+one integer are the thresholds that an overlap passes, ten for each range, and are matched together; and precision is computed where a match
+raises it: no other value is ever read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Source: pycocotools' `Params`.
+IOU_THRESHOLDS, RECALL_THRESHOLDS = np.linspace(0.5, 0.95, 10), np.linspace(0.0, 1.0, 101)
+AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
+# Detections of a class in an image, the best first.
+CUTS = (1, 10, 100)
+_LAST_CUT, _STEPS = CUTS[-1], len(IOU_THRESHOLDS)
+# The bits of so many thresholds from the lowest on.
+_PASSED = np.array([(1 << count) - 1 for count in range(_STEPS + 1)], np.uint64)
+# Of ids that lie further apart no table is made.
+_LARGEST_TABLE = 1 << 22
+# Overlaps that are computed at a time.
+_BATCH = 1 << 16
+
+Integers = NDArray[np.integer[Any]]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Bits = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """The annotations in the order of their pair of image and category; `counts` [range, object] is false where one is ignored."""
+
+    image: Integers
+    category: Integers
+    pair: Integers
+    boxes: Floats
+    is_crowd: Flags
+    counts: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlaps:
+    """Detections, by their position in the order of counting and their rank in the pair, and the objects that they overlap enough."""
+
+    position: Integers
+    rank: Integers
+    target: Integers
+    iou: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Matches:
+    """Matches in the order of counting: the bits of hits, and of what does, or does not, count against the area of the detection."""
+
+    position: Integers
+    rank: Integers
+    hits: Bits
+    added: Bits
+    removed: Bits
+
+    def at(self, indices: Integers) -> "_Matches":
+        """Return these matches alone."""
+        return _Matches(self.position[indices], self.rank[indices], self.hits[indices], self.added[indices], self.removed[indices])
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Objects [category] of a range of area, the hits of each cut and average precision [threshold, category]."""
+
+    objects: Integers
+    hits: Mapping[int, Integers]
+    precision: Floats
+
+    def ap(self, threshold: slice = slice(None)) -> float | None:
+        """Return AP over the categories that have objects."""
+        return _mean(self.precision[threshold, self.objects > 0])
+
+    def ar(self, cut: int = _LAST_CUT) -> float | None:
+        """Return the recall over the same."""
+        return _mean(self.hits[cut][:, self.objects > 0] / self.objects[self.objects > 0])
+
+
+class BoxMatches:
+    """The detections of a set of images, matched with its objects."""
+
+    def __init__(self, truth: Mapping[str, Any], rows: Floats, members: Sequence[bool] | None = None) -> None:
+        """Take the COCO annotation document and detections [n, 7]; only `members` of its annotations count, where they are named."""
+        self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
+        self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
+        self._objects = self._read(truth["annotations"], members)
+        image, category = _positions(self._images, rows[:, 0]), _positions(self._categories, rows[:, 6])
+        is_inside = (image < len(self._images)) & (category < len(self._categories))
+        if not is_inside.all():
+            rows, image, category = rows[is_inside], image[is_inside], category[is_inside]
+        order = _counting_order(image, category, rows[:, 5])
+        by_pair, pair = self._by_pair(image[order], category[order])
+        is_beyond = pair[_LAST_CUT:] == pair[:-_LAST_CUT]
+        if is_beyond.any():
+            order = np.delete(order, by_pair[_LAST_CUT:][is_beyond])
+            by_pair, pair = self._by_pair(image[order], category[order])
+        self._image, self._category = image[order], category[order]
+        # Of members no precision is asked, so it does not matter which detections count.
+        self._counts = _in_ranges((rows[:, 3] * rows[:, 4])[order]) if members is None else np.ones((1, len(order)), bool)
+        self._matches = self._matched(_overlapping(self._objects, rows[:, 1:5], order, by_pair, pair))
+
+    def figures(self, image_ids: Sequence[int]) -> tuple[list[float | None], dict[int, float | None]]:
+        """Return COCO's twelve figures over these images, in its order, and AP by category id; None where there is no object to find."""
+        all_sizes, *sizes = self._counted(image_ids)
+        overall = [all_sizes.ap(), all_sizes.ap(slice(0, 1)), all_sizes.ap(slice(5, 6)), *(size.ap() for size in sizes)]
+        overall += [*(all_sizes.ar(cut) for cut in CUTS), *(size.ar() for size in sizes)]
+        by_category = zip(self._categories.tolist(), all_sizes.precision.mean(axis=0).tolist(), all_sizes.objects.tolist(), strict=True)
+        return overall, {number: value if objects else None for number, value, objects in by_category}
+
+    def recall(self, image_ids: Sequence[int]) -> float | None:
+        """Return AR (100 detections) of the members in these images; None where there are none."""
+        return self._counted(image_ids)[0].ar()
+
+    def _read(self, annotations: Sequence[Mapping[str, Any]], members: Sequence[bool] | None) -> _Objects:
+        image, category, area, is_crowd = (
+            np.fromiter(map(itemgetter(key), annotations), dtype, len(annotations))
+            for key, dtype in (("image_id", np.int64), ("category_id", np.int64), ("area", np.float64), ("iscrowd", bool))
+        )
+        boxes = np.fromiter(chain.from_iterable(map(itemgetter("bbox"), annotations)), np.float64).reshape(-1, 4)
+        image, category = _positions(self._images, image), _positions(self._categories, category)
+        counts = (_in_ranges(area) if members is None else np.array(members, bool).reshape(1, -1)) & ~is_crowd
+        order = np.lexsort((category, image))
+        order = order[(image[order] < len(self._images)) & (category[order] < len(self._categories))]
+        image, category = image[order], category[order]
+        return _Objects(image, category, self._pair(image, category), boxes[order], is_crowd[order], counts[:, order])
+
+    def _pair(self, image: Integers, category: Integers) -> Integers:
+        return image.astype(np.int64) * len(self._categories) + category
+
+    def _by_pair(self, image: Integers, category: Integers) -> tuple[Integers, Integers]:
+        """Return the positions in the order of counting of each pair's detections, and the pair, in ascending order."""
+        by_pair = np.argsort(image, kind="stable")
+        return by_pair, self._pair(image[by_pair], category[by_pair])
+
+    def _matched(self, overlaps: _Overlaps) -> _Matches:
+        """Match detections with objects, the best of each pair first, as COCO does: with the object that it overlaps most.
+
+        Of two that it overlaps alike the later; with one that is ignored only where no other remains; a crowd matches any number.
+        """
+        objects, ranges = self._objects, len(self._counts)
+        detection = np.cumsum(np.diff(overlaps.position, prepend=-1) != 0) - 1
+        target, position = overlaps.target, overlaps.position
+        passed = _repeated(_PASSED[np.searchsorted(IOU_THRESHOLDS, overlaps.iou, side="right")], np.ones((ranges, 1), bool))
+        counting = _repeated(_PASSED[-1:], objects.counts)[target]
+        is_several = np.bincount(detection)[detection] > 1
+        only, several = np.flatnonzero(~is_several), np.flatnonzero(is_several)
+        several = several[np.lexsort((-target[several], -overlaps.iou[several], detection[several]))]
+        # A detection with several objects comes twice: for those that count, then for those that are ignored.
+        edge = np.concatenate([only, several, several])
+        allowed = np.concatenate([passed[only], passed[several] & counting[several], passed[several] & ~counting[several]])
+        by_detection = np.argsort(detection[edge], kind="stable")
+        edge, allowed = edge[by_detection], allowed[by_detection]
+        matched = _in_rounds(detection[edge], target[edge], objects.pair[target[edge]], allowed, objects.is_crowd)
+        edge, matched = edge[matched > 0], matched[matched > 0]
+        by_position = np.argsort(position[edge])
+        edge, matched = edge[by_position], matched[by_position]
+        hits, ignored = matched & counting[edge], matched & ~counting[edge]
+        in_range = _repeated(_PASSED[-1:], self._counts[:, position[edge]])
+        return _Matches(position[edge], overlaps.rank[edge], hits, hits & ~in_range, ignored & in_range)
+
+    def _counted(self, image_ids: Sequence[int]) -> list[_Counts]:
+        is_inside = np.isin(self._images, np.asarray(image_ids))
+        is_object, is_detection = is_inside[self._objects.image], is_inside[self._image]
+        matches = self._matches.at(np.flatnonzero(is_detection[self._matches.position]))
+        return [
+            self._in_range(matches, number, self._objects.category[is_object & objects], is_detection & detections)
+            for number, (objects, detections) in enumerate(zip(self._objects.counts, self._counts, strict=True))
+        ]
+
+    def _in_range(self, matches: _Matches, number: int, objects: Integers, is_counted: Flags) -> _Counts:
+        """Return what is counted in one range of area; `objects` are the categories of its objects, `is_counted` is by area alone."""
+        position, categories = matches.position, np.arange(len(self._categories))
+        hits, added, removed = (_unpacked(bits, number) for bits in (matches.hits, matches.added, matches.removed))
+        # Detections that count, up to each detection by their area alone, and what matches change of it.
+        by_area = np.zeros(len(is_counted) + 1, np.int32)
+        np.cumsum(is_counted, out=by_area[1:])
+        by_match = np.zeros((_STEPS, len(position) + 1), np.int32)
+        np.cumsum(added - removed, axis=1, dtype=np.int32, out=by_match[:, 1:])
+        threshold, match = np.divmod(np.flatnonzero(hits), max(len(position), 1))
+        category = self._category[position]
+        before = by_area[np.searchsorted(self._category, categories)] + by_match[:, np.searchsorted(category, categories)]
+        segment = threshold * len(categories) + category[match]
+        counted = by_area[position[match] + 1] + by_match[threshold, match + 1] - before.ravel()[segment]
+        hit_counts = {cut: np.bincount(segment[matches.rank[match] < cut], minlength=before.size).reshape(before.shape) for cut in CUTS}
+        object_counts = np.bincount(objects, minlength=len(categories))
+        return _Counts(object_counts, hit_counts, _average_precision(segment, counted, hit_counts[_LAST_CUT], object_counts))
+
+
+def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
+    """Return the position of each value among ids in ascending order, their number where it is none, in few bits: those sort faster."""
+    positions = np.arange(len(ids), dtype=np.min_scalar_type(len(ids)))
+    if not len(ids) or ids[-1] - ids[0] >= _LARGEST_TABLE:
+        nearest = np.searchsorted(ids, values)
+        is_id = np.append(ids, -1)[nearest] == values
+        return np.where(is_id, nearest, len(ids)).astype(positions.dtype)
+    span = int(ids[-1] - ids[0]) + 1
+    table = np.full(span + 1, len(ids), positions.dtype)
+    table[ids - ids[0]] = positions
+    nearby: Integers = table[np.clip(values - ids[0], -1, span).astype(np.intp)]
+    return nearby
+
+
+def _counting_order(image: Integers, category: Integers, score: Floats) -> Integers:
+    """Return the order in which COCO counts: by category, score (highest first), image and row."""
+    negative = -score
+    order = np.argsort(negative)
+    negative = negative[order]
+    is_tied = negative[1:] == negative[:-1]
+    tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
+    if len(tied):
+        run = np.cumsum(np.append(False, ~is_tied))[tied]
+        order[tied] = order[tied][np.lexsort((order[tied], image[order[tied]], run))]
+    return order[np.argsort(category[order], kind="stable")]
+
+
+def _overlapping(objects: _Objects, boxes: Floats, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
+    """Return all overlaps from the lowest threshold on, in the order of `by_pair`."""
+    pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
+    first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")
+    counts = end - first
+    rank = _spread(np.zeros_like(counts), counts)
+    position = by_pair[rank + np.repeat(first, counts)]
+    first_object, object_counts = np.repeat(first_object, counts), np.repeat(object_counts, counts)
+    # Bounds of batches: the boxes of all pairs of a crowd would not fit into memory.
+    batch = np.cumsum(object_counts) // _BATCH
+    bounds = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(position)]
+    edges = []
+    for begin, stop in pairwise(bounds):
+        target = _spread(first_object[begin:stop], object_counts[begin:stop])
+        detection = np.repeat(np.arange(begin, stop), object_counts[begin:stop])
+        iou = _iou(boxes[order[position[begin:stop]]][detection - begin].T, objects.boxes[target].T, objects.is_crowd[target])
+        enough = np.flatnonzero(iou >= IOU_THRESHOLDS[0])
+        edges.append((detection[enough], target[enough], iou[enough]))
+    detection, target, iou = (np.concatenate(parts) for parts in zip(*edges, strict=True))
+    return _Overlaps(position[detection], rank[detection], target, iou)
+
+
+def _iou(boxes: Floats, object_boxes: Floats, is_crowd: Flags) -> Floats:
+    """Return the overlap of boxes [4, n] with objects: of a crowd, the share of the box that lies within it."""
+    (x, y, width, height), (object_x, object_y, object_width, object_height) = boxes, object_boxes
+    across = np.minimum(x + width, object_x + object_width) - np.maximum(x, object_x)
+    down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
+    shared, area = across * down, width * height
+    union = np.where(is_crowd, area, area + object_width * object_height - shared)
+    iou: Floats = np.zeros_like(shared)
+    np.divide(shared, union, out=iou, where=(across > 0) & (down > 0))
+    return iou
+
+
+def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags) -> Bits:
+    """Return the bits at which each match is made, of those allowed: one match of every pair is decided in each round."""
+    steps = np.arange(len(pair))
+    is_first = np.diff(pair, prepend=-1) != 0
+    turn = steps - np.maximum.accumulate(np.where(is_first, steps, 0))
+    by_turn = np.argsort(turn.astype(np.min_scalar_type(len(turn))), kind="stable")
+    detection, target, allowed = detection[by_turn], target[by_turn], allowed[by_turn]
+    of_object = np.zeros(len(is_crowd), np.uint64)
+    of_detection = np.zeros(len(pair), np.uint64)
+    exclusive = np.where(is_crowd, np.uint64(0), ~np.uint64(0))[target]
+    matched = np.zeros(len(pair), np.uint64)
+    begin = 0
+    for end in np.cumsum(np.bincount(turn)).tolist():
+        now, candidate = target[begin:end], detection[begin:end]
+        bits = allowed[begin:end] & ~(of_object[now] | of_detection[candidate])
+        of_object[now] |= bits & exclusive[begin:end]
+        of_detection[candidate] |= bits
+        matched[by_turn[begin:end]] = bits
+        begin = end
+    return matched
+
+
+def _average_precision(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
+    """Return precision [threshold, category] over all recalls: the best at each or a higher one, 0 where it is not reached."""
+    ends = np.cumsum(hits).reshape(hits.shape)
+    starts = ends - hits
+    precision = (np.arange(1, len(segment) + 1) - starts.ravel()[segment]) / (counted + np.spacing(1))
+    count = np.maximum(objects, 1)[:, np.newaxis].astype(np.float64)
+    # So many hits reach each recall, by the same division as COCO's: the product may be off by one.
+    least = np.ceil(RECALL_THRESHOLDS * count)
+    least -= (least - 1) / count >= RECALL_THRESHOLDS
+    least += least / count < RECALL_THRESHOLDS
+    least = np.maximum(least, 1).astype(np.intp)
+    # Where a recall is not reached its hit is the next category's first, and 0.
+    hit = np.minimum((starts - 1)[..., np.newaxis] + least, ends[..., np.newaxis])
+    interpolated = np.maximum.reduceat(np.append(precision, 0.0), hit.ravel()).reshape(hit.shape) * (hit < ends[..., np.newaxis])
+    average: Floats = np.maximum.accumulate(interpolated[..., ::-1], axis=-1).mean(axis=-1)
+    return average
+
+
+def _in_ranges(area: Floats) -> Flags:
+    return np.stack([~((area < low) | (area > high)) for low, high in AREAS])
+
+
+def _repeated(bits: Bits, ranges: Flags) -> Bits:
+    """Return the bits of the ranges [range, n] that hold, each a repetition of the same."""
+    repeated = np.zeros(np.broadcast_shapes(bits.shape, ranges.shape[1:]), np.uint64)
+    for number, is_in_range in enumerate(ranges):
+        repeated |= np.where(is_in_range, bits << np.uint64(number * _STEPS), np.uint64(0))
+    return repeated
+
+
+def _unpacked(bits: Bits, number: int) -> NDArray[np.int8]:
+    """Return the bits of a range as 0 and 1 [threshold, n]."""
+    of_range = (bits >> np.uint64(number * _STEPS)).astype("<u2").view(np.uint8).reshape(-1, 2)
+    return np.ascontiguousarray(np.unpackbits(of_range, axis=1, count=_STEPS, bitorder="little").T).view(np.int8)
+
+
+def _spread(starts: Integers, counts: Integers) -> Integers:
+    """Return `counts` numbers from each start on."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - starts, counts)
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if values.size else None
