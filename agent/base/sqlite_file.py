@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 Access = Literal["write", "read"]
 _Opened = TypeVar("_Opened", bound="Database")
 BUSY_TIMEOUT_S = 30.0
-LONG_LOG_PAGES = 8_000  # Where `Database.write_back` is called, commits do it from so many on.
 SMALLEST_ROOM_BYTES = 64 << 10  # The index of a log begins with this much, and a first transaction takes as much again.
 MOUNTS = Path("/proc/self/mountinfo")
 # Options with which locks are known to one machine only, by file system; sshfs has no others.
@@ -104,7 +103,6 @@ class Database:
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = connect(path, form, access)
         self._open.row_factory = sqlite3.Row
-        self._behind: sqlite3.Connection | None = None
 
     def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
         return self
@@ -136,22 +134,12 @@ class Database:
         with self.mapped() as connection:
             return connection.execute(statement, values).fetchall()
 
-    def write_back(self) -> None:
-        """Write the log back to the file beside further commits, which then seldom have to; one thread at a time. Raises as `mapped`."""
-        with mapped(self.path, self._form):
-            if self._behind is None:
-                self._behind = connect(self.path, self._form)
-                self.connection.execute(f"PRAGMA wal_autocheckpoint = {LONG_LOG_PAGES}")
-            self._behind.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            connections = self._behind, self._open
-            self._behind = self._open = None
-            for connection in connections:
-                if connection is not None:
-                    connection.close()
+            connection, self._open = self._open, None
+            if connection is not None:
+                connection.close()
 
 
 def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -214,9 +214,6 @@ class Ledger(ABC):
         """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""
         return None
 
-    def write_back(self) -> None:  # noqa: B027 - a server does so by itself
-        """Write the log of a file back beside commits, from another thread; without it they do."""
-
     def lease(self, work: str) -> bool:  # noqa: ARG002 - of a ledger that several collectors share
         """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
         return True

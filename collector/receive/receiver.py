@@ -52,8 +52,6 @@ CHECK_CHUNKS = 8
 # Without a message for so long, what is validated later is validated, and then buffers are given back.
 QUIET_S, IDLE_S = 0.05, 1.0
 RETRY_S = 2.0
-# After so many records, some thousand pages, the log of a file is written back, and not sooner.
-WRITE_BACK_RECORDS, WRITE_BACK_S = 500, 0.1
 
 # What is measured now; a broker with an older ACL does not let us read it.
 LIVE_TOPICS = (messages.EVERY_ACTIVITY, messages.EVERY_CAMPAIGN_STATE)
@@ -171,11 +169,8 @@ class Receiver:
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._writer: threading.Thread | None = None
-        # Commits to a server's ledger, and writes a file's log back.
         self._committer = ThreadPoolExecutor(1, "edgemeter-commit")
         self._underway: Future[bool] | None = None
-        self._written_back: Future[None] | None = None
-        self._next_write_back_records, self._next_write_back_s = 0, 0.0
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when the ledger is open and the broker has accepted us.
@@ -322,17 +317,7 @@ class Receiver:
                 self._underway = self._committer.submit(keep)
             elif not keep():
                 return
-            else:
-                self._write_back(ledger)
             begin = end
-
-    def _write_back(self, ledger: Ledger) -> None:
-        records, now_s = self.counts.inserted, time.monotonic()
-        is_due = records >= self._next_write_back_records and now_s >= self._next_write_back_s
-        if is_due and (self._written_back is None or self._written_back.done()):
-            self._next_write_back_records, self._next_write_back_s = records + WRITE_BACK_RECORDS, now_s + WRITE_BACK_S
-            # If it fails, a commit does it, and says why it cannot.
-            self._written_back = self._committer.submit(ledger.write_back)
 
     def _finish(self) -> bool:
         """Wait until nothing is being committed; return whether the last group was."""

@@ -2,11 +2,8 @@
 
 import contextlib
 import os
-import shutil
-import sqlite3
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -69,24 +66,6 @@ def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path
         code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(*c.execute('SELECT * FROM t0')); c.close()"
         assert subprocess.check_output([sys.executable, "-c", code, path], text=True) == "(1,)\n"
         assert path.with_name("ledger.sqlite-wal").exists()
-
-
-def test_a_log_is_written_back_beside_an_open_transaction(tmp_path):
-    """What is committed is in the file itself then; the transaction that others have open is not waited for, and commits."""
-    path = tmp_path / "ledger.sqlite"
-    with sqlite_file.Database(path, FORM) as database:
-        with database.transaction() as connection:
-            connection.execute("INSERT INTO t0 VALUES ('committed')")
-        with database.transaction() as connection:
-            connection.execute("INSERT INTO t0 VALUES ('open')")
-            thread = threading.Thread(target=database.write_back)
-            thread.start()
-            thread.join(30)
-            assert not thread.is_alive()
-            shutil.copy(path, tmp_path / "alone.sqlite")
-        assert database.query("SELECT count(*) FROM t0")[0][0] == 2
-    with contextlib.closing(sqlite3.connect(tmp_path / "alone.sqlite")) as alone:
-        assert alone.execute("SELECT * FROM t0").fetchall() == [("committed",)]
 
 
 @pytest.mark.parametrize(
