@@ -75,6 +75,7 @@ class Feed:
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
         self._outgoing = bytearray()
+        self._spoke_s = 0.0
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -130,8 +131,13 @@ class Feed:
             if self._socket is None or generation not in {None, self._generation}:
                 return
             was_empty = not self._outgoing
+            # At once, as the thread may have to wait long for the interpreter. Over TLS only one thread may use a socket.
+            if was_empty and not isinstance(self._socket, ssl.SSLSocket):
+                with contextlib.suppress(OSError):
+                    data = data[self._socket.send(data) :]
+                    self._spoke_s = time.monotonic()
             self._outgoing += data
-        if was_empty:
+        if was_empty and data:
             self.wake()
 
     def _run(self) -> None:
@@ -205,7 +211,7 @@ class Feed:
         opened = self._socket
         if opened is None:
             return
-        heard_s = spoke_s = time.monotonic()
+        heard_s = self._spoke_s = time.monotonic()
         while True:
             if self._closing.is_set():
                 self._disconnect(opened)
@@ -215,14 +221,14 @@ class Feed:
             now_s = time.monotonic()
             if self._wake_out in readable:
                 self._wake_out.recv(4096)
-            if self._outgoing and self._write(opened):
-                spoke_s = now_s
+            if self._outgoing:
+                self._write(opened)
             if opened in readable and self._read(opened):
                 heard_s = now_s
-            if now_s - spoke_s > KEEP_ALIVE_S / 2 or now_s - heard_s > KEEP_ALIVE_S / 2:
+            if now_s - self._spoke_s > KEEP_ALIVE_S / 2 or now_s - heard_s > KEEP_ALIVE_S / 2:
                 if now_s - heard_s > 1.5 * KEEP_ALIVE_S and opened in awaited:
                     raise TransientError(f"nothing received for {1.5 * KEEP_ALIVE_S:g} s")
-                if now_s - spoke_s > KEEP_ALIVE_S / 4:
+                if now_s - self._spoke_s > KEEP_ALIVE_S / 4:
                     self._send(mqtt_wire.PING)
 
     def _read(self, opened: socket.socket) -> bool:
@@ -256,16 +262,16 @@ class Feed:
                 refused = {self._topics[index]: f"reason {code:#x}" for index, code in codes.items() if index < len(self._topics)}
                 self._handler.refused(refused)
 
-    def _write(self, opened: socket.socket) -> bool:
+    def _write(self, opened: socket.socket) -> None:
         with self._lock:
             data = bytes(self._outgoing[:READ_BYTES])
         try:
             sent = opened.send(data)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return False
+            return
         with self._lock:
             del self._outgoing[:sent]
-        return True
+        self._spoke_s = time.monotonic()
 
     def _disconnect(self, opened: socket.socket) -> None:
         with self._lock:

@@ -49,6 +49,8 @@ AHEAD_MESSAGES = 50
 # expand by about this ratio.
 COMPRESSION_RATIO = 16
 CHECK_CHUNKS = 8
+# Without a message for so long, what is validated later is validated, and then buffers are given back.
+QUIET_S, IDLE_S = 0.05, 1.0
 RETRY_S = 2.0
 
 # What is measured now; a broker with an older ACL does not let us read it.
@@ -272,21 +274,20 @@ class Receiver:
         logger.error("%s", self.refusal)
 
     def _write(self, ledger: Ledger, feed: Feed) -> None:
-        has_unchecked = has_buffers = True
+        wait_s, has_buffers = QUIET_S, True
         while not self._stopping.is_set() or not self.inbox.is_idle():
             self._progress_s = time.monotonic()
             if len(self.inbox) < AHEAD_MESSAGES:
                 self._finish()
-            batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
+            batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, wait_s)
             if batch:
                 self._keep_all(ledger, feed, batch)
-                has_unchecked = has_buffers = True
+                wait_s, has_buffers = QUIET_S, True
             if self._underway is None:
                 self.inbox.done()
-            if not batch and has_unchecked:
-                has_unchecked = self._check(ledger)
+            if not batch and wait_s < IDLE_S:
+                wait_s = 0.0 if self._check(ledger) else IDLE_S
             elif not batch and has_buffers:
-                # A second has passed without a message.
                 give_back_freed_buffers()
                 has_buffers = False
             self._apply_retention(ledger)

@@ -91,6 +91,23 @@ def test_messages_come_in_order_and_whole_and_replies_go_out(broker):
         peer.close()
 
 
+def test_replies_go_out_while_the_thread_is_busy(broker):
+    """A receipt does not wait until the thread that reads has the interpreter; what comes later keeps its order."""
+    handler, is_busy, is_done = Handler(), threading.Event(), threading.Event()
+    handler.received = lambda _: is_busy.set() or is_done.wait(120)
+    with feeding(broker, handler) as feed:
+        peer = Peer(broker, "b")
+        peer.session.publish("a/1", b"x")
+        assert is_busy.wait(60)
+        feed.publish([("b", b"%d" % number) for number in range(100)])
+        feed.publish([("b", b"last")])
+        assert wait_until(lambda: len(peer.messages) == 101)
+        assert [message.payload for message in peer.messages] == [*(b"%d" % number for number in range(100)), b"last"]
+        assert not is_done.is_set()
+        is_done.set()
+        peer.close()
+
+
 @pytest.mark.mosquitto
 def test_what_was_not_acknowledged_comes_again_after_the_connection(tuned):
     """A collector that died before its commit gets at once what it had not committed, and nothing else."""
