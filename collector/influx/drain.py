@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -206,26 +206,34 @@ class Drain:
             forget_tags()
         self._position = read_to = ledger.position(self.sink_name)
         in_progress: tuple[_Batch, Future[list[RejectedPoint]]] | None = None
-        while True:
-            writing = in_progress[1] if in_progress is not None else None
-            batch = None if self._stopping.is_set() else self._next(ledger, read_to, writing)
-            if in_progress is not None:
-                written, result = in_progress
-                rejected = result.result()
-                if not self._has_lease(ledger):
-                    # This batch took longer than the lease: who has it now writes the same points.
-                    return
-                is_anew = self._begin_anew_if_missing(ledger)
-                self._claim(ledger)
-                if is_anew or not self._note(ledger, written, rejected):
+        try:
+            while True:
+                writing = in_progress[1] if in_progress is not None else None
+                batch = None if self._stopping.is_set() else self._next(ledger, read_to, writing)
+                written = in_progress
+                if written is not None:
+                    written[1].result()
+                    if not self._has_lease(ledger):
+                        # This batch took longer than the lease: who has it now writes the same points.
+                        return
+                    if self._begin_anew_if_missing(ledger):
+                        self._wake.set()
+                        return
+                    self._claim(ledger)
+                    self._write_status(ledger)
+                # The sink does not wait until the ledger has noted what it answered.
+                in_progress = (batch, writer.submit(self._sink.write, batch.lines)) if batch is not None else None
+                if written is not None and not self._note(ledger, written[0], written[1].result()):
                     # The position was set back: the next pass begins there.
                     self._wake.set()
                     return
-                self._write_status(ledger)
-            if batch is None:
-                return
-            read_to = batch.last_row
-            in_progress = batch, writer.submit(self._sink.write, batch.lines)
+                if batch is None:
+                    return
+                read_to = batch.last_row
+        finally:
+            # Whoever uses the sink next does so alone; what was not noted is written again.
+            if in_progress is not None:
+                wait([in_progress[1]])
 
     def _remove_withdrawn(self, ledger: Ledger) -> None:
         """Delete the points of runs that were excluded or deleted; a server that cannot is asked again in an hour."""

@@ -33,9 +33,9 @@ from edgemeter.collector.influx.tag_values import TagValues
 _KEPT_NS = 1_000_000
 _SESSIONS = 65_536
 _TEXTS = 4096
-# What is kept of parts is some MB; a longer one is hardly ever the same again.
-_PARTS = 2048
-_LONGEST_PART_BYTES = 2048
+# What is kept of parts is some MB; longer ones are hardly ever the same again.
+_PARTS, _TOGETHER = 2048, 512
+_LONGEST_PART_BYTES, _LONGEST_TOGETHER_BYTES = 2048, 8192
 # A case takes some 1 kB.
 _CASES = 65_536
 
@@ -98,6 +98,15 @@ class _Part:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All such parts of a record: their values by name, their fields as text, and the numbers of those that its tags follow from."""
+
+    values: Mapping[str, Any]
+    text: str
+    tag_numbers: tuple[int, ...]
+
+
 _part_numbers = itertools.count()
 
 
@@ -106,7 +115,16 @@ def _part(extent: Extent, name: str, text: bytes) -> _Part:
     return _Part(value, ",".join(_PART_WRITERS[extent, name].fields(SimpleNamespace(**{name: value}))), next(_part_numbers))
 
 
+def _parts(extent: Extent, texts: Sequence[bytes]) -> _Parts:
+    parts = [
+        (_kept_part if len(text) <= _LONGEST_PART_BYTES else _part)(extent, name, text) for name, text in zip(REPEATED, texts, strict=True)
+    ]
+    values = {name: part.value for name, part in zip(REPEATED, parts, strict=True)}
+    return _Parts(values, ",".join(filter(None, (part.text for part in parts))), tuple(part.number for part in _parts_of_tags(parts)))
+
+
 _kept_part = functools.lru_cache(_PARTS)(_part)
+_kept_parts = functools.lru_cache(_TOGETHER)(_parts)
 
 
 def _writer(extent: Extent, is_written: Callable[[str], bool]) -> FieldWriter:
@@ -202,14 +220,11 @@ class Points:
 
     def _lines(self, record: Any, received_ns: int) -> list[str]:
         record = placed(record, received_ns)
-        texts = map(bytes, _texts_of_parts(record))
-        parts = [
-            (_kept_part if len(text) <= _LONGEST_PART_BYTES else _part)(self.extent, name, text)
-            for name, text in zip(REPEATED, texts, strict=True)
-        ]
+        texts = tuple(map(bytes, _texts_of_parts(record)))
+        parts = (_kept_parts if sum(map(len, texts)) <= _LONGEST_TOGETHER_BYTES else _parts)(self.extent, texts)
         case = self._case_of(record, parts)
         fields = _WRITERS[self.extent].fields(record)
-        fields += [part.text for part in parts if part.text]
+        fields.append(parts.text)
         fields += [
             f"{entry.name}={str(bool(value)).lower() if entry.is_truth else repr(float(value))}"
             for entry in point_schema.WORKED_OUT
@@ -222,15 +237,15 @@ class Points:
             if "latency_histogram" in self.also:
                 lines += _histogram(record, series, case)
             if "power_trace" in self.also:
-                lines += _power(_with_parts(record, parts), series, case, self.known)
+                lines += _power(msgspec.structs.replace(record, **parts.values), series, case, self.known)
         return lines
 
-    def _case_of(self, record: Any, parts: Sequence[_Part]) -> _Case:
-        key = self.known, self.extent, tuple([part.number for part in _parts_of_tags(parts)]), _values_of_tags(record)
+    def _case_of(self, record: Any, parts: _Parts) -> _Case:
+        key = self.known, self.extent, parts.tag_numbers, _values_of_tags(record)
         if (case := _cases.get(key)) is None:
             if len(_cases) >= _CASES:
                 _cases.clear()
-            case = _cases[key] = _case_of(_with_parts(record, parts), self.extent, self.known)
+            case = _cases[key] = _case_of(msgspec.structs.replace(record, **parts.values), self.extent, self.known)
         return case
 
 
@@ -244,10 +259,6 @@ def _case_of(record: RunRecord, extent: Extent, admitted: TagValues | None) -> _
         exact = ((name, getattr(record, tag_name), plain_tag(tags[tag_name] or "")) for tag_name, name in point_schema.EXACT.items())
         fields += [f"{name}={quoted(value)}" for name, value, tag in exact if value is not None and (not value or tag != value)]
     return _Case(tags, text, fields)
-
-
-def _with_parts(record: Any, parts: Sequence[_Part]) -> Any:
-    return msgspec.structs.replace(record, **{name: part.value for name, part in zip(REPEATED, parts, strict=True)})
 
 
 def _histogram(record: RunRecord, series: dict[str, Series], case: _Case) -> Iterator[str]:

@@ -30,8 +30,8 @@ from tests.benchmarks.delivery import running
 from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx
+from tests.requirements import influxd
 
-INFLUXD = Path(__file__).resolve().parents[3] / "shared" / "bin" / "influxd"
 # A point of a whole record is five times as large as that of its figures, and a trace is a hundred points.
 RECORDS, WHOLE_RECORDS, TRACED_RECORDS = 20_000, 8_000, 2_000
 DEVICES = 50
@@ -45,8 +45,7 @@ LIMIT_S = 300
 
 def comparisons() -> Iterator[Comparison]:
     """Yield points a second of figures, of whole records and of records with their power traces, and what the client costs."""
-    if not INFLUXD.is_file():
-        raise LeftOutError(f"{INFLUXD} is not there")
+    _program()
     with tempfile.TemporaryDirectory(prefix="edgemeter-bench-") as name:
         folder = Path(name)
         plain, complete, traced = folder / "plain.sqlite", folder / "whole.sqlite", folder / "traced.sqlite"
@@ -81,9 +80,15 @@ def _client(name: str, ledger: Path, points: Points, folder: Path) -> Comparison
         return compared(line, in_turn(client_ms, peer), CLIENT_SECONDS)
 
 
+def _program() -> Path:
+    if (program := influxd(2)) is None:
+        raise LeftOutError("InfluxDB 2 is not installed: set EDGEMETER_INFLUXD to its influxd")
+    return program
+
+
 @contextmanager
 def _influx(folder: Path) -> Iterator[Influx]:
-    with tempfile.TemporaryDirectory(dir=folder) as server_folder, running(Influx(INFLUXD, Path(server_folder))) as server:
+    with tempfile.TemporaryDirectory(dir=folder) as server_folder, running(Influx(_program(), Path(server_folder))) as server:
         server.set_up()
         yield server
 
