@@ -91,11 +91,11 @@ def _session_hash(session: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part that records repeat: its value, its fields as text, and a number that no other part has."""
+    """A part that records repeat: its value, its fields as text, and a number that it has in common with those of which the same tags follow."""
 
     value: Any
     text: str
-    number: int
+    tag_number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,19 @@ class _Parts:
     tag_numbers: tuple[int, ...]
 
 
-_part_numbers = itertools.count()
+_tag_numbers = itertools.count()
+
+
+@functools.lru_cache(_TEXTS)
+def _tag_number(name: str, values: bytes) -> int:  # noqa: ARG001 - of each another
+    return next(_tag_numbers)
 
 
 def _part(extent: Extent, name: str, text: bytes) -> _Part:
     value = read_part(name, text)
-    return _Part(value, ",".join(_PART_WRITERS[extent, name].fields(SimpleNamespace(**{name: value}))), next(_part_numbers))
+    fields = ",".join(_PART_WRITERS[extent, name].fields(SimpleNamespace(**{name: value})))
+    tag_values = _part_tags[name](value) if name in _part_tags else ()
+    return _Part(value, fields, _tag_number(name, msgspec.json.encode(tag_values)))
 
 
 def _parts(extent: Extent, texts: Sequence[bytes]) -> _Parts:
@@ -120,7 +127,7 @@ def _parts(extent: Extent, texts: Sequence[bytes]) -> _Parts:
         (_kept_part if len(text) <= _LONGEST_PART_BYTES else _part)(extent, name, text) for name, text in zip(REPEATED, texts, strict=True)
     ]
     values = {name: part.value for name, part in zip(REPEATED, parts, strict=True)}
-    return _Parts(values, ",".join(filter(None, (part.text for part in parts))), tuple(part.number for part in _parts_of_tags(parts)))
+    return _Parts(values, ",".join(filter(None, (part.text for part in parts))), tuple(part.tag_number for part in _parts_of_tags(parts)))
 
 
 _kept_part = functools.lru_cache(_PARTS)(_part)
@@ -157,13 +164,19 @@ def forget_tags() -> None:
     _cases.clear()
 
 
-def _values_reader(tree: Tree) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what reads the values of `tree` of a record, None for an absent group."""
+def _values_reader(tree: Tree) -> Callable[[Any], Any]:
+    """Return what reads the values of `tree` of a record or a part of it, None for an absent group."""
+    if not tree:
+        return lambda part: part
     values_in = all_of([name for name, below in tree.items() if not below])
-    inner = [(operator.attrgetter(name), _values_reader(below)) for name, below in tree.items() if below]
+    groups = {name: _values_reader(below) for name, below in tree.items() if below}
+    if not groups:
+        return values_in
+    groups_in, readers = all_of([*groups]), [*groups.values()]
 
     def values_of(group: Any) -> tuple[Any, ...]:
-        return *values_in(group), *[None if (value := get(group)) is None else read(value) for get, read in inner]
+        inner = zip(readers, groups_in(group), strict=True)
+        return *values_in(group), *[None if value is None else read(value) for read, value in inner]
 
     return values_of
 
@@ -171,6 +184,7 @@ def _values_reader(tree: Tree) -> Callable[[Any], tuple[Any, ...]]:
 # The tags of a record follow from these of its parts that repeat, and from values of the others.
 _TAGS_TREE = tree_of([*TAGS.values(), *PATHS])
 _parts_of_tags = operator.itemgetter(*[index for index, name in enumerate(REPEATED) if name in _TAGS_TREE])
+_part_tags = {name: _values_reader(_TAGS_TREE[name]) for name in REPEATED if name in _TAGS_TREE}
 _values_of_tags = _values_reader({name: below for name, below in _TAGS_TREE.items() if name not in REPEATED})
 
 
