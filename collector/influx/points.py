@@ -91,7 +91,7 @@ def _session_hash(session: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part that records repeat: its value, its fields as text, and a number that it has in common with those of which the same tags follow."""
+    """A part that records repeat: its value, its fields as text, and a number that those have in common of which the same tags follow."""
 
     value: Any
     text: str
