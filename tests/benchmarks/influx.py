@@ -1,9 +1,10 @@
 """The drain: records and points a second from a ledger to an InfluxDB 2 on the same cores, beside the same lines ready made.
 
 `all` is the whole record, which `compare` reads back; `figures` the numbers alone; with the power trace each reading is a point too. The
-peer posts the lines of the same batches, made before the clock starts, over one kept connection: what no client can be faster than. What
-influxdb-client itself costs is its CPU time beside the time of the whole write: a second client of our own could win no more than that.
-Our processor time a record is that of the drain's threads, the client's part included and InfluxDB's not.
+peer posts the lines of the same batches, made before the clock starts, over one kept connection: what no client can be faster than. Both
+write the same points to one server again and again, in turns. What influxdb-client itself costs is its CPU time beside the time of the
+whole write: a second client of our own could win no more than that. Our processor time a record is that of the drain's threads, the
+client's part included and InfluxDB's not.
 """
 
 import http.client
@@ -94,48 +95,41 @@ def _influx(folder: Path) -> Iterator[Influx]:
 
 
 def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Iterator[Comparison]:
-    with SqliteLedger(ledger, "read") as opened:
-        lines = [line for _, _, text in opened.texts() for line in points.lines(text)]
-        records = opened.count()
     cpu_us: list[float] = []
+    with SqliteLedger(ledger) as opened, _influx(folder) as server:
+        lines = [line for _, _, text in opened.texts() for line in points.lines(text)]
+        last, records = opened.last_row(), opened.count()
+        sink = open_sink(InfluxConfig(server.url, server.token, server.org, server.bucket))
+        drain = Drain(ledger, sink, points)
 
-    def our_rate() -> float:
-        with _influx(folder) as server:
-            took_s, cpu_s = _ours(server, ledger, points)
-        cpu_us.append(1e6 * cpu_s / records)
-        return len(lines) / took_s
+        def our_rate() -> float:
+            opened.advance(sink.name, 0)
+            begun, begun_cpu = time.perf_counter(), time.process_time()
+            drain.wake()
+            while drain.has_reached(last):
+                time.sleep(0.0005)
+            _wait_for(drain, last)
+            cpu_us.append(1e6 * (time.process_time() - begun_cpu) / records)
+            return len(lines) / (time.perf_counter() - begun)
 
-    def peer_rate() -> float:
-        with _influx(folder) as server:
-            return len(lines) / _alone(server, lines)
-
-    yield compared(Line(name, "points/s", "the same lines, ready made", GOAL), in_turn(our_rate, peer_rate), SECONDS)
+        drain.start()
+        try:
+            # From the first time on the bucket is marked, and has the shards and series.
+            _wait_for(drain, last)
+            pair = in_turn(our_rate, lambda: len(lines) / _alone(server, lines))
+            yield compared(Line(name, "points/s", "the same lines, ready made", GOAL), pair, SECONDS)
+        finally:
+            drain.stop()
     yield figure(f"{name}: our processor time a record", "us", statistics.median(cpu_us))
 
 
-def _ours(server: Influx, ledger: Path, points: Points) -> tuple[float, float]:
-    """Return the time that draining takes to a bucket that is marked as the ledger's, and our processor time in it, in s."""
-    sink_name = open_sink(config := InfluxConfig(server.url, server.token, server.org, server.bucket)).name
-    with SqliteLedger(ledger) as opened:
-        last = opened.last_row()
-        opened.advance(sink_name, last)
-        _drain(ledger, config, points, last)
-        opened.advance(sink_name, 0)
-    return _drain(ledger, config, points, last)
-
-
-def _drain(ledger: Path, config: InfluxConfig, points: Points, last: int) -> tuple[float, float]:
-    drain = Drain(ledger, open_sink(config), points)
-    begun, begun_cpu = time.perf_counter(), time.process_time()
-    drain.start()
+def _wait_for(drain: Drain, last: int) -> None:
+    deadline = time.perf_counter() + LIMIT_S
     while not drain.has_reached(last):
-        if time.perf_counter() - begun > LIMIT_S or drain.trouble:
+        if time.perf_counter() > deadline or drain.trouble:
             message = f"not drained: {drain.trouble or 'too slow'}"
             raise RuntimeError(message)
         time.sleep(0.005)
-    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - begun_cpu
-    drain.stop()
-    return took_s, cpu_s
 
 
 def _alone(server: Influx, lines: Sequence[str]) -> float:
