@@ -208,9 +208,10 @@ class Drain:
         in_progress: tuple[_Batch, Future[list[RejectedPoint]]] | None = None
         try:
             while True:
-                writing = in_progress[1] if in_progress is not None else None
-                batch = None if self._stopping.is_set() else self._next(ledger, read_to, writing)
                 written = in_progress
+                # Only this thread and the writer's in turn use the sink: for the status the pass ends, after one batch at least.
+                is_ending = self._stopping.is_set() or (written is not None and self._is_status_due())
+                batch = None if is_ending else self._next(ledger, read_to, written[1] if written is not None else None)
                 if written is not None:
                     written[1].result()
                     if not self._has_lease(ledger):
@@ -220,18 +221,19 @@ class Drain:
                         self._wake.set()
                         return
                     self._claim(ledger)
-                    self._write_status(ledger)
-                # The sink does not wait until the ledger has noted what it answered.
+                # The sink does not wait until the ledger has noted what it stored.
                 in_progress = (batch, writer.submit(self._sink.write, batch.lines)) if batch is not None else None
                 if written is not None and not self._note(ledger, written[0], written[1].result()):
                     # The position was set back: the next pass begins there.
                     self._wake.set()
                     return
                 if batch is None:
+                    if is_ending:
+                        self._wake.set()
                     return
                 read_to = batch.last_row
         finally:
-            # Whoever uses the sink next does so alone; what was not noted is written again.
+            # What was not noted is written again.
             if in_progress is not None:
                 wait([in_progress[1]])
 
@@ -280,10 +282,13 @@ class Drain:
         self._was_missing = False
         return is_anew
 
+    def _is_status_due(self) -> bool:
+        return self._status_every_s is not None and time.monotonic() >= self._status_due_s
+
     def _write_status(self, ledger: Ledger, *, is_of_devices: bool = True) -> None:
-        now_s = time.monotonic()
-        if self._status_every_s is None or now_s < self._status_due_s:
+        if self._status_every_s is None or not self._is_status_due():
             return
+        now_s = time.monotonic()
         now_ns = time.time_ns()
         waiting_since_ns = ledger.waiting_since_ns(self._position)
         quarantined = ledger.quarantined_count()
