@@ -16,6 +16,7 @@ from edgemeter.collector.influx.point_schema import FieldGroup, FieldKind, Point
 _LAYOUTS = 128
 _KINDS: tuple[FieldKind, ...] = ("float", "integer", "boolean", "text", "json")
 _encode = msgspec.json.Encoder().encode
+_EQUALS = bytes.maketrans(b":", b"=")
 
 # For each group in a group its own shape, None if it is absent.
 _Shape = tuple["_Shape | None", ...]
@@ -29,7 +30,7 @@ class FieldWriter:
         self._layout = functools.lru_cache(_LAYOUTS)(lambda shape: _Layout(list(_present(group, shape))))
 
     def fields(self, group: Any) -> list[str]:
-        """Return the fields of a group, without those that are absent or not a number."""
+        """Return the fields of a group as text, several in one, without those that are absent."""
         return self._layout(self._shape_of(group)).fields(group)
 
 
@@ -61,18 +62,20 @@ class _Layout:
 
     def __init__(self, fields: Sequence[tuple[str, PointField]]) -> None:
         kinds = {kind: [(path, field) for path, field in fields if field.kind == kind] for kind in _KINDS}
-        self._names = {kind: [f"{field.name}=" for _, field in of_kind] for kind, of_kind in kinds.items()}
-        self._read = {kind: all_of([path for path, _ in of_kind]) for kind, of_kind in kinds.items()}
+        self._numbers = _flat(kinds["float"] + kinds["boolean"])
+        self._integers = _flat(kinds["integer"])
+        self._read_texts, self._read_lists = (all_of([path for path, _ in kinds[kind]]) for kind in ("text", "json"))
+        self._texts = [f"{field.name}=" for _, field in kinds["text"]]
         self._lists = [field for _, field in kinds["json"]]
 
     def fields(self, group: Any) -> list[str]:
-        # The encoder keeps every digit and always writes a point or an exponent: a number without makes an integer column. NaN is null.
-        numbers = _encode(self._read["float"](group)).decode()[1:-1].split(",")
-        fields = [name + number for name, number in zip(self._names["float"], numbers, strict=False) if number != "null"]
-        fields += [f"{name}{value}i" for name, value in self._pairs("integer", group) if value is not None]
-        fields += [f"{name}true" if value else f"{name}false" for name, value in self._pairs("boolean", group) if value is not None]
-        fields += [f"{name}{quoted(value)}" for name, value in self._pairs("text", group) if value is not None]
-        for field, value in zip(self._lists, self._read["json"](group), strict=True):
+        # The encoder keeps every digit and always writes a point or an exponent: a number without makes an integer column.
+        numbers, integers = self._numbers(group), self._integers(group)
+        fields = [numbers] if numbers else []
+        if integers:
+            fields.append(f"{integers.replace(',', 'i,')}i")
+        fields += [f"{name}{quoted(value)}" for name, value in zip(self._texts, self._read_texts(group), strict=True) if value is not None]
+        for field, value in zip(self._lists, self._read_lists(group), strict=True):
             # An empty list is absent, unless it could also be null.
             if value or (field.is_nullable and value is not None):
                 fields.append(f"{field.name}={quoted(_encode(value).decode())}")
@@ -80,8 +83,12 @@ class _Layout:
                     fields += _by_name(field, value)
         return fields
 
-    def _pairs(self, kind: FieldKind, group: Any) -> Iterator[tuple[str, Any]]:
-        return zip(self._names[kind], self._read[kind](group), strict=True)
+
+def _flat(fields: Sequence[tuple[str, PointField]]) -> Callable[[Any], str]:
+    """Return what writes numbers or booleans without those that are None: as JSON, but for its braces, quotes and colons."""
+    values_of = all_of([path for path, _ in fields])
+    flat = msgspec.defstruct("Flat", [(field.name, Any, None) for _, field in fields], omit_defaults=True, gc=False)
+    return lambda group: _encode(flat(*values_of(group))).translate(_EQUALS, b'{"}').decode()
 
 
 def _by_name(field: PointField, values: dict[str, Any]) -> Iterator[str]:

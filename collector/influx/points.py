@@ -33,9 +33,9 @@ from edgemeter.collector.influx.tag_values import TagValues
 _KEPT_NS = 1_000_000
 _SESSIONS = 65_536
 _TEXTS = 4096
-# What is kept of parts is some MB; a longer one is hardly ever the same again.
-_PARTS = 2048
-_LONGEST_PART_BYTES = 2048
+# What is kept of parts is some MB; longer ones are hardly ever the same again.
+_PARTS, _TOGETHER = 2048, 512
+_LONGEST_PART_BYTES, _LONGEST_TOGETHER_BYTES = 2048, 8192
 # A case takes some 1 kB.
 _CASES = 65_536
 
@@ -91,22 +91,47 @@ def _session_hash(session: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part that records repeat: its value, its fields as text, and a number that no other part has."""
+    """A part that records repeat: its value, its fields as text, and a number that those have in common of which the same tags follow."""
 
     value: Any
     text: str
-    number: int
+    tag_number: int
 
 
-_part_numbers = itertools.count()
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All such parts of a record: their values by name, their fields as text, and the numbers of those that its tags follow from."""
+
+    values: Mapping[str, Any]
+    text: str
+    tag_numbers: tuple[int, ...]
+
+
+_tag_numbers = itertools.count()
+
+
+@functools.lru_cache(_TEXTS)
+def _tag_number(name: str, values: bytes) -> int:  # noqa: ARG001 - of each another
+    return next(_tag_numbers)
 
 
 def _part(extent: Extent, name: str, text: bytes) -> _Part:
     value = read_part(name, text)
-    return _Part(value, ",".join(_PART_WRITERS[extent, name].fields(SimpleNamespace(**{name: value}))), next(_part_numbers))
+    fields = ",".join(_PART_WRITERS[extent, name].fields(SimpleNamespace(**{name: value})))
+    tag_values = _part_tags[name](value) if name in _part_tags else ()
+    return _Part(value, fields, _tag_number(name, msgspec.json.encode(tag_values)))
+
+
+def _parts(extent: Extent, texts: Sequence[bytes]) -> _Parts:
+    parts = [
+        (_kept_part if len(text) <= _LONGEST_PART_BYTES else _part)(extent, name, text) for name, text in zip(REPEATED, texts, strict=True)
+    ]
+    values = {name: part.value for name, part in zip(REPEATED, parts, strict=True)}
+    return _Parts(values, ",".join(filter(None, (part.text for part in parts))), tuple(part.tag_number for part in _parts_of_tags(parts)))
 
 
 _kept_part = functools.lru_cache(_PARTS)(_part)
+_kept_parts = functools.lru_cache(_TOGETHER)(_parts)
 
 
 def _writer(extent: Extent, is_written: Callable[[str], bool]) -> FieldWriter:
@@ -139,13 +164,19 @@ def forget_tags() -> None:
     _cases.clear()
 
 
-def _values_reader(tree: Tree) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what reads the values of `tree` of a record, None for an absent group."""
+def _values_reader(tree: Tree) -> Callable[[Any], Any]:
+    """Return what reads the values of `tree` of a record or a part of it, None for an absent group."""
+    if not tree:
+        return lambda part: part
     values_in = all_of([name for name, below in tree.items() if not below])
-    inner = [(operator.attrgetter(name), _values_reader(below)) for name, below in tree.items() if below]
+    groups = {name: _values_reader(below) for name, below in tree.items() if below}
+    if not groups:
+        return values_in
+    groups_in, readers = all_of([*groups]), [*groups.values()]
 
     def values_of(group: Any) -> tuple[Any, ...]:
-        return *values_in(group), *[None if (value := get(group)) is None else read(value) for get, read in inner]
+        inner = zip(readers, groups_in(group), strict=True)
+        return *values_in(group), *[None if value is None else read(value) for read, value in inner]
 
     return values_of
 
@@ -153,6 +184,7 @@ def _values_reader(tree: Tree) -> Callable[[Any], tuple[Any, ...]]:
 # The tags of a record follow from these of its parts that repeat, and from values of the others.
 _TAGS_TREE = tree_of([*TAGS.values(), *PATHS])
 _parts_of_tags = operator.itemgetter(*[index for index, name in enumerate(REPEATED) if name in _TAGS_TREE])
+_part_tags = {name: _values_reader(_TAGS_TREE[name]) for name in REPEATED if name in _TAGS_TREE}
 _values_of_tags = _values_reader({name: below for name, below in _TAGS_TREE.items() if name not in REPEATED})
 
 
@@ -202,14 +234,11 @@ class Points:
 
     def _lines(self, record: Any, received_ns: int) -> list[str]:
         record = placed(record, received_ns)
-        texts = map(bytes, _texts_of_parts(record))
-        parts = [
-            (_kept_part if len(text) <= _LONGEST_PART_BYTES else _part)(self.extent, name, text)
-            for name, text in zip(REPEATED, texts, strict=True)
-        ]
+        texts = tuple(map(bytes, _texts_of_parts(record)))
+        parts = (_kept_parts if sum(map(len, texts)) <= _LONGEST_TOGETHER_BYTES else _parts)(self.extent, texts)
         case = self._case_of(record, parts)
         fields = _WRITERS[self.extent].fields(record)
-        fields += [part.text for part in parts if part.text]
+        fields.append(parts.text)
         fields += [
             f"{entry.name}={str(bool(value)).lower() if entry.is_truth else repr(float(value))}"
             for entry in point_schema.WORKED_OUT
@@ -222,15 +251,15 @@ class Points:
             if "latency_histogram" in self.also:
                 lines += _histogram(record, series, case)
             if "power_trace" in self.also:
-                lines += _power(_with_parts(record, parts), series, case, self.known)
+                lines += _power(msgspec.structs.replace(record, **parts.values), series, case, self.known)
         return lines
 
-    def _case_of(self, record: Any, parts: Sequence[_Part]) -> _Case:
-        key = self.known, self.extent, tuple([part.number for part in _parts_of_tags(parts)]), _values_of_tags(record)
+    def _case_of(self, record: Any, parts: _Parts) -> _Case:
+        key = self.known, self.extent, parts.tag_numbers, _values_of_tags(record)
         if (case := _cases.get(key)) is None:
             if len(_cases) >= _CASES:
                 _cases.clear()
-            case = _cases[key] = _case_of(_with_parts(record, parts), self.extent, self.known)
+            case = _cases[key] = _case_of(msgspec.structs.replace(record, **parts.values), self.extent, self.known)
         return case
 
 
@@ -244,10 +273,6 @@ def _case_of(record: RunRecord, extent: Extent, admitted: TagValues | None) -> _
         exact = ((name, getattr(record, tag_name), plain_tag(tags[tag_name] or "")) for tag_name, name in point_schema.EXACT.items())
         fields += [f"{name}={quoted(value)}" for name, value, tag in exact if value is not None and (not value or tag != value)]
     return _Case(tags, text, fields)
-
-
-def _with_parts(record: Any, parts: Sequence[_Part]) -> Any:
-    return msgspec.structs.replace(record, **{name: part.value for name, part in zip(REPEATED, parts, strict=True)})
 
 
 def _histogram(record: RunRecord, series: dict[str, Series], case: _Case) -> Iterator[str]:

@@ -97,10 +97,13 @@ def _paths(group: FieldGroup, prefix: str = "") -> list[str]:
 
 def _slim(kind: Any, tree: Tree) -> type[msgspec.Struct]:
     """Return a struct with the fields of `kind` that are in `tree`."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    declared = {field.name: field for field in msgspec.structs.fields(kind)}
+    # What is read was checked: without limits and patterns, in the order of the text.
+    hints = typing.get_type_hints(kind)
     fields: list[Any] = []
-    for name, below in tree.items():
+    for declared in msgspec.structs.fields(kind):
+        name = declared.name
+        if (below := tree.get(name)) is None:
+            continue
         hint = hints[name]
         if kind is RunRecord and name in REPEATED:
             hint = msgspec.Raw
@@ -108,7 +111,7 @@ def _slim(kind: Any, tree: Tree) -> type[msgspec.Struct]:
             options = typing.get_args(hint) or (hint,)
             slim = _slim(next(option for option in options if option is not type(None)), below)
             hint = slim | None if type(None) in options else slim
-        defaults: dict[str, Any] = {"default": declared[name].default, "default_factory": declared[name].default_factory}
+        defaults: dict[str, Any] = {"default": declared.default, "default_factory": declared.default_factory}
         fields.append((name, hint, msgspec.field(**defaults)))
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True, gc=False)
 

@@ -1,4 +1,5 @@
 import re
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -8,8 +9,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract import record_accuracy, record_figures, record_generation, samples
 from edgemeter.agent.ledger.chunks import HeldChunk
-from edgemeter.collector.influx import points
+from edgemeter.collector.influx import point_schema, points
 from edgemeter.collector.influx.points import BOUNDS_NS, Points
+from edgemeter.collector.influx.record_reader import tree_of
 from tests.fixtures.point_lines import point_line
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import (
@@ -118,6 +120,22 @@ def test_a_record_that_differs_in_one_part_has_a_point_of_its_own(extent):
             text = contract_record.encode(msgspec.structs.replace(first, **changes))
             assert points.lines(text) == Points(extent).lines(text)
             assert points.lines(contract_record.encode(first)) == [point_line(first, extent)]
+
+
+def test_tags_follow_from_the_fields_that_are_declared_alone():
+    """Parts of records in which these are the same share their tags, however else they differ: a session's swap makes no case."""
+    tree = tree_of([*point_schema.TAGS.values(), *point_schema.PATHS])
+    for seed in range(20):
+        record = random_record(seed)
+        assert points.tags_of(of_tree(record, tree)) == points.tags_of(record)
+
+
+def of_tree(group, tree):
+    """Return an object with what is in the tree alone."""
+    values = {name: getattr(group, name) for name in tree}
+    return SimpleNamespace(
+        **{name: of_tree(value, tree[name]) if tree[name] and value is not None else value for name, value in values.items()}
+    )
 
 
 def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
