@@ -3,9 +3,9 @@
 What is asked is in `edgemeter.agent.engine.prompts`.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic_ns
 from typing import Protocol
 
 import numpy as np
@@ -38,7 +38,7 @@ class Stamps:
 
     def take(self, count: int) -> None:
         """Note the moment at which `count` more tokens are there; as a method, not `__call__`, for Python calls that without C."""
-        now = monotonic_ns()
+        now = time.monotonic_ns()
         if self.taken == len(self.moments_ns):
             self.moments_ns.append(0)
             self.tokens.append(0)
@@ -88,12 +88,12 @@ class GenerationSubject(RequestSubject):
     def attempt(self, number: int, call: Query, arrival_ns: int | None = None) -> TimedRequest | FailedRequest:
         """Run a bare query, which arrived at `arrival_ns` or arrives now; its moments count from the arrival."""
         stamps = Stamps(self.limits.output_tokens + 1)
-        start = monotonic_ns()
+        start = time.monotonic_ns()
         arrival = start if arrival_ns is None else arrival_ns
         try:
             answer = call(stamps.take)
         except AnswerError as error:
-            return FailedRequest(number, start, arrival, monotonic_ns(), error)
+            return FailedRequest(number, start, arrival, time.monotonic_ns(), error)
         if not stamps.taken:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")
         self.prompts.answered(number, answer)
