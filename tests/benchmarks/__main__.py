@@ -46,7 +46,7 @@ PARTS = {
     "coco": Part("coco", 55),
     "vision": Part("vision", 65),
     "token": Part("generation", 15, function="of_a_token"),
-    "generation": Part("generation", 115),
+    "generation": Part("generation", 110),
     "llama-bench": Part("llama_bench", 600, is_long=True),
     "served": Part("served", 120, is_long=True),
     "serving": Part("serving", 900, is_long=True),

@@ -122,8 +122,8 @@ def comparisons() -> Iterator[Comparison]:
 
 def of_a_token() -> Iterator[Comparison]:
     """Yield what passes between two steps in our loop and in one in C; none without llama.cpp or a C compiler."""
-    with _made_model() as made:
-        for model, goal in ((SHIPPED / "edgemeter-notes_f16.gguf", at_most(1.0)), (made, None)):
+    with _made_model() as large:
+        for model, goal in ((SHIPPED / "edgemeter-notes_f16.gguf", at_most(1.0)), (large, None)):
             with closing(TokenLoops(model)) as loops:
                 line = Line(f"between two steps of {model.stem}", "us", f"a loop in C + {MOST_ADDED_US:g} us", goal)
                 yield compared(line, in_turn(loops.ours_us, lambda loops=loops: loops.bare_us() + MOST_ADDED_US), LOOP_SECONDS)
@@ -183,8 +183,8 @@ class TokenLoops:
         ctypes.c_int32.in_dll(self._loop, "taken").value = 0
 
     def _between_us(self) -> float:
-        taken = ctypes.c_int32.in_dll(self._loop, "taken").value
-        moments = list((ctypes.c_int64 * taken).in_dll(self._loop, "moments"))
+        moment_count = ctypes.c_int32.in_dll(self._loop, "taken").value
+        moments = list((ctypes.c_int64 * moment_count).in_dll(self._loop, "moments"))
         return statistics.median(begin - end for end, begin in zip(moments[1::2], moments[2::2], strict=False)) / 1e3
 
     def close(self) -> None:
