@@ -21,6 +21,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from ctypes import c_int32, c_void_p
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -458,17 +459,25 @@ class LlamaCpp:
         self._api.llama_perf_context_reset(self._context)
 
     def _generate(self, answer: list[int], limits: Limits, stamp: Stamp, position: int) -> Ended:
-        last, positions = (ctypes.c_int32 * 1)(), (ctypes.c_int32 * 1)(position)
+        last, positions = (c_int32 * 1)(), (c_int32 * 1)()
         step = api.batch_of(last, 0, 1, positions)
+        # A step reads all weights and leaves little else in the caches: whatever is touched between two steps is slow, so that is little.
+        decode, logits_at, context, newest = self._api.llama_decode, self._api.llama_get_logits_ith, c_void_p(self._context), c_int32(-1)
+        may_end_early, logits_address = not limits.ignore_end or bool(limits.stops), 0
+        argmax: Any = None
         while True:
             # Waits for the device.
-            last[0] = int(self._logits_of(-1).argmax())
+            if (address := logits_at(context, newest)) != logits_address:
+                logits_address, argmax = address, self._logits_of(-1).argmax
+            token = int(argmax())
             stamp(1)
-            answer.append(last[0])
-            if ended := self._ended(answer, limits):
+            answer.append(token)
+            if (may_end_early or len(answer) == limits.output_tokens) and (ended := self._ended(answer, limits)):
                 return ended
-            self._decode(step)
-            positions[0] += 1
+            last[0], positions[0] = token, position
+            if status := decode(context, step):
+                raise self._failure(step, status)
+            position += 1
 
     def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int, cached_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
@@ -529,9 +538,11 @@ class LlamaCpp:
         return likely
 
     def _decode(self, batch: api.LlamaBatch) -> None:
-        status = self._api.llama_decode(self._context, batch)
-        if status:
-            raise MeasurementError(f"llama.cpp failed on {batch.n_tokens} tokens (status {status}): {self._log.last_error()}")
+        if status := self._api.llama_decode(self._context, batch):
+            raise self._failure(batch, status)
+
+    def _failure(self, batch: api.LlamaBatch, status: int) -> MeasurementError:
+        return MeasurementError(f"llama.cpp failed on {batch.n_tokens} tokens (status {status}): {self._log.last_error()}")
 
     def _logits_of(self, position: int) -> NDArray[np.float32]:
         """Return the logits [vocabulary] of an output of the last batch, not copied."""

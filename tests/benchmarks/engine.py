@@ -5,6 +5,8 @@ They take turns in one process: between processes p50 moves by 1%, and no number
 """
 
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -12,8 +14,9 @@ import tempfile
 import time
 from array import array
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from edgemeter.agent.engine.scenarios.timing import TimingPlan, TimingSubject, n
 from edgemeter.agent.runtimes import noise
 from edgemeter.collector.published import table_file
 from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared, real_models
-from tests.benchmarks.interleaving import in_turn
+from tests.benchmarks.interleaving import Pair, in_turn
 from tests.fixtures.published_defaults import DEFAULTS
 
 SECONDS = 35.0
@@ -39,7 +42,16 @@ def make():
     return (lambda x: x @ weights), {"x": ("float32", (256, 256))}
 """
 FACTORY_QUERIES, FACTORY_SECONDS = 50, 10.0
-PROGRAM_QUERIES, PROGRAM_SECONDS = 100, 80.0
+PROGRAM_QUERIES, PROGRAM_SECONDS, TURN_S = 200, 80.0, 0.3
+SUITE = """
+name = "bench"
+[[case]]
+model = "{model}"
+queries = {queries}
+seconds = 0
+repeats = 1
+mode = "rapid"
+"""
 
 
 class Loops:
@@ -83,7 +95,8 @@ def comparisons() -> Iterator[Comparison]:
     models = real_models()
     for file, goal, queries in (QUICK, SLOW):
         line = Line(f"engine p50, {Path(file).stem}, 1 thread", "ms", "bare loop around invoke()", goal)
-        with closing(Loops(models / file, queries)) as loops:
+        # Around all blocks: a collection takes longer than a block.
+        with closing(Loops(models / file, queries)) as loops, no_collection():
             yield compared(line, in_turn(loops.ours_ms, loops.bare_ms), SECONDS)
 
 
@@ -125,7 +138,7 @@ class FactoryLoops:
 
 def of_a_factory() -> Iterator[Comparison]:
     """Yield the comparison of the runtime `python` with a bare loop around the same callable."""
-    with tempfile.TemporaryDirectory() as folder, closing(FactoryLoops(Path(folder), FACTORY_QUERIES)) as loops:
+    with tempfile.TemporaryDirectory() as folder, closing(FactoryLoops(Path(folder), FACTORY_QUERIES)) as loops, no_collection():
         line = Line("runtime python p50, product in numpy", "ms", "bare loop around the callable", at_most(1.01))
         yield compared(line, in_turn(loops.ours_ms, loops.bare_ms), FACTORY_SECONDS)
 
@@ -151,33 +164,54 @@ def _loadgen_ms(loops: Loops) -> float:
 def beside_litert_benchmark() -> Iterator[Comparison]:
     """Yield p50 of `edgemeter run` against `litert-benchmark`, which ships in LiteRT's wheel; none where it is not installed.
 
-    Each run is in a fresh process. The peer rounds to 0.01 ms, so that only the slower model can be compared. It runs the model through
-    LiteRT's CompiledModel, we through its Interpreter: the ratio holds both what the two programs add and what the two ways of running
-    differ by. Its figure is read as `edgemeter references` reads what others publish.
+    The peer rounds to 0.01 ms, so that only the slower model can be compared. It runs the model through LiteRT's CompiledModel, we through
+    its Interpreter: the ratio holds both what the two programs add and what the two ways of running differ by. Its figure is read as
+    `edgemeter references` reads what others publish.
     """
     program = Path(sys.executable).parent / "litert-benchmark"
     if not program.exists():
         raise LeftOutError(f"{program} is not there")
-    model = real_models() / SLOW[0]
+    model, numbers = real_models() / SLOW[0], count()
     line = Line(f"edgemeter run p50, {model.stem}, 1 thread", "ms", "litert-benchmark", at_most(1.02, reach=0.02))
-    yield compared(line, in_turn(lambda: _ours_ms(model), lambda: _peer_ms(program, model)), PROGRAM_SECONDS)
+    yield compared(line, lambda: _programs_ms(program, model, next(numbers) % 2), PROGRAM_SECONDS)
 
 
-def _ours_ms(model: Path) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        suite = Path(folder) / "suite.toml"
-        suite.write_text(
-            f'name = "bench"\n[[case]]\nmodel = "{model}"\nqueries = {PROGRAM_QUERIES}\nseconds = 0\nrepeats = 1\nmode = "rapid"\n'
-        )
-        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), "--power", "none", "--json"]
-        completed = subprocess.run(command, check=True, capture_output=True)
-    return float(json.loads(completed.stdout)["runs"][0]["latency"]["p50_ms"])
+def _programs_ms(program: Path, model: Path, first: int) -> Pair:
+    """Return p50 of both programs, in fresh processes that wait for each other once warm: seconds apart a machine is another.
 
-
-def _peer_ms(program: Path, model: Path) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
+    They take turns of some 30 queries; the query that a turn ends is long, and above the median.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        suite, result = folder / "suite.toml", folder / "result.json"
+        suite.write_text(SUITE.format(model=model, queries=PROGRAM_QUERIES))
+        run = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), "--power", "none", "--no-save", "--json"]
         settings = ["--num_runs", str(PROGRAM_QUERIES), "--warmup_runs", "50", "--num_threads", "1", "--result_json", str(result)]
-        subprocess.run([str(program), "--model", str(model), *settings], check=True, capture_output=True)
+        programs = []
+        for command, begins in ((run, ": timed,"), ([str(program), "--model", str(model), *settings], "benchmark iterations")):
+            process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            stack.callback(_send, process, signal.SIGCONT)
+            if not any(begins in line for line in process.stderr or ()):
+                raise RuntimeError(f"{command[0]} ended before it measured")
+            _send(process, signal.SIGSTOP)
+            programs.append(process)
+        for number in count(first):
+            _send(programs[number % 2], signal.SIGCONT)
+            time.sleep(TURN_S)
+            if any(process.poll() is not None for process in programs):
+                break
+            _send(programs[number % 2], signal.SIGSTOP)
+        for process in programs:
+            _send(process, signal.SIGCONT)
+        (document, _), _ = [process.communicate() for process in programs]
         (median,) = (row.value for row in table_file.read_any(result, None, DEFAULTS).rows if row.statistic == "median")
-    return median
+    return float(json.loads(document)["runs"][0]["latency"]["p50_ms"]), median
+
+
+def _send(process: "subprocess.Popen[str]", signal_number: int) -> None:
+    """Send a signal to a process that has not ended, and to all that it started."""
+    pids = [] if process.poll() is not None else [process.pid]
+    for pid in pids:
+        with suppress(OSError):
+            pids += [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()]
+            os.kill(pid, signal_number)

@@ -1,7 +1,9 @@
 """Facts about llama.cpp in this process: one loop of ours, the engine's own timings, its errors in one line."""
 
 import struct
+import sys
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -42,6 +44,23 @@ def test_batches_and_flash_attention_change_no_token(opened):
         answers.add(engine.bind(prompt, Limits(12))(lambda _: None).tokens)
         assert loaded.facts["batch"] == extra.get("batch", "200")
     assert len(answers) == 1
+
+
+def test_a_further_token_calls_no_function_of_python_but_the_stamp(opened):
+    """Behind the weights every line of code comes from memory; a text that may end early pays for the question whether it does."""
+    engine, _ = opened()
+    calls = {}
+    for count, ignore_end in ((10, True), (30, True), (10, False), (30, False)):
+        query, names = engine.bind([1, 40, 41], Limits(count, ignore_end=ignore_end)), []
+        sys.setprofile(lambda frame, event, _, names=names: names.append(frame.f_code.co_name) if event == "call" else None)
+        try:
+            answer = query(lambda _: None)
+        finally:
+            sys.setprofile(None)
+        assert answer.output_tokens == count
+        calls[count, ignore_end] = Counter(names)
+    assert calls[30, True] - calls[10, True] == Counter({"<lambda>": 20})
+    assert calls[30, False] - calls[10, False] == Counter({"<lambda>": 20, "_ended": 20})
 
 
 def test_the_greedy_text_is_the_likeliest_by_its_own_likelihoods(opened):

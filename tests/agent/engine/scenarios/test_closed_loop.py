@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.engine.scenarios import closed_loop, scenario
+from edgemeter.agent.engine.scenarios.timing import no_collection
 from tests.fixtures.timing_world import BIND_NS, World, plan
 
 
@@ -67,6 +68,16 @@ def test_garbage_collection_is_back_on_after_an_error():
         closed_loop.run_single_stream(World(fail).subject(), plan())
     assert gc.isenabled()
     assert gc.get_freeze_count() <= before
+
+
+def test_the_collector_stays_off_until_the_outer_of_two_blocks_ends():
+    """What was set aside stays there: timed parts within one that is timed as a whole pay for no collection."""
+    with no_collection():
+        aside = gc.get_freeze_count()
+        with no_collection():
+            assert not gc.isenabled()
+        assert (gc.isenabled(), gc.get_freeze_count()) == (False, aside)
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
 
 
 def test_a_query_of_single_calls_lasts_as_long_as_they_do_together():
