@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +23,7 @@ from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import case_settings, operating_point
 from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, corruption_names
 from edgemeter.agent.contract.generation_settings import GENERATION_QUERIES, TOKEN_AXES, generating_settings
-from edgemeter.agent.contract.model_file import FOLDER_CONFIG
-from edgemeter.agent.contract.model_formats import GENERATORS, PYTHON, SERVED, reads, runtime_for
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, GENERATORS, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
 from edgemeter.agent.contract.slo import parse_duration_ms, parse_slo
@@ -299,6 +299,7 @@ def set_keys(settings: msgspec.Struct) -> dict[str, Any]:
     return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}
 
 
+@cache
 def setting_texts() -> dict[str, str]:
     """Return what each key of a case means, with its default."""
     texts = field_texts(case_settings)["Settings"]
