@@ -123,7 +123,6 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         require_model(case.model)
     report(announcement(suite.cases))
     # Imports take long on a small board.
-    from edgemeter.agent.delivery.delivery import open_delivery
     from edgemeter.agent.ledger.own_runs import open_own_runs
     from edgemeter.agent.power.detect import check_sensors
     from edgemeter.agent.session import session
@@ -131,12 +130,16 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
     identity = session.DeviceIdentity(*names)
     check_sensors(options["power"], settings.power, settings.sensors)
     new_recorder = _new_recorder(options, settings)
-    asked, (suite, refused) = suite, session.runnable(suite)
+    suite, refused = session.runnable(suite)
     own_runs = open_own_runs(settings) if options.get("save", True) else None
-    if suite != asked:
+    if refused:
         report(announcement(suite.cases))
     with ExitStack() as stack:
-        if delivery := open_delivery(identity, settings, options["broker"], options["if_no_broker"]):
+        delivery = None
+        if address := options["broker"] or settings.broker:
+            from edgemeter.agent.delivery.delivery import open_delivery
+
+            delivery = open_delivery(identity, settings, address, options["if_no_broker"])
             stack.callback(delivery.close)
         keeping = RecordKeeping(delivery, own_runs, errors=refused)
         interruption = _measure(suite, identity, settings, options, report, keeping, new_recorder)
@@ -268,8 +271,9 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
     settings = config.from_options(options)
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
-    if (delivery := open_delivery(identity, settings, options["broker"], "fail")) is None:
+    if not (address := options["broker"] or settings.broker):
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
+    delivery = open_delivery(identity, settings, address, "fail")
     try:
         waiting = delivery.waiting()
         if remaining := delivery.publisher.drain(options["delivery_timeout"]):

@@ -17,7 +17,6 @@ import msgspec
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
-from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import case_settings, operating_point
@@ -229,6 +228,8 @@ def renew_keys(content: dict[str, Any]) -> None:
     for former, key in FORMER_KEYS.items():
         if former in content and key not in content:
             content[key] = content.pop(former)
+            from edgemeter.agent.base.progress import note  # noqa: PLC0415 - click is for those who type
+
             note(f"edgemeter: the key {former} is now called {key}, and stops working in the next release: write {key}")
     for value in content.values():
         for table in value if isinstance(value, list) else [value]:
