@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 COMMANDS: Sections = {
     "Commands": {
-        "read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor, or a recording of one."),
+        "calibrate": ("edgemeter.agent.cli.sensor_checks:calibrate_sensor", "Fit gain and offset against a better instrument."),
         "check": (
             "edgemeter.agent.cli.sensor_checks:check_sensor",
             "Test a sensor with a known load: delay, averaging, clock, clipping.",
         ),
-        "calibrate": ("edgemeter.agent.cli.sensor_checks:calibrate_sensor", "Fit gain and offset against a better instrument."),
+        "read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor, or a recording of one."),
     }
 }
 COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
