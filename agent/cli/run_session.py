@@ -121,7 +121,10 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
     names = config.names(options["device"], options["fleet"], settings)
     for case in suite.cases:
         require_model(case.model)
-    report(announcement(suite.cases))
+    # Settings that the board cannot take are refused before that.
+    changes_board = any(case.operating_point for case in suite.cases)
+    if not changes_board:
+        report(announcement(suite.cases))
     # Imports take long on a small board.
     from edgemeter.agent.ledger.own_runs import open_own_runs
     from edgemeter.agent.power.detect import check_sensors
@@ -132,7 +135,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
     new_recorder = _new_recorder(options, settings)
     suite, refused = session.runnable(suite)
     own_runs = open_own_runs(settings) if options.get("save", True) else None
-    if refused:
+    if refused or changes_board:
         report(announcement(suite.cases))
     with ExitStack() as stack:
         delivery = None

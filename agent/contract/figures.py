@@ -6,7 +6,7 @@ matrix, sentence), the trend, the page, InfluxDB, OTLP, exports, options and the
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -622,10 +622,3 @@ def record_names(view: Literal["influx", "csv"]) -> set[str]:
     """Return the names of the figures in a view of the record, with those of their uncertainties, and in exports those of their bounds."""
     paths = {path for entry in in_view(view) for path in (entry.path, entry.u, *((entry.low, entry.high) if view == "csv" else ()))}
     return {path.replace(".", "_") for path in paths if path} | {entry.name for entry in in_view(view) if not entry.path}
-
-
-# What is judged by its ratio, of shares by its difference, by the name of the figure in options.
-JUDGED: Mapping[str, Figure] = {
-    entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
-}
-ACCURACY = "accuracy"

@@ -9,7 +9,7 @@ from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.case_relation import LIKENESSES, agree, likeness
-from edgemeter.agent.contract.figures import ACCURACY, Figure
+from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
 from edgemeter.collector.choose.certainty import (
     ORDER,
@@ -29,6 +29,7 @@ from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits, selected
 from edgemeter.collector.choose.over_boards import over_boards, without_suspect
 from edgemeter.collector.choose.sentence import sentence_of
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
+from edgemeter.collector.compare.judged_figures import ACCURACY
 from edgemeter.collector.compare.judgement import speed_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import names_of

@@ -10,10 +10,11 @@ from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.contract.figures import ACCURACY, Figure
+from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.choose.certainty import FEW, FEW_MEMBERS, LimitFinding, bounds_of, change, few_days, interval_of, reach_of
+from edgemeter.collector.compare.judged_figures import ACCURACY
 from edgemeter.collector.compare.judgement import FORESEEN
 from edgemeter.collector.compare.summary import CaseSummary
 

@@ -11,7 +11,8 @@ from edgemeter.agent.base.figures import plain_digits, share
 from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
-from edgemeter.agent.contract.figures import ACCURACY, JUDGED, Figure, in_view, without_unit
+from edgemeter.agent.contract.figures import Figure, in_view, without_unit
+from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary

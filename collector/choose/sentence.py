@@ -7,11 +7,12 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY
-from edgemeter.agent.contract.figures import ACCURACY, Figure
+from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
 from edgemeter.collector.choose.certainty import bounds_of, change, confidence_of, figure_text, value_of
 from edgemeter.collector.choose.further_runs import members_apart
 from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits
+from edgemeter.collector.compare.judged_figures import ACCURACY
 from edgemeter.collector.compare.judgement import change_text, interval_text, speed_of
 from edgemeter.collector.compare.pairing import PRECISION_BITS, References
 from edgemeter.collector.compare.summary import CaseSummary

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
-from edgemeter.agent.contract.figures import ACCURACY, JUDGED, Figure, Group, in_view, with_part
+from edgemeter.agent.contract.figures import Figure, Group, in_view, with_part
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of
+from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
 
 
 def _at(path: str) -> Callable[[ComparisonRow], Plain]:

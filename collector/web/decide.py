@@ -7,7 +7,7 @@ from dataclasses import replace
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Bounds
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.figures import ACCURACY, Figure
+from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.choose.candidate import ChoiceCandidate
 from edgemeter.collector.choose.certainty import ORDER, Certainty, LimitFinding, figure_text, value_of
@@ -16,6 +16,7 @@ from edgemeter.collector.choose.choice_document import basis, objective_text, ro
 from edgemeter.collector.choose.limits import LIMITED, OBJECTIVES, ChoiceLimits, FigureLimit, figure_limit, parse_limits
 from edgemeter.collector.choose.sentence import called, chosen_by
 from edgemeter.collector.compare.comparison import reference_cases
+from edgemeter.collector.compare.judged_figures import ACCURACY
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.web.context import ViewContext, baselines
