@@ -34,6 +34,19 @@ def note(text: str | None) -> None:
         click.echo(text, err=True)
 
 
+@contextmanager
+def passing_note(text: str) -> Iterator[None]:
+    """Show on a terminal what is done in the block, and wipe it at its end; show nothing elsewhere, and with `--quiet`."""
+    is_visible = sys.stderr.isatty() and not is_quiet()
+    if is_visible:
+        click.echo(text, err=True, nl=False)
+    try:
+        yield
+    finally:
+        if is_visible:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
 def no_progress(step: str, completed: int, total: int) -> None:
     """Take a report and show nothing."""
 

@@ -24,13 +24,13 @@ from edgemeter.agent.base.options import (
     renamed_option,
     save_option,
 )
-from edgemeter.agent.base.progress import note, wait_note
+from edgemeter.agent.base.progress import note, passing_note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, CommaSeparated, case_options, check_on, on_option, power_option
 from edgemeter.agent.cli.run_plan import expectation
-from edgemeter.agent.contract.model_formats import is_model_file, require_model
+from edgemeter.agent.contract.model_formats import is_model_file
 from edgemeter.agent.contract.suite import Case, Suite
 
 if TYPE_CHECKING:
@@ -179,23 +179,21 @@ def measure_cases(
     """
     settings = config.read(options["config"])
     text = _text_of(options.get("text")) if any(case.output_tokens is not None for case in cases) else None
-    names = config.names(options["device"], options["fleet"], settings)
-    for case in cases:
-        require_model(case.model)
+    with passing_note("checking models, data and sensors ..."):
+        from edgemeter.agent.energy.outlook import outlook
+        from edgemeter.agent.operating.changes import quiet_board
+        from edgemeter.agent.power.detect import open_sensors
+        from edgemeter.agent.session import in_turn, session, turn_comparison, turn_figures
+        from edgemeter.agent.verdict.precondition_rules import preflight_notes
+
+        suite = Suite("compare", tuple(cases))
+        turn_figures.turn_figures(cases)
+        refused = check_cases(cases, options)
     # One round more scores the accuracy.
     rounds = runs + any(case.data is not None and case.accuracy != "never" for case in cases)
     length = expectation(cases, [rounds] * len(cases))
     report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
-    from edgemeter.agent.energy.outlook import outlook
-    from edgemeter.agent.operating.changes import quiet_board
-    from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import in_turn, session, turn_comparison, turn_figures
-    from edgemeter.agent.verdict.precondition_rules import preflight_notes
-
-    suite = Suite("compare", tuple(cases))
-    turn_figures.turn_figures(cases)
-    refused = check_cases(cases, options)
-    identity = session.DeviceIdentity(*names)
+    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     with (
         quiet_board(config.home(), "edgemeter compare", wait_note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),

@@ -16,11 +16,11 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.model_names import model_path
-from edgemeter.agent.base.progress import is_quiet, wait_note
+from edgemeter.agent.base.progress import is_quiet, passing_note, wait_note
 from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.cli.run_plan import announcement
 from edgemeter.agent.contract.case_settings import checked_settings
-from edgemeter.agent.contract.model_formats import of_folder, require_model
+from edgemeter.agent.contract.model_formats import of_folder
 from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 
 if TYPE_CHECKING:
@@ -117,26 +117,19 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
     """
-    settings = config.from_options(options)
-    names = config.names(options["device"], options["fleet"], settings)
-    for case in suite.cases:
-        require_model(case.model)
-    # Settings that the board cannot take are refused before that.
-    changes_board = any(case.operating_point for case in suite.cases)
-    if not changes_board:
-        report(announcement(suite.cases))
-    # Imports take long on a small board.
-    from edgemeter.agent.ledger.own_runs import open_own_runs
-    from edgemeter.agent.power.detect import check_sensors
-    from edgemeter.agent.session import session
+    with passing_note("checking models, data and sensors ..."):
+        # Imports take long on a small board.
+        from edgemeter.agent.ledger.own_runs import open_own_runs
+        from edgemeter.agent.power.detect import check_sensors
+        from edgemeter.agent.session import session
 
-    identity = session.DeviceIdentity(*names)
-    check_sensors(options["power"], settings.power, settings.sensors)
-    new_recorder = _new_recorder(options, settings)
-    suite, refused = session.runnable(suite)
-    own_runs = open_own_runs(settings) if options.get("save", True) else None
-    if refused or changes_board:
-        report(announcement(suite.cases))
+        settings = config.from_options(options)
+        identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+        check_sensors(options["power"], settings.power, settings.sensors)
+        new_recorder = _new_recorder(options, settings)
+        suite, refused = session.runnable(suite)
+        own_runs = open_own_runs(settings) if options.get("save", True) else None
+    report(announcement(suite.cases))
     with ExitStack() as stack:
         delivery = None
         if address := options["broker"] or settings.broker:

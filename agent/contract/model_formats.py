@@ -1,12 +1,10 @@
 """Which runtime reads which model, by its file's suffix, its folder or its address."""
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import parse_toml
 
 FORMATS = {
@@ -64,24 +62,6 @@ def is_model_file(path: Path) -> bool:
     path = of_folder(path)
     name = path.name.lower()
     return name.endswith(".replay.json") or name == FOLDER_CONFIG or (path.suffix.lower() in FORMATS and path.suffix.lower() != ".json")
-
-
-def require_model(path: str) -> None:
-    """Raise ConfigError if there is no model at a path, or it cannot be read or is empty; of a factory the source counts."""
-    target = python_target.parse(path)
-    path = str(target.source if target else path)
-    if Path(path).is_file():
-        if not os.access(path, os.R_OK):
-            raise ConfigError(f"the model {path!r} cannot be read: permission denied: `chmod a+r` it, or run as its owner")
-        if not Path(path).stat().st_size:
-            raise ConfigError(f"the model {path!r} is empty: copy or download it again")
-        return
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
-    files = [file.name for file in folder.iterdir() if is_model_file(file)] if os.access(folder, os.R_OK) else []
-    hint = did_you_mean(Path(path).name, files) or "correct the path, or see `edgemeter models list`"
-    raise ConfigError(f"there is no model at {path!r}: {hint}")
 
 
 def reads(runtime: str, model: Path) -> bool:

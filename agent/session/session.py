@@ -1,5 +1,6 @@
 """A session: every case of a suite, repeat by repeat in shuffled order; each run has its own process and becomes a record."""
 
+import os
 import random
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -12,9 +13,10 @@ import msgspec
 
 from edgemeter.agent import datasets
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import parse_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_formats import PYTHON, require_model
+from edgemeter.agent.contract.model_formats import PYTHON, is_model_file
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.contract.suite import SETTLE_LIMIT_S, Case, Suite
@@ -88,7 +90,7 @@ def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
             model_file.check_sha256(case.model, sha256(case.model), case.sha256)
         else:
             # That of code with all that it reads is known where it was run.
-            require_model(case.model)
+            _require_model(case.model)
         for path, absent in ((case.data, "is no data"), (case.stream, "is no stream"), (case.annotations, "are no annotations")):
             if path and not Path(path).exists():
                 raise ConfigError(f"there {absent} at {path!r}: correct the path")
@@ -112,9 +114,25 @@ def runnable(suite: Suite) -> tuple[Suite, list[EdgemeterError]]:
     return replace(suite, cases=cases), by_reason(suite, refused)
 
 
+def _require_model(path: str) -> None:
+    path = str(model_file.source_of(Path(path)))
+    if Path(path).is_file():
+        if not os.access(path, os.R_OK):
+            raise ConfigError(f"the model {path!r} cannot be read: permission denied: `chmod a+r` it, or run as its owner")
+        if not Path(path).stat().st_size:
+            raise ConfigError(f"the model {path!r} is empty: copy or download it again")
+        return
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
+    files = [file.name for file in folder.iterdir() if is_model_file(file)] if os.access(folder, os.R_OK) else []
+    hint = did_you_mean(Path(path).name, files) or "correct the path, or see `edgemeter models list`"
+    raise ConfigError(f"there is no model at {path!r}: {hint}")
+
+
 def sha256(path: str) -> str:
     """Return the SHA-256 of a model, as in its record; raises ConfigError if there is no such file, or it cannot be read."""
-    require_model(path)
+    _require_model(path)
     return model_file.sha256(Path(path))
 
 

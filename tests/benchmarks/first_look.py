@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import statistics
 import subprocess
 import sys
@@ -66,20 +67,29 @@ def replay_run(folder: Path, *options: str) -> list[str]:
 
 
 def _first_words_s(home: Path, command: list[str]) -> float:
-    return _taken_s(home, command, is_cut=True)[0]
-
-
-def _taken_s(home: Path, command: list[str], *, is_cut: bool = False) -> tuple[float, float]:
-    """Return after how long a command's first line came, and after how long it ended: by itself, or because it `is_cut` short then."""
-    environment = {**os.environ, "EDGEMETER_HOME": str(home / "home")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    """Return after how long a terminal shows something of a command, which ends then."""
+    terminal, end_of_command = pty.openpty()
     begin = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
+    with subprocess.Popen(command, stdout=end_of_command, stderr=end_of_command, env=_environment(home)) as process:
+        os.read(terminal, 1)
+        first_s = time.monotonic() - begin
+        process.kill()
+    os.close(end_of_command)
+    os.close(terminal)
+    return first_s
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {"EDGEMETER_HOME": str(home / "home")}
+
+
+def _taken_s(home: Path, command: list[str]) -> tuple[float, float]:
+    """Return after how long a command's first line came, and after how long it ended."""
+    begin = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment(home)) as process:
         if process.stdout is None:
             raise RuntimeError("no pipe")
         process.stdout.readline()
         first_s = time.monotonic() - begin
-        if is_cut:
-            process.terminate()
         process.stdout.read()
     return first_s, time.monotonic() - begin
