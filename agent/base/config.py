@@ -1,8 +1,8 @@
 """The agent's configuration: a TOML file below options and environment, above the defaults."""
 
 import os
+import platform
 import re
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -139,4 +139,4 @@ def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str,
 
 def this_device() -> str:
     """Return this machine's host name as a device name: characters that a name may not hold become dashes."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname()).strip("-._") or "device"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", platform.node()).strip("-._") or "device"

@@ -1,8 +1,6 @@
 """Files that are there whole or not at all, whenever the power goes."""
 
-import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +79,8 @@ def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
+    import tempfile  # noqa: PLC0415 - for those who write
+
     descriptor, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -127,6 +127,8 @@ def sync(path: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, hexadecimal; raises OSError if it cannot be read."""
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL
+
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

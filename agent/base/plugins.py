@@ -9,14 +9,16 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
 from edgemeter.agent.base.suggestions import near
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 # What importing a module, and taking an attribute of it, raises in practice.
 _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
@@ -26,8 +28,10 @@ _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, Syntax
 _FORMER = {"edgemeter.readers": "edgemeter.datasets"}
 
 
-def registered_in(group: str) -> list[EntryPoint]:
+def registered_in(group: str) -> "list[EntryPoint]":
     """Return what other packages register in an entry point group, or in it by its former name."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it reads mails, and most plug-ins stand in a table
+
     return [entry for name in dict.fromkeys((group, _FORMER.get(group, group))) for entry in entry_points(group=name)]
 
 
@@ -67,6 +71,8 @@ _MARKER = re.compile(r"(python_version|platform_machine) (>=|!=) .([\w.]+)")
 
 def _lacking(extra: str, python: tuple[int, ...], machine: str) -> str:
     """Return what every package of an extra needs and is not here, by the markers of the installed distribution; empty if one can come."""
+    from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 - as above
+
     try:
         lines = [line.replace("'", '"') for line in requires("edgemeter") or () if not line.startswith("edgemeter")]
     except PackageNotFoundError:
@@ -120,5 +126,5 @@ def require_extra(extra: str, need: str, *libraries: str) -> None:
         raise UnavailableError(f"{need}: {install_command(extra)}")
 
 
-def _package(entry: EntryPoint) -> str:
+def _package(entry: "EntryPoint") -> str:
     return "an unknown package" if entry.dist is None else entry.dist.name

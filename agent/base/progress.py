@@ -1,6 +1,5 @@
 """Progress of long work on a terminal."""
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +8,6 @@ from typing import Literal
 
 import click
 
-logger = logging.getLogger(__name__)
 Tell = Callable[[str, int, int], None]  # Called with what is being done, how much of it is done, and how much there is.
 # The key of `--quiet` in what a command line keeps, and its value where a function was called instead.
 QUIET = "edgemeter.quiet"
@@ -34,6 +32,19 @@ def note(text: str | None) -> None:
     """Print a note, if there is one, on standard error, unless the command was given `--quiet`."""
     if text is not None and not is_quiet():
         click.echo(text, err=True)
+
+
+@contextmanager
+def passing_note(text: str) -> Iterator[None]:
+    """Show on a terminal what is done in the block, and wipe it at its end; show nothing elsewhere, and with `--quiet`."""
+    is_visible = sys.stderr.isatty() and not is_quiet()
+    if is_visible:
+        click.echo(text, err=True, nl=False)
+    try:
+        yield
+    finally:
+        if is_visible:
+            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def no_progress(step: str, completed: int, total: int) -> None:
@@ -70,6 +81,8 @@ def wait_note(text: str) -> None:
     """Say that this run waits for another: on standard error even where nothing else is shown, in the log where a function was called."""
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(QUIET) == CALLED:
-        logger.warning("%s", text)
+        import logging  # noqa: PLC0415 - no command needs it before its first words
+
+        logging.getLogger(__name__).warning("%s", text)
     else:
         click.echo(text, err=True)

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import sysconfig
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -15,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 _ADDRESS = re.compile(r"(?:(?P<file>.*\.py)|(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*)):(?P<attribute>[^\W\d]\w*)", re.ASCII)
 
 
-_STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
+_STANDARD = Path(os.__file__).resolve().parent
 _SHIPPED = "edgemeter.agent.factories."
 # Folders of these hold installed packages, not what belongs to one module.
 _LIBRARIES = ("site-packages", "dist-packages")

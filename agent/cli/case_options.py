@@ -9,7 +9,7 @@ import msgspec
 from click.core import ParameterSource
 
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.options import PATH, FiniteRange, added, renamed_option
+from edgemeter.agent.base.options import PATH, FiniteRange, RenamedOption, added
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.operating_point import SETTINGS
 from edgemeter.agent.contract.suite import MODES, PATHS, setting_texts
@@ -113,16 +113,29 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         return key, text
 
 
+class SettingOption(RenamedOption):
+    """The option of a setting. Its help is the setting's text, which is read when somebody asks: to parse it takes longer than all else."""
+
+    def _text(self) -> str | None:
+        return self._help_here or setting_texts()[self.name or ""]
+
+    def _set_text(self, text: str | None) -> None:
+        self._help_here = text
+
+    help = property(_text, _set_text)
+
+
 def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command], _Command]:
     """Return what adds the options of these keys of a case, in this order; `changes` are attributes of an option in this command only."""
-    texts, annotations = setting_texts(), get_type_hints(Settings, include_extras=True)
+    annotations = get_type_hints(Settings, include_extras=True)
     return added(
         *(
-            renamed_option(
+            click.option(
                 *_NAMES.get(key, (f"--{key.replace('_', '-')}",)),
                 key,
+                cls=SettingOption,
                 former=_FORMER.get(key, ()),
-                **{**_form_of(key, annotations[key]), "help": texts[key], **changes.get(key, {})},
+                **{**_form_of(key, annotations[key]), **changes.get(key, {})},
             )
             for key in keys
         )

@@ -24,7 +24,7 @@ from edgemeter.agent.base.options import (
     renamed_option,
     save_option,
 )
-from edgemeter.agent.base.progress import note, wait_note
+from edgemeter.agent.base.progress import note, passing_note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.cli import run_session
@@ -179,15 +179,16 @@ def measure_cases(
     """
     settings = config.read(options["config"])
     text = _text_of(options.get("text")) if any(case.output_tokens is not None for case in cases) else None
-    from edgemeter.agent.energy.outlook import outlook
-    from edgemeter.agent.operating.changes import quiet_board
-    from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import in_turn, session, turn_comparison, turn_figures
-    from edgemeter.agent.verdict.precondition_rules import preflight_notes
+    with passing_note("checking models, data and sensors ..."):
+        from edgemeter.agent.energy.outlook import outlook
+        from edgemeter.agent.operating.changes import quiet_board
+        from edgemeter.agent.power.detect import open_sensors
+        from edgemeter.agent.session import in_turn, session, turn_comparison, turn_figures
+        from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
-    suite = Suite("compare", tuple(cases))
-    turn_figures.turn_figures(cases)
-    refused = check_cases(cases, options)
+        suite = Suite("compare", tuple(cases))
+        turn_figures.turn_figures(cases)
+        refused = check_cases(cases, options)
     # One round more scores the accuracy.
     rounds = runs + any(case.data is not None and case.accuracy != "never" for case in cases)
     length = expectation(cases, [rounds] * len(cases))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import FAILED, TransientError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import (
@@ -61,6 +60,7 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
 
     Example: edgemeter run model.tflite --data photos/ --annotations coco.json --threads 4
     """
+    from edgemeter.agent.base.durable_file import check_writable
     from edgemeter.agent.cli import run_session
 
     check_on(options["on"])

@@ -13,15 +13,14 @@ import click
 import msgspec
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.durable_file import replacing
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.model_names import model_path
-from edgemeter.agent.base.progress import is_quiet, wait_note
+from edgemeter.agent.base.progress import is_quiet, passing_note, wait_note
 from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.cli.run_plan import announcement
 from edgemeter.agent.contract.case_settings import checked_settings
-from edgemeter.agent.contract.model_file import of_folder
+from edgemeter.agent.contract.model_formats import of_folder
 from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 
 if TYPE_CHECKING:
@@ -118,21 +117,25 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
     """
-    # Imports take long on a small board.
-    from edgemeter.agent.delivery.delivery import open_delivery
-    from edgemeter.agent.ledger.own_runs import open_own_runs
-    from edgemeter.agent.power.detect import check_sensors
-    from edgemeter.agent.session import session
+    with passing_note("checking models, data and sensors ..."):
+        # Imports take long on a small board.
+        from edgemeter.agent.ledger.own_runs import open_own_runs
+        from edgemeter.agent.power.detect import check_sensors
+        from edgemeter.agent.session import session
 
-    settings = config.from_options(options)
-    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
-    check_sensors(options["power"], settings.power, settings.sensors)
-    new_recorder = _new_recorder(options, settings)
-    suite, refused = session.runnable(suite)
-    own_runs = open_own_runs(settings) if options.get("save", True) else None
+        settings = config.from_options(options)
+        identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+        check_sensors(options["power"], settings.power, settings.sensors)
+        new_recorder = _new_recorder(options, settings)
+        suite, refused = session.runnable(suite)
+        own_runs = open_own_runs(settings) if options.get("save", True) else None
     report(announcement(suite.cases))
     with ExitStack() as stack:
-        if delivery := open_delivery(identity, settings, options["broker"], options["if_no_broker"]):
+        delivery = None
+        if address := options["broker"] or settings.broker:
+            from edgemeter.agent.delivery.delivery import open_delivery
+
+            delivery = open_delivery(identity, settings, address, options["if_no_broker"])
             stack.callback(delivery.close)
         keeping = RecordKeeping(delivery, own_runs, errors=refused)
         interruption = _measure(suite, identity, settings, options, report, keeping, new_recorder)
@@ -264,8 +267,9 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
     settings = config.from_options(options)
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
-    if (delivery := open_delivery(identity, settings, options["broker"], "fail")) is None:
+    if not (address := options["broker"] or settings.broker):
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
+    delivery = open_delivery(identity, settings, address, "fail")
     try:
         waiting = delivery.waiting()
         if remaining := delivery.publisher.drain(options["delivery_timeout"]):
@@ -300,6 +304,8 @@ def session_document(outcome: SessionOutcome) -> bytes:
 
 def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) -> None:
     """Write the document to a file, whole or not at all; a failure is noted in `errors`."""
+    from edgemeter.agent.base.durable_file import replacing
+
     try:
         if path.is_symlink() or (path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))):
             # Standard output, a pipe, or what nobody may replace.

@@ -10,6 +10,7 @@ from typing import IO
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 
 _HEAD_BYTES = 64
 _CHUNK_BYTES = 1 << 20
@@ -17,7 +18,6 @@ _CHUNK_BYTES = 1 << 20
 _TEXT_BYTES = 1 << 20
 _TEXTS = 32
 _WITH_WEIGHTS = (".xml", ".param")
-FOLDER_CONFIG = "genai_config.json"  # In a folder of this file every file is part of the model.
 # An encoder and its decoder are one model, by the names that Optimum gives them; with what says how texts begin and end.
 ENCODER, DECODER, GENERATION_CONFIG = "encoder_model.onnx", "decoder_model.onnx", "generation_config.json"
 TOKENIZERS = ("tokenizer.json", "vocab.json")
@@ -140,9 +140,3 @@ def _text(members: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> Mapping
         return {name: content.decode("utf-8")} if len(content) <= _TEXT_BYTES else {}
     except BROKEN_ZIP:
         return {}
-
-
-def of_folder(path: Path) -> Path:
-    """Return the file that stands for a folder that is one model; any other path as it is."""
-    config = path / FOLDER_CONFIG
-    return config if config.is_file() else path

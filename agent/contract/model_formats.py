@@ -6,7 +6,6 @@ from pathlib import Path
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import parse_toml
-from edgemeter.agent.contract.model_file import FOLDER_CONFIG, of_folder
 
 FORMATS = {
     ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
@@ -27,6 +26,7 @@ READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
     ".server": {"server", "served"},
 }
 OUR_RUNTIMES = {PYTHON}.union(*READERS.values())
+FOLDER_CONFIG = "genai_config.json"  # In a folder of this file every file is part of the model.
 
 
 def runtime_for(model: Path) -> str:
@@ -49,6 +49,12 @@ def runtime_for(model: Path) -> str:
         raise ConfigError(f"{model.name!r} is a folder, not a model: {instead}")
     formats = ", ".join((*FORMATS, FOLDER_CONFIG))
     raise ConfigError(f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of these, or name the runtime")
+
+
+def of_folder(path: Path) -> Path:
+    """Return the file that stands for a folder that is one model; any other path as it is."""
+    config = path / FOLDER_CONFIG
+    return config if config.is_file() else path
 
 
 def is_model_file(path: Path) -> bool:

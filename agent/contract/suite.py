@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,14 +17,12 @@ import msgspec
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
-from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import case_settings, operating_point
 from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, corruption_names
 from edgemeter.agent.contract.generation_settings import GENERATION_QUERIES, TOKEN_AXES, generating_settings
-from edgemeter.agent.contract.model_file import FOLDER_CONFIG
-from edgemeter.agent.contract.model_formats import GENERATORS, PYTHON, SERVED, reads, runtime_for
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, GENERATORS, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
 from edgemeter.agent.contract.slo import parse_duration_ms, parse_slo
@@ -229,6 +228,8 @@ def renew_keys(content: dict[str, Any]) -> None:
     for former, key in FORMER_KEYS.items():
         if former in content and key not in content:
             content[key] = content.pop(former)
+            from edgemeter.agent.base.progress import note  # noqa: PLC0415 - click is for those who type
+
             note(f"edgemeter: the key {former} is now called {key}, and stops working in the next release: write {key}")
     for value in content.values():
         for table in value if isinstance(value, list) else [value]:
@@ -299,6 +300,7 @@ def set_keys(settings: msgspec.Struct) -> dict[str, Any]:
     return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}
 
 
+@cache
 def setting_texts() -> dict[str, str]:
     """Return what each key of a case means, with its default."""
     texts = field_texts(case_settings)["Settings"]

@@ -11,7 +11,6 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
-from edgemeter.agent.base import run_statistics
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour
@@ -51,6 +50,8 @@ def slow_down(log_ratios: Sequence[float]) -> tuple[float | None, float | None, 
     """Return the slow-down with its 95% bounds from ln(together / alone) of pairs of blocks; None where these are too few."""
     if not log_ratios:
         return None, None, None
+    from edgemeter.agent.base import run_statistics  # noqa: PLC0415 - it brings numpy, and most runs are alone
+
     interval = run_statistics.pair_interval(log_ratios)
     ratio = math.exp(run_statistics.centre(log_ratios))
     return (ratio, math.exp(interval.low), math.exp(interval.high)) if interval else (ratio, None, None)

@@ -46,19 +46,14 @@ class Delivery:
         self.outbox.close()
 
 
-def open_delivery(
-    identity: DeviceIdentity, settings: config.Config, broker: str | None, if_no_broker: Literal["fail", "keep"]
-) -> Delivery | None:
-    """Return the delivery to the broker named by the option or the configuration, connected; None if neither names one.
+def open_delivery(identity: DeviceIdentity, settings: config.Config, broker: str, if_no_broker: Literal["fail", "keep"]) -> Delivery:
+    """Return the delivery to the broker, connected.
 
     Raises:
         UnavailableError: no broker answers, and `if_no_broker` is "fail".
         ConfigError: the address, the password file or the outbox is wrong.
     """
-    named = broker or settings.broker
-    if named is None:
-        return None
-    address = broker_address.configured_address(named, settings)
+    address = broker_address.configured_address(broker, settings)
     outbox = Outbox(config.home() / OUTBOX, settings.outbox_limit_mb << 20)
     publisher = Publisher(address, outbox, birth.read(identity.device, identity.fleet, outbox.session, settings))
     delivery = Delivery(outbox, publisher, identity.device)

@@ -17,7 +17,7 @@ from edgemeter.agent.base.server_address import ServerAddress, port_of
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
-from edgemeter.agent.contract.model_formats import PYTHON
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, PYTHON
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
@@ -88,7 +88,7 @@ def model_files(model: Path) -> Iterator[Path]:
         yield from (*_of_target(target), *existing([card_path(model)]))
         return
     yield model
-    if model.name == model_file.FOLDER_CONFIG and is_narrow(model.parent.resolve()):
+    if model.name == FOLDER_CONFIG and is_narrow(model.parent.resolve()):
         yield model.parent
         return
     stem = _SHARD.sub("", model.stem)

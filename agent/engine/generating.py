@@ -14,7 +14,7 @@ import numpy as np
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.contract.model_file import FOLDER_CONFIG
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory

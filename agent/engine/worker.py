@@ -48,8 +48,7 @@ from pathlib import Path  # noqa: E402
 import msgspec  # noqa: E402
 
 from edgemeter.agent.energy.window import Window  # noqa: E402
-from edgemeter.agent.engine import generating, job, measure  # noqa: E402
-from edgemeter.agent.engine.predictions import score_untimed  # noqa: E402
+from edgemeter.agent.engine import job  # noqa: E402
 from edgemeter.agent.sandbox import confine  # noqa: E402
 
 
@@ -76,11 +75,18 @@ def main() -> int:
     work = job.decode_job(requests.readline())
     met = meet if work.meets else None
     try:
+        # Only what this run needs takes time and memory.
         if work.is_untimed:
+            from edgemeter.agent.engine.predictions import score_untimed  # noqa: PLC0415
+
             emit(score_untimed(work, emit))
         elif work.case.output_tokens is not None:
+            from edgemeter.agent.engine import generating  # noqa: PLC0415
+
             emit(generating.measure_generation(work, started_ns, emit, STOP_COUNTING, met))
         else:
+            from edgemeter.agent.engine import measure  # noqa: PLC0415
+
             emit(measure.measure(work, started_ns, emit, STOP_COUNTING, run_reference, met))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the outer loop: the bare call, which nothing wraps, may raise anything
         emit(job.failure(error, work.case))

@@ -11,6 +11,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, Resize, card_path, read_card
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 from edgemeter.agent.recognition.exported_lists import family_of_lists
 from edgemeter.agent.recognition.metadata import (
     RT_DETR_HEAD,
@@ -303,7 +304,7 @@ def named_path(model: Path, loaded: Loaded) -> Path:
 
 def language_model_name(model: Path) -> str:
     """Return the name of a language model: the file's as `name_of`, without its quantisation; a folder that is one model has its own."""
-    named = Path(f"{model.parent.name}.onnx") if model.name == model_file.FOLDER_CONFIG else model
+    named = Path(f"{model.parent.name}.onnx") if model.name == FOLDER_CONFIG else model
     return _QUANTISED.sub("", name_of(named)) or "model"
 
 

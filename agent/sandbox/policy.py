@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -125,6 +124,8 @@ def _policy(grant: SandboxGrant, scratch: Path) -> str:
 def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
     """Return where modules and libraries of this interpreter lie, with those of plug-ins and of a development install; no home."""
     packages = {"edgemeter.agent", "edgemeter.models", "edgemeter.collector", "edgemeter.provisioning"}
+    from importlib.metadata import entry_points  # noqa: PLC0415 - the process that is started reads this module too, and needs no mails
+
     registered = entry_points()
     groups = [group for group in registered.groups if group.startswith("edgemeter.")]
     packages |= {entry.module.partition(".")[0] for group in groups for entry in registered.select(group=group)}

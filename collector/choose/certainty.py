@@ -26,7 +26,8 @@ from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, 
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.pooled_misses import MOST_MISSED_RATIO
 from edgemeter.collector.choose.limits import OBJECTIVES, FigureLimit, with_unit
-from edgemeter.collector.compare.judgement import ACCURACY, energies_rank, is_in_turn, is_one_meter, share_bounds
+from edgemeter.collector.compare.judged_figures import ACCURACY
+from edgemeter.collector.compare.judgement import energies_rank, is_in_turn, is_one_meter, share_bounds
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import EnergyClass

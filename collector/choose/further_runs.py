@@ -14,7 +14,8 @@ from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.collector.choose.certainty import FEW, FEW_MEMBERS, LimitFinding, bounds_of, change, few_days, interval_of, reach_of
-from edgemeter.collector.compare.judgement import ACCURACY, FORESEEN
+from edgemeter.collector.compare.judged_figures import ACCURACY
+from edgemeter.collector.compare.judgement import FORESEEN
 from edgemeter.collector.compare.summary import CaseSummary
 
 # Of a hundred such plans so many end in certainty, if the value and the scatter are what they seem.

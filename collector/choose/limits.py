@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import plain_digits, share
@@ -12,8 +12,10 @@ from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
 from edgemeter.agent.contract.figures import Figure, in_view, without_unit
-from edgemeter.collector.compare.judgement import ACCURACY, JUDGED
-from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
+
+if TYPE_CHECKING:
+    from edgemeter.collector.compare.summary import CaseSummary
 
 Side = Literal["at most", "at least"]
 EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"
@@ -122,12 +124,12 @@ def _figure_names() -> dict[str, tuple[Figure, str]]:
 _FIGURES = _figure_names()
 
 
-def _scope(case: CaseSummary) -> str | None:
+def _scope(case: "CaseSummary") -> str | None:
     return case.energy.scope if case.energy else None
 
 
 # What a case is, by the names of conditions: the fields of its identity, and what is known of its surroundings.
-CONDITIONS: Mapping[str, Callable[[CaseSummary], object]] = {
+CONDITIONS: "Mapping[str, Callable[[CaseSummary], object]]" = {
     "board": lambda case: case.around.environment["board"],
     **{name.replace("_", "-"): lambda case, name=name: getattr(case.key, name) for name in FIELD},  # type: ignore[misc]
     "scope": _scope,
@@ -195,7 +197,7 @@ def _value(part: str, entry: Figure, text: str) -> float:
     return float(Decimal(number) * Decimal(units[unit or entry.unit]))
 
 
-def selected(summaries: Sequence[CaseSummary], conditions: Sequence[CaseCondition]) -> list[CaseSummary]:
+def selected(summaries: "Sequence[CaseSummary]", conditions: Sequence[CaseCondition]) -> "list[CaseSummary]":
     """Return the cases that fulfil all conditions; of a board its beginning is enough. Raises ConfigError where a value selects none."""
     cases = list(summaries)
     for condition in conditions:

@@ -1,39 +1,28 @@
 """The command `edgemeter compare`; `compare BASELINE NEW` reviews a change, `compare --datacenter` is in its own file."""
 
 import re
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.command_group import ModalCommand
-from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, matters_option, quiet_option
-from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.suggestions import did_you_mean
-from edgemeter.agent.base.tables import Format, console_for
-from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.base.tables import Format
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.choose.limits import EXAMPLE, OBJECTIVES
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, page_option, stores_option
-from edgemeter.collector.compare import columns, views
-from edgemeter.collector.compare import comparison as comparing
-from edgemeter.collector.compare.comparison import Comparison
-from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.compare.matrix import Across, coverage, matrix
-from edgemeter.collector.compare.summary import DaysCounted
-from edgemeter.collector.compare.trade_off import Cost, trade_offs
-from edgemeter.collector.index.rollup import RolledUp, compare_rolled_up, rolled_up
-from edgemeter.collector.index.stored_summaries import read_rests
-from edgemeter.collector.runs.store import LedgerStore, StoreContents, open_store
-from edgemeter.collector.show import matrix_table
-from edgemeter.collector.show.compare_table import shortened, show_answers, show_comparison, show_verdicts
+from edgemeter.collector.runs.store import LedgerStore, open_store
+
+if TYPE_CHECKING:
+    from edgemeter.collector.compare.matrix import Across
+    from edgemeter.collector.compare.summary import DaysCounted
 
 # How alike a name and one of the catalogue are that is meant.
 NEARLY = 0.8
@@ -156,10 +145,10 @@ def compare(
     influx_token_file: Path | None,
     view: str,
     figure: str,
-    across: Across,
+    across: "Across",
     stale_days: int,
     matters: float,
-    days: DaysCounted,
+    days: "DaysCounted",
     form: Format | None,
     fail_on: str | None,
     limits_text: str | None,
@@ -179,6 +168,7 @@ def compare(
     if sides or fail_on is not None:
         has_more = bool(reference or html) or view != "table" or form in ("csv", "latex")
         from edgemeter.collector.cli.review import ReviewRequest, review_change
+        from edgemeter.collector.compare.judgement import SmallestDifferences
 
         request = ReviewRequest(sides, SmallestDifferences(ratio=matters), fail_on, days, limits_text, by, stores, page_url)
         review_change(request, form, has_more=has_more)
@@ -194,25 +184,12 @@ def compare(
         return
     if html is not None and view != "table":
         raise click.UsageError(f"--output needs --view table, not {view}")
+    from edgemeter.collector.cli.compare_cases import show_cases
+    from edgemeter.collector.compare.judgement import SmallestDifferences
+
     store = open_store(*where, influx_token_file=influx_token_file)
     limits = SmallestDifferences(ratio=matters)
-    with progress_bar() as progress:
-        # A table shows some cases, everything else all of them.
-        ready = rolled_up(store, progress, days=days, in_full=view not in ("table", "nearest") or form in ("json", "csv"))
-    if view not in ("table", "nearest") or reference is None:
-        _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, days, form)
-        return
-    if ready is None:
-        comparison = comparing.compare(store.contents(), reference, limits, days)
-    else:
-        comparison = compare_rolled_up(ready, reference, limits)
-    if html is not None:
-        from edgemeter.collector.cli.report import write_page
-        from edgemeter.collector.web.one_file import FileChoice
-        from edgemeter.collector.web.queries import CaseFilter
-
-        write_page(store, html, FileChoice(CaseFilter(level=days), baseline=reference, matters=limits))
-    _show_nearest(comparison, form) if view == "nearest" else _show(comparison, form)
+    show_cases(store, reference, view, figure=figure, across=across, stale_days=stale_days, limits=limits, days=days, form=form, html=html)
 
 
 def _check_choice(limits_text: str | None, by: str | None, view: str) -> None:
@@ -229,75 +206,3 @@ def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: For
     from edgemeter.collector.cli.runs import show_newest
 
     show_newest(store.place, form)
-
-
-def _show(comparison: Comparison, form: Format | None) -> None:
-    if form in ("json", "csv"):
-        click.echo(columns.to_json(comparison) if form == "json" else columns.to_csv(comparison.rows), nl=form == "json")
-        return
-    console = console_for(form)
-    shortest = shortened(comparison)
-    read_rests(row.case for row in shortest.rows)
-    show_comparison(shortest, console)
-    show_verdicts(shortest, console)
-    show_answers(comparison, console)
-    hidden = len(comparison.rows) - len(shortest.rows)
-    if hidden:
-        click.echo(
-            f"{hidden} more cases are not shown: those above differ most from their reference; "
-            "see them all with --format csv, --json, --output or `edgemeter collector web`",
-            err=True,
-        )
-
-
-def _show_nearest(comparison: Comparison, form: Format | None) -> None:
-    nearest = comparison.nearest
-    if form == "json":
-        click.echo(json_document({"nearest": nearest}))
-    elif form == "csv":
-        rows = [
-            {"case": case.case, "reference": case.reference, "differs_in": "; ".join(d.what for d in case.differs_in)} for case in nearest
-        ]
-        click.echo(views.to_csv(rows), nl=False)
-    else:
-        console = console_for(form)
-        for case in nearest:
-            print_text(console, case.words())
-        click.echo(f"{len(nearest)} unmatched cases" if nearest else "every case has a match", err=True)
-
-
-def _show_view(
-    contents: StoreContents | RolledUp, view: str, figure: str, across: Across, stale_days: int, days: DaysCounted, form: Format | None
-) -> None:
-    if isinstance(contents, StoreContents):
-        gathered, unreadable = views.gather(contents, days), contents.left_out
-    else:
-        gathered, unreadable = views.GatheredCases(contents.summaries, contents.unusable()), contents.unreadable
-    if view == "pareto":
-        _show_pareto(gathered, figure, form)
-        return
-    table = matrix(gathered.summaries, figure, time.time_ns(), across, stale_days, gathered.refused)
-    covered = coverage(table)
-    rows = [row for row in views.matrix_rows(table) if view == "matrix" or row["state"] != "measured"]
-    if form == "json":
-        click.echo(json_document({view: rows, "cells": covered.cells, "states": covered.states, "left_out": unreadable}))
-    elif form == "csv":
-        click.echo(views.to_csv(rows), nl=False)
-    elif view == "matrix":
-        matrix_table.show_matrix(table, console_for(form))
-    else:
-        matrix_table.show_coverage(covered, console_for(form))
-
-
-def _show_pareto(gathered: views.GatheredCases, figure: str, form: Format | None) -> None:
-    if figure not in ("latency", "energy"):
-        raise click.UsageError(f"--view pareto needs --figure latency or energy, not {figure}")
-    cost: Cost = "energy" if figure == "energy" else "latency"
-    places, absent = trade_offs(gathered.summaries, cost)
-    rows = views.trade_off_rows(places, cost)
-    if form == "json":
-        click.echo(json_document({"pareto": rows, "absent": [{**views.case_row(entry.case), "reason": entry.reason} for entry in absent]}))
-    elif form == "csv":
-        click.echo(views.to_csv(rows), nl=False)
-    else:
-        matrix_table.show_trade_offs(places, absent, cost, console_for(form))

@@ -2,7 +2,6 @@
 
 import getpass
 import os
-import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -289,7 +288,7 @@ def _author() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"{user}@{os.uname().nodename}"
 
 
 def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: Sequence[tuple[str, int, int]]) -> str:

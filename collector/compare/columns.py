@@ -12,7 +12,7 @@ from typing import Any
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
 from edgemeter.agent.contract.figures import Figure, Group, in_view, with_part
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, answers_of
-from edgemeter.collector.compare.judgement import ACCURACY, JUDGED
+from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
 
 
 def _at(path: str) -> Callable[[ComparisonRow], Plain]:

@@ -12,17 +12,13 @@ from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, Sc
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, interval_of_ratio
 from edgemeter.agent.contract.case_relation import why_other_load
-from edgemeter.agent.contract.figures import Figure, in_view
+from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.same_work import why_other_answers, why_other_questions
+from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 
-# What is judged by its ratio, of shares by its difference, by the name of the figure in options.
-JUDGED: Mapping[str, Figure] = {
-    entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
-}
-ACCURACY = "accuracy"
 FALSE = JUDGED["false-detections"]
 # Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
 _OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")

@@ -27,9 +27,8 @@ class DemoPlan:
 
 
 def begin_doctor() -> subprocess.Popen[bytes]:
-    """Return `edgemeter doctor` as it starts; it takes as long as importing the installed runtimes."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "doctor", "--json"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    """Return the doctor as it starts; it takes as long as importing the installed runtimes."""
+    return subprocess.Popen([sys.executable, "-m", "edgemeter.agent.doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def plan_of(doctor: "subprocess.Popen[bytes]") -> DemoPlan:

@@ -9,7 +9,8 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.ledger.ledger import default_path
-from edgemeter.collector.compare.judgement import JUDGED, speed_of
+from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.compare.judgement import speed_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.history import open_history
 from edgemeter.collector.review.review import Review

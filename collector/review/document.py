@@ -8,7 +8,8 @@ from edgemeter.agent.base.decision import MISSED, Bounds, change_text, percent
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.tables import markdown
 from edgemeter.agent.base.terminal import TableColumn
-from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
+from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
+from edgemeter.collector.compare.judgement import Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary, summaries_of
 from edgemeter.collector.review.case_history import ReviewSurroundings

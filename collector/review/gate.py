@@ -14,7 +14,8 @@ from edgemeter.agent.base.decision import decide
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.base.suggestions import near
-from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, judge_figure, speed_of, why_not_compared
+from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
+from edgemeter.collector.compare.judgement import Judgement, judge_figure, speed_of, why_not_compared
 from edgemeter.collector.review.review import Review, ReviewPair
 
 LimitOutcome = Literal["kept", "violated", "not judged"]

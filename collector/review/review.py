@@ -15,8 +15,8 @@ from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.contract.case_identity import CaseKey, like_with_like, load_text
 from edgemeter.agent.contract.case_relation import relation
 from edgemeter.agent.contract.record_conditions import Verdict, rule_of
+from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.judgement import (
-    JUDGED,
     CaseJudgements,
     Ratios,
     SmallestDifferences,

@@ -10,9 +10,8 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.case_relation import relation
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
 from edgemeter.collector.compare.judgement import (
-    ACCURACY,
-    JUDGED,
     Ratios,
     SmallestDifferences,
     change_text,

@@ -16,7 +16,7 @@ from edgemeter.collector.choose.choice_document import basis, objective_text, ro
 from edgemeter.collector.choose.limits import LIMITED, OBJECTIVES, ChoiceLimits, FigureLimit, figure_limit, parse_limits
 from edgemeter.collector.choose.sentence import called, chosen_by
 from edgemeter.collector.compare.comparison import reference_cases
-from edgemeter.collector.compare.judgement import ACCURACY
+from edgemeter.collector.compare.judged_figures import ACCURACY
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.web.context import ViewContext, baselines

@@ -7,7 +7,8 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.run_specs import power_curves
-from edgemeter.collector.compare.judgement import JUDGED, CaseJudgements, change_text, interval_text, judge_case, ratios
+from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.compare.judgement import CaseJudgements, change_text, interval_text, judge_case, ratios
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.show.run_pair import NO_INTERVAL, FactPair, PairedFigure, RunPair, pair_of

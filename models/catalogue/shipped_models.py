@@ -12,7 +12,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract.model_card import IMAGE, Card, CardOutput, ImageInput, card_path, read_card
-from edgemeter.agent.contract.model_file import FOLDER_CONFIG
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 LANGUAGE_FOLDER = Path(__file__).parents[1] / "language"

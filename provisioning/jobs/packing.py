@@ -21,8 +21,7 @@ from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
-from edgemeter.agent.contract.model_file import FOLDER_CONFIG
-from edgemeter.agent.contract.model_formats import FORMATS
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
 from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, dota, readers, yolo

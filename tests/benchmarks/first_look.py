@@ -1,19 +1,21 @@
-"""The first number: how long the help, the first words of a run, and a whole short run take, as processes, and what the time goes to."""
+"""The first number: how long the help, the first words of commands, and a whole short run take, as processes."""
 
 import json
 import os
+import pty
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.comparison import Comparison, Line, compared, figure
+from tests.benchmarks.comparison import Comparison, Line, at_most, compared, figure
 from tests.benchmarks.interleaving import in_turn
 
-SECONDS = 10.0
+SECONDS, SECONDS_OF_WORDS = 10.0, 5.0
 # A run as it comes takes half a minute, which hardly varies.
 RUNS, RUNS_AS_IT_COMES = 3, 1
 MODEL = {
@@ -46,6 +48,16 @@ def comparisons() -> Iterator[Comparison]:
             yield figure(f"first words of a run of a 0.2 ms model {about}", "s", statistics.median(first for first, _ in times_s))
             yield figure(f"a run of a 0.2 ms model {about}", "s", statistics.median(total for _, total in times_s))
 
+        bare, goal = [sys.executable, "-c", "print('word')"], at_most(4)
+        for words, command in (
+            ("run MODEL", replay_run(folder)),
+            ("sensors read", [*COMMAND, "sensors", "read", "replay", "--config", str(folder / "plug.toml")]),
+            ("runs", [*COMMAND, "runs"]),
+            ("compare", [*COMMAND, "compare"]),
+        ):
+            pair = in_turn(partial(_first_words_s, folder, command), partial(_first_words_s, folder, bare))
+            yield compared(Line(f"first words of `edgemeter {words}`", "s", "python -c print", goal), pair, SECONDS_OF_WORDS)
+
 
 def replay_run(folder: Path, *options: str) -> list[str]:
     """Return the command that runs the replay model, which it writes into `folder`."""
@@ -54,12 +66,27 @@ def replay_run(folder: Path, *options: str) -> list[str]:
     return [*COMMAND, "run", str(model), *(options or ("--mode", "rapid", "--power", "none"))]
 
 
+def _first_words_s(home: Path, command: list[str]) -> float:
+    """Return after how long a terminal shows something of a command, which ends then."""
+    terminal, end_of_command = pty.openpty()
+    begin = time.monotonic()
+    with subprocess.Popen(command, stdout=end_of_command, stderr=end_of_command, env=_environment(home)) as process:
+        os.read(terminal, 1)
+        first_s = time.monotonic() - begin
+        process.kill()
+    os.close(end_of_command)
+    os.close(terminal)
+    return first_s
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {"EDGEMETER_HOME": str(home / "home")}
+
+
 def _taken_s(home: Path, command: list[str]) -> tuple[float, float]:
     """Return after how long a command's first line came, and after how long it ended."""
-    environment = {**os.environ, "EDGEMETER_HOME": str(home / "home")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     begin = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment(home)) as process:
         if process.stdout is None:
             raise RuntimeError("no pipe")
         process.stdout.readline()

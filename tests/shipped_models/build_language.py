@@ -9,6 +9,7 @@ import tomli_w
 
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 from edgemeter.agent.quality.perplexity import Perplexity, perplexity
 from tests.shipped_models import language, language_files, notes
 from tests.shipped_models.language import LanguageRecipe
@@ -63,7 +64,7 @@ def _write_index(folder: Path, recipe: LanguageRecipe, vocabulary: Vocabulary, p
         path = _gguf(folder, precision)
         scored = score(path, text, vocabulary)
         files.append({"file": path.name, "precision": precision, "sha256": model_file.sha256(path), "perplexity": scored.value})
-    config = folder / GENAI / model_file.FOLDER_CONFIG
+    config = folder / GENAI / FOLDER_CONFIG
     files.append({"file": f"{GENAI}/{config.name}", "precision": "fp16", "sha256": model_file.sha256(config)})
     index = {
         "name": language_files.LANGUAGE_NAME,

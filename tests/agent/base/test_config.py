@@ -92,7 +92,7 @@ def test_home_prefers_our_own_variable(monkeypatch):
 @pytest.mark.parametrize(("host", "name"), [("pi5", "pi5"), ("Bob's Pi!", "Bob-s-Pi"), ("---", "device"), ("_x_", "x")])
 def test_a_host_name_becomes_a_device_name(monkeypatch, host, name):
     """What a topic may not hold becomes a dash."""
-    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("platform.node", lambda: host)
     assert config.this_device() == name
 
 

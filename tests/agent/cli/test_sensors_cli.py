@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.cli import sensor_checks
 from edgemeter.agent.cli import sensors as cli_sensors
 from edgemeter.agent.cli.sensors import sensors
 from edgemeter.agent.power import detect, stored
@@ -204,7 +205,7 @@ def test_what_cannot_become_a_calibration_is_refused_before_any_load(two_traces)
 def test_a_typed_reading_is_taken_as_the_display_shows_it():
     """Its last digit says how finely; what is not a number of watts is asked for again."""
     with CliRunner().isolation(input="nan\n5,2\n1e3\n5.20\n") as (_, output, *_):
-        assert cli_sensors._ask(0.5) == (5.2, 0.01)
+        assert sensor_checks._ask(0.5) == (5.2, 0.01)
     assert output.getvalue().decode().count("is not a number of watts") == 3
 
 
@@ -228,12 +229,12 @@ def test_a_configured_sensor_that_is_absent_is_listed_without_being_asked_for(tm
 def test_a_sensor_is_checked_and_the_test_is_listed_and_used(tmp_path, configuration, monkeypatch):
     """Readings of a sensor that hangs: found, stored but for a test without load, listed, and a warning to later runs."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    monkeypatch.setattr(cli_sensors, "storing_board_key", lambda _: "board")
+    monkeypatch.setattr(sensor_checks, "storing_board_key", lambda _: "board")
     for module in (cli_sensors, detect):
         monkeypatch.setattr(module, "board_key", lambda: "board")
     readings = readings_of(SENSORS["hangs throughout"], 0, 30.0)
-    monkeypatch.setattr(cli_sensors, "read_under_load", lambda *_: readings)
-    monkeypatch.setattr(cli_sensors, "switched_load", lambda: nullcontext(None))
+    monkeypatch.setattr(sensor_checks, "read_under_load", lambda *_: readings)
+    monkeypatch.setattr(sensor_checks, "switched_load", lambda: nullcontext(None))
     result = run("check", "replay", "--config", configuration, "--json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)

@@ -1,0 +1,30 @@
+"""Facts about what a terminal shows while work takes long."""
+
+import os
+import pty
+import sys
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import passing_note, quietly
+
+
+def test_a_passing_note_is_wiped_from_a_terminal_whatever_ends_its_block(monkeypatch):
+    """An error that follows stands in a line of its own."""
+    terminal, other_end = pty.openpty()
+    with os.fdopen(other_end, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        with pytest.raises(ConfigError), passing_note("checking ..."):
+            raise ConfigError("wrong")
+    assert os.read(terminal, 100) == b"checking ...\r\x1b[K"
+    os.close(terminal)
+
+
+def test_a_passing_note_is_for_terminals_that_are_not_quiet(capsys):
+    """Neither a pipe nor a function that was called gets one."""
+    with passing_note("checking ..."):
+        pass
+    with quietly(), passing_note("checking ..."):
+        pass
+    assert capsys.readouterr() == ("", "")
