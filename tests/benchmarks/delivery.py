@@ -31,7 +31,7 @@ BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_mess
 SINGLE_RECORDS = 40_000
 BATCHED_RECORDS = 100_000
 RECORDS_A_BATCH = 100
-SECONDS = 30.0
+SECONDS = 26.0
 # A pair of 99th percentiles is over so many blocks, some 50 ms each: what others do to the disk meets both.
 DELAY_BLOCKS, DELAY_RECORDS, FSYNCS = 12, 250, 100
 # Telegraf's; of a bare loop of commits; of one fsync.

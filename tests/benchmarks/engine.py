@@ -33,7 +33,7 @@ SECONDS = 35.0
 # Model, its goal, queries a block: short against what else happens on a machine, and the first, after the set-up, hardly moves the median.
 QUICK = ("mobilenet_v1_0.25_128_quant.tflite", at_most(1.002, reach=0.001), 32)
 SLOW = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", at_most(1.005), 8)
-LOADGEN_QUERIES, LOADGEN_SECONDS = 128, 30.0
+LOADGEN_QUERIES, LOADGEN_SECONDS = 128, 20.0
 FACTORY = """
 import numpy as np
 

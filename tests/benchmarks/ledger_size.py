@@ -41,7 +41,7 @@ SCAN = "SELECT device, model, precision, count(*), avg(p50_ms), min(p50_ms), max
 IN_SQLITE = "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))"
 COLUMNS = ("device", "model", "precision", "started_at_ns", "p50_ms", "gross_mj", "accuracy", "verdict")
 TREND_SCANS, PAGE_SCANS, EVERYTHING_S = 20.0, 3.0, 5.0
-SECONDS = 30.0
+SECONDS = 15.0
 
 
 def comparisons() -> Iterator[Comparison]:
