@@ -6,7 +6,7 @@ after each step, and stamps it. `llama_bench.py` runs the program itself. The mo
 weights in Q8_0, so that a token takes milliseconds.
 
 What we add to a token is what passes between two calls of `llama_decode`, beside the same loop in C. Of the shipped model that is less
-than a microsecond. Another's weights empty the caches at each step: behind 20 MB our loop takes 7 us (in C 1.5), of which one bare call from
+than a microsecond. Another's weights empty the caches at each step: behind 20 MB our loop takes 7 us (in C 1.5), of which one call from
 Python is 2.5; where a hypervisor drops the translation of addresses every few ms, 25 and 10. So nothing is asked of such a model's line.
 """
 
