@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.plugins import find_plugin
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine import job, loading
+from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for, is_on_cpu, model_files
 from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.runtimes import Loaded
@@ -86,6 +86,8 @@ def _ask(case: Case, how: str, answers: type[_Answer], limit_s: float | None = N
 
 
 def _load(case: Case) -> Inspected:
+    from edgemeter.agent.engine import loading  # noqa: PLC0415 - who asks this process needs none of it
+
     runtime = runtimes.create(case.runtime)
     try:
         model = loading.load_model(case, runtime, TRIED_ITEMS)
@@ -96,6 +98,8 @@ def _load(case: Case) -> Inspected:
 
 
 def _check(case: Case) -> Checked:
+    from edgemeter.agent.engine import loading  # noqa: PLC0415 - as above
+
     is_of_text = case.output_tokens is not None
     subject = generators.create(case.runtime) if is_of_text else runtimes.create(case.runtime)
     if isinstance(subject, runtimes.Checks):
