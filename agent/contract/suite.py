@@ -301,7 +301,7 @@ def set_keys(settings: msgspec.Struct) -> dict[str, Any]:
 
 
 @cache
-def setting_texts() -> dict[str, str]:
+def setting_texts() -> Mapping[str, str]:
     """Return what each key of a case means, with its default."""
     texts = field_texts(case_settings)["Settings"]
     defaults = {field.name: field.default for field in msgspec.structs.fields(Case)}

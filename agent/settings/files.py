@@ -161,7 +161,7 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
 
 def _explained(text: str) -> str:
     """Return the sample of a suite with the meaning of each key above its first line."""
-    meanings, annotations = suite.setting_texts(), get_type_hints(case_settings.Settings)
+    meanings, annotations = {**suite.setting_texts()}, get_type_hints(case_settings.Settings)
     head, mark, tables = text.partition("[defaults]\n")
     lines = []
     for line in tables.splitlines():

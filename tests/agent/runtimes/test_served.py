@@ -146,8 +146,9 @@ def test_the_servers_own_times_are_those_of_the_timed_window(served):
             call()
             took.append((time.monotonic() - began) * 1e3)
     part = runtime.served()
-    assert part.server_queue_ms == pytest.approx(4, abs=1.5)
-    assert part.server_compute_ms == pytest.approx(10, abs=1.5)
+    # A sleep is longer on a busy machine.
+    assert 3.9 <= part.server_queue_ms < 9
+    assert 9.9 <= part.server_compute_ms < 20
     assert part.remainder_ms == pytest.approx(np.mean(took) - part.server_queue_ms - part.server_compute_ms, abs=0.1)
     assert part.requests_of_others == 0
     assert (part.model, part.model_version, part.server, part.server_version) == ("double", "3", "test server", "1.0")
