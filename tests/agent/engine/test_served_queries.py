@@ -293,9 +293,9 @@ def lagging_mj(run):
 @pytest.mark.slow
 @pytest.mark.parametrize("idle_seconds", [4.0, 0.0])
 def test_the_idle_after_begins_with_the_wait_for_the_servers_counts(tmp_path, idle_seconds):
-    """A lag of 0.3 s and counts that come 0.9 s late: 5 W of the timed part are stated; the timed phase holds no wait, at either end."""
+    """A lag of 0.3 s and counts that come 2 s late: 5 W of the timed part are stated; the timed phase holds no wait, at either end."""
     phases = {}
-    with oip_server(ServedModelScript(compute_s=0.01, counts_after_s=0.9)) as url:
+    with oip_server(ServedModelScript(compute_s=0.01, counts_after_s=2.0)) as url:
         (tmp_path / "slow.server").write_text(f'url = "{url}"\nprotocol = "oip"\n')
         settings = {"mode": "rapid", "queries": 64, "seconds": 4.0, "idle_seconds": idle_seconds}
         case = msgspec.structs.replace(one_case(str(tmp_path / "slow.server"), **settings), warm_up_seconds=0.5)
@@ -304,6 +304,6 @@ def test_the_idle_after_begins_with_the_wait_for_the_servers_counts(tmp_path, id
     assert run.served.server_compute_ms >= 10
     if idle_seconds:
         assert lagging_mj(run) == pytest.approx(5 * run.timed.length_ns / 1e6, rel=1e-2)
-    assert run.timed.start_ns - phases["timed"] < 0.8e9
-    assert phases["idle after"] - run.timed.end_ns < 0.8e9
-    assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < 800
+    assert run.timed.start_ns - phases["timed"] < 1.8e9
+    assert phases["idle after"] - run.timed.end_ns < 1.8e9
+    assert run.scheduling.window_ms - run.timed.length_ns / 1e6 < 1800

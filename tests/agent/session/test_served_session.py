@@ -147,8 +147,8 @@ def test_a_search_finds_the_planted_capacity(tmp_path):
     (sweep,) = sweeps(records)
     holding, failing = bracket(sweep.points)
     # On a busy machine the server takes longer, by its own log.
-    assert 0.4 * capacity_per_s < holding.target_per_s < 105.0
-    assert holding.target_per_s < failing.target_per_s < 140.0
+    assert 0.4 * capacity_per_s < holding.target_per_s < 120.0
+    assert holding.target_per_s < failing.target_per_s < 150.0
 
 
 @pytest.mark.slow
