@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 # One write of 5,000 points is 85 times cheaper than 5,000 writes; InfluxDB 1 accepts 25 MB at once.
 BATCH_POINTS = 5_000
 # An idle sink gets a batch of this share: preparing points takes about as long as storing them. For figures of records, 20,000 of them,
-# 26 us of processor time a point (3 to decompress, 7 to parse 5.2 kB of JSON, 16 to write the line), for whole records 57; storing a point
-# of figures takes InfluxDB 46 us.
+# 35 us of processor time a point on two quiet cores, for whole records 83; of the first, on a busy machine, 3 to decompress, 7 to parse
+# 5.2 kB of JSON and 16 to write the line. Storing a point of figures took InfluxDB 46 us there.
 IDLE_SHARE = 0.2
 # Of whole records this is some 1,000 points. Four times as much raises the peak of the process by 50 MB and is not faster; half is slower.
 BATCH_CHARACTERS = 2_000_000
