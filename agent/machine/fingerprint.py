@@ -40,7 +40,7 @@ def read(machine: Machine = THIS_MACHINE) -> Environment:
         cache_mb=board.cache_mb(machine),
         memory_mb=memory.total_mb,
         swap_used_mb=memory.swap_used_mb,
-        python=platform.python_version() + (" (32-bit)" if is_32_bit() else ""),
+        python=python(),
         agent=version("edgemeter") or "unknown",
         boot_id=clock.boot_id(machine),
         libraries=libraries(),
@@ -61,6 +61,11 @@ def operating_system(machine: Machine) -> str | None:
 def is_32_bit() -> bool:
     """Return whether this Python is a 32-bit program, whatever the kernel is: most runtimes have no wheels for it."""
     return struct.calcsize("P") == 4
+
+
+def python() -> str:
+    """Return the version of this Python, and whether it is a 32-bit program."""
+    return platform.python_version() + (" (32-bit)" if is_32_bit() else "")
 
 
 def libraries() -> dict[str, str]:

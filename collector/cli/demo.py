@@ -1,7 +1,6 @@
 """The command `edgemeter demo`."""
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from edgemeter.collector.cli.stores import page_option
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
 @page_option("File to write the report to (edgemeter[report]). Default: report.html.")
-@click.option("--home", type=PATH, help="Folder for the demo's ledger. Default: in $EDGEMETER_HOME.")
+@click.option("--home", type=PATH, help="Folder for the demo's ledger, which a further demo adds to. Default: $EDGEMETER_HOME/demo.")
 @click.option(
     "--influx",
     metavar="URL",
@@ -29,6 +28,8 @@ from edgemeter.collector.cli.stores import page_option
 @format_option("Print the comparison as JSON.")
 def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
+
+    Called again, it measures each model once more, beside the runs that it kept.
 
     Without edgemeter[collector] the results go straight into the ledger; without edgemeter[report] the table is all.
 
@@ -61,15 +62,19 @@ def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_
         for file in (html, page) if has_page else ():
             check_writable(file)
         with ExitStack() as stack:
-            fleet_page = stack.enter_context(whole_way.FleetPage()) if has_page else None
-            folder = home or default_home() / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+            folder = home or default_home() / "demo"
+            kept = whole_way.runs_of_this_software(folder / "ledger.sqlite")
+            # The simulated fleet does not change with further runs.
+            is_new = has_page and not (kept and page.exists())
+            fleet_page = stack.enter_context(whole_way.FleetPage()) if is_new else None
             stack.enter_context(nothing_left_by_a_failure(folder, html, page))
-            ledger = whole_way.run_demo(folder, sink, note, doctor, fleet_page, delivers=delivers)
+            ledger = whole_way.run_demo(folder, sink, note, doctor, fleet_page, kept=kept, delivers=delivers)
             store = open_store(str(ledger))
-            if fleet_page is not None:
+            if has_page:
                 # Nothing is measured any more: the two files are written beside each other.
                 note("writing the pages ...")
-                fleet_page.begin(ledger, page)
+                if fleet_page is not None:
+                    fleet_page.begin(ledger, page)
                 write_file_of(source_of(store), html, FileChoice(baseline="reference"))
             comparison = compare.compare(store.contents(), "reference")
             if fleet_page is not None:
@@ -82,7 +87,8 @@ def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_
     note(f"\n{records} records are {'delivered and ' * delivers}stored in {ledger}{where}")
     if has_page:
         note(f"the report: {html.resolve()}")
-        note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
+        beside = "these runs" if is_new else "the runs of an earlier demo"
+        note(f"the page, with a simulated fleet of 40 boards next to {beside}: {page.resolve()}")
     note("next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")
 
 

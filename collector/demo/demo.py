@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, TransientError, UnavailableError
+from edgemeter.agent.machine import fingerprint
 from edgemeter.collector.charts import vega
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.demo.plan import plan_of
@@ -41,11 +42,12 @@ def run_demo(
     doctor: "subprocess.Popen[bytes]",
     page: "FleetPage | None",
     *,
+    kept: int,
     delivers: bool,
 ) -> Path:
     """Measure and keep the runs, delivered by MQTT if it `delivers`; return the ledger. Neither `doctor` nor `page` works meanwhile.
 
-    `folder` takes suite, outbox and ledger.
+    `folder` takes suite, outbox and ledger, which has `kept` runs by this software.
 
     Raises:
         UnavailableError: no runtime is installed.
@@ -64,20 +66,33 @@ def run_demo(
             collector.start()
             stack.callback(collector.stop)
             options += ["--broker", str(address), "--no-save"]
-        plan = plan_of(doctor)
+        plan = plan_of(doctor, kept)
         for note in plan.left_out:
             report(f"left out: {note}")
         suite = folder / "demo.toml"
         suite.write_text(plan.suite)
         if page is not None:
             page.wait()
-        report(f"measuring {plan.runs} runs, each in a process of its own ...")
+        beside = f", one more of each case beside the {kept} kept in {folder}" if plan.is_further else ""
+        report(f"measuring {plan.runs} runs, each in a process of its own{beside} ...")
         _measure(suite, options, folder)
         if collector is not None and not collector.settled(SETTLE_S):
             raise TransientError(
                 f"not everything was passed on within {SETTLE_S:.0f} s: {collector.trouble() or 'the ledger is still busy'}"
             )
         return folder / "ledger.sqlite"
+
+
+def runs_of_this_software(ledger: Path) -> int:
+    """Return how many runs the ledger has that this Python, these libraries and this Edgemeter made, invalid ones apart; 0 without one."""
+    if not ledger.exists():
+        return 0
+    present = (fingerprint.python(), fingerprint.version("edgemeter"), fingerprint.libraries())
+    runs = LedgerStore(ledger).contents().runs
+    return sum(
+        (run.environment.python, run.environment.agent, run.environment.libraries) == present and run.verdict.state != "invalid"
+        for run in runs
+    )
 
 
 def _measure(suite: Path, options: Sequence[str], folder: Path) -> None:

@@ -24,6 +24,7 @@ class DemoPlan:
     suite: str
     left_out: tuple[str, ...]
     runs: int
+    is_further: bool  # Each case is measured once, because earlier demos' runs of it are kept.
 
 
 def begin_doctor() -> subprocess.Popen[bytes]:
@@ -31,8 +32,8 @@ def begin_doctor() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "edgemeter.agent.doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def plan_of(doctor: "subprocess.Popen[bytes]") -> DemoPlan:
-    """Return what can be measured by what the doctor finds, once it has ended.
+def plan_of(doctor: "subprocess.Popen[bytes]", kept: int) -> DemoPlan:
+    """Return what can be measured by what the doctor finds, once it has ended; earlier demos' runs by this software that are `kept` count.
 
     Raises:
         MeasurementError: the doctor failed.
@@ -49,10 +50,10 @@ def plan_of(doctor: "subprocess.Popen[bytes]") -> DemoPlan:
         findings: list[dict[str, str]] = json.loads(output)["findings"]
     except (ValueError, KeyError) as error:
         raise MeasurementError(f"`edgemeter doctor` failed: {errors.decode(errors='replace').strip()[-300:]}") from error
-    return _plan(findings)
+    return _plan(findings, kept)
 
 
-def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
+def _plan(findings: Sequence[dict[str, str]], kept: int) -> DemoPlan:
     by_name = {finding["name"]: finding for finding in findings}
     runtimes = [name for name in READS if by_name.get(name, {}).get("state") == "ok"]
     shipped = _shipped()
@@ -72,16 +73,18 @@ def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
         # The shipped language model in 16 and in 4 bits.
         files = (path for data_folder in _places() for path in sorted((data_folder / "language").glob("*.gguf")))
         language = [path for path in files if path.stem.endswith(("f16", "q4_0"))]
-    suite = _suite(models, fp32, language, has_power=has_power)
-    return DemoPlan(suite, left_out, (len(models) + 1 + len(language)) * (1 if has_power else 3))
+    cases, repeats = len(models) + 1 + len(language), 1 if has_power else 3
+    is_further = kept >= cases * repeats
+    repeats = 1 if is_further else repeats
+    return DemoPlan(_suite(models, fp32, language, repeats, has_power=has_power), left_out, cases * repeats, is_further)
 
 
-def _suite(models: Sequence[Path], reference: Path, language: Sequence[Path], *, has_power: bool) -> str:
+def _suite(models: Sequence[Path], reference: Path, language: Sequence[Path], repeats: int, *, has_power: bool) -> str:
     scenes = models[0].parent.parent / "scenes"
     # A sensor supports an energy over 10 s and more only; without one, as many queries as a p99 needs.
-    with_power, without = "seconds = 10.2\nidle_seconds = 2.0\nrepeats = 1", "seconds = 0.5\nrepeats = 3"
+    lasting = "seconds = 10.2\nidle_seconds = 2.0" if has_power else "seconds = 0.5"
     # The repeats of a case have the same outputs: one is scored.
-    length = f'mode = "rapid"\nqueries = 662\naccuracy = "first"\n{with_power if has_power else without}'
+    length = f'mode = "rapid"\nqueries = 662\naccuracy = "first"\n{lasting}\nrepeats = {repeats}'
     # The case that generates text; its queries are many steps, so there are few.
     generated = f"model = {json.dumps([str(path) for path in language])}\nprompt_tokens = 64\noutput_tokens = 32\nqueries = 64\n"
     return f"""# Written by `edgemeter demo`; run it again with `edgemeter run demo.toml`.

@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.agent.machine import fingerprint
 from edgemeter.collector.cli.demo import nothing_left_by_a_failure
 from edgemeter.collector.demo import demo as demo_module
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.demo.demo import FleetPage
+from edgemeter.collector.demo.demo import FleetPage, runs_of_this_software
 from tests.fixtures.record_factory import make_record
 
 
@@ -35,6 +38,21 @@ def test_a_demo_that_fails_leaves_no_process_for_the_page():
         page.wait()
         assert page.is_alive()
     assert not page.is_alive()
+
+
+def test_runs_of_other_software_and_invalid_ones_do_not_count_as_measured(tmp_path):
+    """A demo measures once more only beside runs of the software that is here."""
+    ledger = tmp_path / "ledger.sqlite"
+    assert runs_of_this_software(ledger) == 0
+    here = fingerprint.read()
+    others = (
+        {"environment": replace(here, libraries={"onnxruntime": "0.1"})},
+        {"verdict": Verdict(state="invalid", reasons=("load: planted",))},
+    )
+    with SqliteLedger(ledger) as opened:
+        for seq, changes in enumerate(({}, {}, {}, *others), 1):
+            opened.keep_own(make_record(session=1, seq=seq, **{"environment": here, **changes}), 10**9)
+    assert runs_of_this_software(ledger) == 3
 
 
 def test_percentiles_of_the_simulated_fleet_are_those_of_its_samples():
