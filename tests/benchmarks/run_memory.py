@@ -125,8 +125,8 @@ def cost_of(command: Sequence[str], environment: Mapping[str, str]) -> RunCost:
             for pid in family(process.pid):
                 with suppress(FileNotFoundError, ProcessLookupError):
                     moment.append(pages_of(Path(f"/proc/{pid}/smaps").read_text()))
-            if (held := held_once(moment)) > highest:
-                highest, processes = held, moment
+            if (size := held_once(moment)) > highest:
+                highest, processes = size, moment
             time.sleep(PERIOD_S)
         process.returncode = os.waitstatus_to_exitcode(ended[1])
     if process.returncode:
