@@ -135,7 +135,7 @@ def _of_runs(folder: Path) -> Iterator[Comparison]:
     costs = [run_memory.cost_of(replay_run(folder), environment) for _ in range(2)]
     yield from run_memory.lines("a run of a replay model", min(costs, key=lambda cost: cost.memory_mb))
     opened, used = opened_files.of_a_run(replay_run(folder), environment), _installed()
-    yield figure("base install on disk, bytecode and all", "MB", _size_mb(used))
+    yield figure("base install on disk, with the bytecode that is there", "MB", _size_mb(used))
     yield figure("base install on disk: numpy", "MB", _size_mb(_files("numpy")))
     yield figure("base install on disk: what a run of a replay model opens", "MB", _size_mb(used & opened))
     yield figure("base install on disk: what of numpy a run of a replay model opens", "MB", _size_mb(_files("numpy") & opened))
