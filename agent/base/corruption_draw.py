@@ -4,8 +4,11 @@ import hashlib
 
 import numpy as np
 
+SEVERITIES = (1, 2, 3, 4, 5)
 
-def corruption_draw(name: str, severity: int, seed: int, identity: str) -> np.random.RandomState:
+
+# Quoted: a session knows the severities, and draws nothing; numpy.random is a megabyte.
+def corruption_draw(name: str, severity: int, seed: int, identity: str) -> "np.random.RandomState":
     """Return what draws the corruption of one item.
 
     RandomState's streams are frozen; the newer generators' may change with a version of numpy.

@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from edgemeter.agent.base.corruption_draw import SEVERITIES
 from edgemeter.agent.base.figures import ABSENT
 from edgemeter.agent.base.metrics import metric_name, metric_unit
 from edgemeter.agent.base.terminal import plain_table, print_text
@@ -22,7 +23,6 @@ from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict.rule import verdict_of
-from edgemeter.agent.vision.corruptions import SEVERITIES
 
 NAMES = {METRIC: "ap"}  # What the value of a metric is called beside its details.
 

@@ -14,11 +14,11 @@ from statistics import fmean
 
 import msgspec
 
+from edgemeter.agent.base.corruption_draw import SEVERITIES
 from edgemeter.agent.cli.run_plan import SHORTEST_WARM_UP_S, START_S
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
-from edgemeter.agent.vision.corruptions import SEVERITIES
 
 START = "processes and imports"
 CHECK = "outputs checked"  # What follows the timed part is short where nothing is scored.

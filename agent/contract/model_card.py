@@ -14,6 +14,8 @@ Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left",
 
 # The task of a model that listens to a stream.
 WAKE_WORD = "wake-word"
+# What marks a guess of a card that puts family and task themselves in doubt.
+UNSURE_FAMILY = "unsure of the family: "
 DepthCrop = Literal["none", "garg", "eigen", "eigen-nyu"]
 DepthScaling = Literal["none", "median", "least-squares"]
 

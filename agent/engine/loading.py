@@ -13,7 +13,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import AudioInput, Card, ImageInput, TextInput, card_path, read_card
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, AudioInput, Card, ImageInput, TextInput, card_path, read_card
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, StreamInfo, Tensor, TextForm
 from edgemeter.agent.contract.record_figures import ColdStart
@@ -161,7 +161,7 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
         size_bytes=loaded.size_bytes or work.size_bytes,
         task=card.task if card else "operator" if OPERATOR_MARK in loaded.metadata else "unknown",
         # With a question mark where the outputs may be those of another decoder family.
-        family=card.family + "?" * any(recognise.UNSURE_FAMILY in guess for guess in model.guesses) if card else "unknown",
+        family=card.family + "?" * any(UNSURE_FAMILY in guess for guess in model.guesses) if card else "unknown",
     )
 
 

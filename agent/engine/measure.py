@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from edgemeter.agent import runtimes
+from edgemeter.agent.base.corruption_draw import SEVERITIES
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.case_settings import OVERLAPPING
 from edgemeter.agent.contract.model_formats import PYTHON
@@ -30,7 +31,6 @@ from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, Ti
 from edgemeter.agent.engine.served_queries import ServedSubject, warm_up_answered, with_outcome
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.vision.corruptions import SEVERITIES
 
 UNSURE_RATIO = 0.75
 # About what the score and its bounds cost an item.

@@ -8,6 +8,7 @@ import numpy as np
 
 from edgemeter.agent.audio.corruptions import corrupt_recording
 from edgemeter.agent.audio.recordings import read_recording, write_wav
+from edgemeter.agent.base.corruption_draw import SEVERITIES
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain
 from edgemeter.agent.contract.case_settings import CORRUPTIONS, EVERY_CORRUPTION
@@ -17,7 +18,6 @@ from edgemeter.agent.tasks import Task
 from edgemeter.agent.tasks.photo_items import photo_of
 from edgemeter.agent.text.typos import with_typos
 from edgemeter.agent.vision import corruptions, photograph
-from edgemeter.agent.vision.corruptions import SEVERITIES
 
 # Which corruption, how strong (1 to 5), and what its random numbers derive from: the seed and the item's hash.
 CorruptionDraw = tuple[str, int, int, str]

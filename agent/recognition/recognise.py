@@ -10,7 +10,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, Resize, card_path, read_card
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, CardOutput, ImageInput, Resize, card_path, read_card
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 from edgemeter.agent.recognition.exported_lists import family_of_lists
 from edgemeter.agent.recognition.metadata import (
@@ -42,8 +42,6 @@ _TRAINED_ON_UNIT = frozenset({
     "yolo-obb", "yolov7-rows", "detr-lists",
 })  # fmt: skip
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
-# What marks a guess that puts family and task themselves in doubt.
-UNSURE_FAMILY = "unsure of the family: "
 Layout = Literal["NHWC", "NCHW"]
 # Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
 _NMS_IOU = {

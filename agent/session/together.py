@@ -32,7 +32,6 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.session import session
 from edgemeter.agent.session.hopeless import by_reason, has_failed
-from edgemeter.agent.session.in_turn import order_of
 from edgemeter.agent.session.observation import Observation
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
@@ -94,6 +93,8 @@ class _TogetherGroup:
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
         """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
+        from edgemeter.agent.session.in_turn import order_of  # noqa: PLC0415 - it brings all comparisons, and most suites have no such group
+
         order = order_of(blocks_of(len(self.cases)), max(case.repeats for case in self.cases), with_scoring=False)
         due = [(self.cases[member], number) for block, number in order for member in block]
         position = 1

@@ -11,8 +11,8 @@ from functools import update_wrapper
 import numpy as np
 
 from edgemeter.agent.base.metrics import is_reached
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY
 from edgemeter.agent.engine.job import NOTHING_TO_FIND, MeasuredRun, Scored
-from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
 
 # The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; below half of the lower something is wrong.

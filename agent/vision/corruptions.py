@@ -22,7 +22,6 @@ Floats = NDArray[np.float64]
 # RandomState's streams are frozen: the same noise with every numpy on every machine. Those of the newer Generator may change.
 Draw = np.random.RandomState
 
-SEVERITIES = (1, 2, 3, 4, 5)
 # By severity. Source: make_imagenet_c.py (see above), the function of the same name.
 _GAUSSIAN_NOISE_SD = (0.08, 0.12, 0.18, 0.26, 0.38)
 _SHOT_NOISE_PHOTONS = (60, 25, 12, 5, 3)

@@ -125,7 +125,7 @@ def add(file: Path, catalogue_file: Path, *, as_json: bool, **options: str | boo
     """
     import msgspec
 
-    from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
+    from edgemeter.agent.contract.model_card import UNSURE_FAMILY
     from edgemeter.models.catalogue.add import NewEntry, add_model
 
     entry, guesses = add_model(file, msgspec.convert(options, NewEntry), catalogue_file)

@@ -1,4 +1,4 @@
-"""What the agent costs a small board: memory at rest and while it measures, processor time at rest, imports, and disk.
+"""What the agent costs a small board: memory and processor time at rest and of a run, imports, and disk with what of it a run opens.
 
 Telegraf and, where Debian's package is installed, node_exporter stand beside it in the same run. Memory and disk do not depend on what else
 a machine does, so they are judged; everything else is printed.
@@ -10,9 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -20,8 +19,10 @@ from shutil import which
 
 import psutil
 
-from tests.benchmarks.comparison import ROOT, Comparison, figure, size_within
-from tests.benchmarks.first_look import replay_run
+from tests.benchmarks import opened_files, run_memory
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, figure, real_models, size_within
+from tests.benchmarks.engine import SLOW
+from tests.benchmarks.first_look import COMMAND, replay_run
 from tests.fixtures.servers import free_port, mosquitto
 
 # The keep-alive comes every 30 s.
@@ -42,6 +43,18 @@ TELEGRAF_CONFIG = """
 """
 RUNS = 3
 IMPORT = "import edgemeter.agent.cli.main"
+RAPID = ["--mode", "rapid", "--power", "none"]
+BARE_LOOP = """
+import sys
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+interpreter = Interpreter(sys.argv[1], num_threads=1)
+interpreter.allocate_tensors()
+(info,) = interpreter.get_input_details()
+interpreter.set_tensor(info["index"], np.zeros(info["shape"], info["dtype"]))
+for _ in range(20):
+    interpreter.invoke()
+"""
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -66,9 +79,9 @@ def comparisons() -> Iterator[Comparison]:
                 process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=30)
             server.kill()
-        yield figure("a run of a replay model: memory of all its processes", "MB", max(_measuring_mb(folder) for _ in range(RUNS)))
+        yield from _of_runs(folder)
     yield figure("`import edgemeter.agent.cli.main`", "ms", min(_taken_ms([sys.executable, "-c", IMPORT]) for _ in range(RUNS)))
-    yield size_within("base install on disk, without numpy", _installed_mb(), DISK_MB)
+    yield size_within("base install on disk, without numpy", _size_mb(_installed("numpy"), bytecode=False), DISK_MB)
     for who, program in _programs().items():
         yield figure(f"`{who} --version`", "ms", min(_taken_ms([program, "--version"]) for _ in range(RUNS)))
         yield figure(f"{who} on disk", "MB", Path(program).stat().st_size / 1e6)
@@ -102,7 +115,10 @@ def _cpu_s(process: subprocess.Popen[bytes]) -> float:
 
 
 def _tree_mb(pid: int) -> float:
-    """Return the memory of a process and its children, pages that several share divided among them (PSS)."""
+    """Return the memory of a process and its children, pages that several share divided among them (PSS).
+
+    The limit at rest is by this measure: the agent starts no process then.
+    """
     root = psutil.Process(pid)
     total = 0
     for process in (root, *root.children(recursive=True)):
@@ -111,24 +127,25 @@ def _tree_mb(pid: int) -> float:
     return total / 1e6
 
 
-def _measuring_mb(folder: Path) -> float:
-    """Return the most memory that a run of a replay model takes, sampled every 20 ms: harness alone, neither runtime nor model."""
-    peak_mb, has_ended = [0.0], threading.Event()
-    process = subprocess.Popen(
-        replay_run(folder), env={**os.environ, "EDGEMETER_HOME": str(folder / "home")}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-    def watch() -> None:
-        while not has_ended.wait(0.02):
-            with suppress(psutil.NoSuchProcess):
-                peak_mb[0] = max(peak_mb[0], _tree_mb(process.pid))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    process.wait()
-    has_ended.set()
-    watcher.join()
-    return peak_mb[0]
+def _of_runs(folder: Path) -> Iterator[Comparison]:
+    """Yield what a run of a replay model costs, neither runtime nor model, then one of a real model beside a bare loop around it."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["EDGEMETER_HOME"] = str(folder / "home")
+    # The first may have to compile modules.
+    costs = [run_memory.cost_of(replay_run(folder), environment) for _ in range(2)]
+    yield from run_memory.lines("a run of a replay model", min(costs, key=lambda cost: cost.memory_mb))
+    opened, used = opened_files.of_a_run(replay_run(folder), environment), _installed()
+    yield figure("base install on disk, with the bytecode that is there", "MB", _size_mb(used))
+    yield figure("base install on disk: numpy", "MB", _size_mb(_files("numpy")))
+    yield figure("base install on disk: what a run of a replay model opens", "MB", _size_mb(used & opened))
+    yield figure("base install on disk: what of numpy a run of a replay model opens", "MB", _size_mb(_files("numpy") & opened))
+    with suppress(LeftOutError):
+        model = real_models() / SLOW[0]
+        about = f"a run of a model of {model.stat().st_size / 1e6:.1f} MB"
+        cost = run_memory.cost_of([*COMMAND, "run", str(model), *RAPID], environment)
+        yield from run_memory.lines(about, cost)
+        yield from run_memory.profile(about, cost)
+        yield from run_memory.lines("a bare loop around it", run_memory.cost_of([sys.executable, "-c", BARE_LOOP, str(model)], environment))
 
 
 def _taken_ms(command: list[str]) -> float:
@@ -137,12 +154,12 @@ def _taken_ms(command: list[str]) -> float:
     return 1e3 * (time.monotonic() - begin)
 
 
-def _installed_mb() -> float:
-    """Return what the distribution and all that it needs take, without bytecode, numpy and extras."""
-    names, waiting = set(), ["edgemeter"]
+def _installed(*without: str) -> set[Path]:
+    """Return the files of the distribution and of all that it needs, without extras and these packages."""
+    names, waiting = set(without), ["edgemeter"]
     while waiting:
         name = waiting.pop()
-        if name in names or name == "numpy":
+        if name in names:
             continue
         names.add(name)
         for need in metadata.requires(name) or []:
@@ -150,6 +167,13 @@ def _installed_mb() -> float:
             if "extra ==" not in condition and (match := re.match(r"[\w.-]+", requirement)):
                 with suppress(metadata.PackageNotFoundError):
                     waiting.append(metadata.distribution(match[0]).metadata["Name"])
-    files = {Path(str(file.locate())) for name in names - {"edgemeter"} for file in metadata.files(name) or [] if file.suffix != ".pyc"}
     sources = {file for folder in ("agent", "collector", "models", "provisioning") for file in (ROOT / folder).rglob("*")}
-    return sum(file.stat().st_size for file in files | sources if file.is_file() and "__pycache__" not in file.parts) / 1e6
+    return sources.union(*(_files(name) for name in names - {"edgemeter", *without}))
+
+
+def _files(package: str) -> set[Path]:
+    return {Path(os.path.abspath(file.locate())) for file in metadata.files(package) or []}  # noqa: PTH100 - the links on the way stay
+
+
+def _size_mb(files: Iterable[Path], *, bytecode: bool = True) -> float:
+    return sum(file.stat().st_size for file in files if file.is_file() and (bytecode or file.suffix != ".pyc")) / 1e6

@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.rows import table_row
@@ -302,5 +303,5 @@ def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path, key)
     head = f'name = "pose"\ntask = "detection"\nfamily = "{card.family}"\nprecision = "fp32"\n'
     (tmp_path / "pose.onnx.toml").write_text(f'{head}[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\n{key} = "{guess_text}"\n')
     _, (doubt,) = recognise.card_for(tmp_path / "pose.onnx", loaded)
-    assert f"{recognise.UNSURE_FAMILY}yolov8 with 52 classes, or one class and 17 keypoints? Heads for poses" in doubt
+    assert f"{UNSURE_FAMILY}yolov8 with 52 classes, or one class and 17 keypoints? Heads for poses" in doubt
     assert "remove the guess from [made]" in doubt

@@ -5,10 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from edgemeter.agent.base.corruption_draw import SEVERITIES
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_settings import CORRUPTIONS as OF_KINDS
 from edgemeter.agent.contract.case_settings import corruption_names
-from edgemeter.agent.vision.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from edgemeter.agent.vision.corruptions import CORRUPTIONS, corrupt
 from tests.fixtures.rows import table_row
 
 # Made once by numpy 2.4; RandomState promises the same of every version.
