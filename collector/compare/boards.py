@@ -1,6 +1,6 @@
 """Boards of one type as one row: cases that are equal in everything but the device, with the median and the spread over the boards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -63,9 +63,9 @@ def _of_boards(rows: Sequence[ComparisonRow]) -> ComparisonRow:
 def summary_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
     """Return one case over several boards of a type: each figure is the median of theirs, its interval and its range are over boards."""
     newest = max(cases, key=lambda case: case.around.first_started_at_ns)
-    names = dict.fromkeys(chain.from_iterable(case.spreads for case in cases))
-    spreads = {name: spread for name in names if (spread := _over_boards(cases, name)) is not None}
-    u_values = {name: [case.uncertainties.get(name) for case in cases if name in case.spreads] for name in names}
+    spreads = SpreadsOverBoards(cases)
+    uncertain = dict.fromkeys(chain.from_iterable(case.uncertainties for case in cases))
+    u_values = {name: [case.uncertainties.get(name) for case in cases if name in case.spreads] for name in uncertain}
     net_states = [case.energy.net_state for case in cases if case.energy]
     unresolved = next((state for state in net_states if state != "resolved"), "resolved")
     return replace(
@@ -81,6 +81,27 @@ def summary_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
         verdict_reasons=tuple(distinct(chain.from_iterable(case.verdict_reasons for case in cases))),
         segment=_segment(cases),
     )
+
+
+class SpreadsOverBoards(Mapping[str, Spread]):
+    """The spreads of each figure over boards, by the name of the figure; each is worked out when it is asked for, as most are not shown."""
+
+    def __init__(self, cases: Sequence[CaseSummary]) -> None:
+        self._cases = cases
+        self._spreads: dict[str, Spread | None] = {}
+
+    def __getitem__(self, name: str) -> Spread:
+        if name not in self._spreads:
+            self._spreads[name] = _over_boards(self._cases, name)
+        if (spread := self._spreads[name]) is None:
+            raise KeyError(name)
+        return spread
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(chain.from_iterable(case.spreads for case in self._cases)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _over_boards(cases: Sequence[CaseSummary], name: str) -> Spread | None:

@@ -157,10 +157,10 @@ class ComparisonRow:
         """Whether this is a case of the reference."""
         return self.case is self.reference
 
-    @cached_property
+    @property
     def board(self) -> str:
         """The board type."""
-        return self.case.newest.environment.board or UNKNOWN_BOARD
+        return self.case.board or UNKNOWN_BOARD
 
 
 @dataclass(frozen=True, slots=True)
