@@ -51,10 +51,10 @@ def test_a_list_of_runs_imports_nothing_that_only_other_commands_need(ledger):
         *("hashlib", "shutil", "tempfile", "click.shell_completion", "rich._emoji_codes", "numpy"),
         *("edgemeter.collector.choose.limits", "edgemeter.agent.base.python_target"),
     }
-    for command, others in (("runs", {"edgemeter.collector.runs.cases", "edgemeter.collector.runs.store"}), ("compare", set())):
+    for command, also_unneeded in (("runs", {"edgemeter.collector.runs.cases", "edgemeter.collector.runs.store"}), ("compare", set())):
         completed = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, check=True)
         assert ledger[0][:8] in completed.stdout
-        assert set(completed.stderr.splitlines()) & (unneeded | others) == set(), command
+        assert set(completed.stderr.splitlines()) & (unneeded | also_unneeded) == set(), command
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ def test_the_spread_of_a_figure_over_boards_is_worked_out_when_it_is_asked_for(m
     worked_out.clear()
     assert [spreads["throughput_per_s"].n, spreads["throughput_per_s"].n, spreads.get("missed_ratio")] == [4, 4, None]
     assert worked_out == ["throughput_per_s", "missed_ratio"]
-    some, every = sorted((set(board.case.spreads) for board in row.boards), key=len)[::3]
-    assert some < every == set(spreads)
+    fewest_names, most_names = sorted((set(board.case.spreads) for board in row.boards), key=len)[::3]
+    assert fewest_names < most_names == set(spreads)
     assert len(spreads) == len(set(spreads))
     assert dict(spreads) == {name: over_boards([board.case for board in row.boards], name) for name in spreads}
 

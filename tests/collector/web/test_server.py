@@ -398,7 +398,7 @@ def test_every_case_is_on_one_page_of_the_table():
 def test_a_page_of_many_cases_reads_and_words_only_what_it_shows(monkeypatch):
     """Of 122 cases on two pages: a few runs name the data, no plain row is made, and only judgements of the page are put into words."""
     read, worded, runs_of = [], set(), stored_summaries.runs_of
-    monkeypatch.setattr(stored_summaries, "runs_of", lambda *asked: read.append(asked) or runs_of(*asked))
+    monkeypatch.setattr(stored_summaries, "runs_of", lambda *arguments: read.append(arguments) or runs_of(*arguments))
     monkeypatch.setattr(judgement, "_details_of_ratio", lambda *judged: worded.add(judged[2].key.device) or "")
     monkeypatch.delattr(PlainRows, "__iter__")
     with view_context(sixty_devices()) as context:
