@@ -210,24 +210,37 @@ def interval_text(figure: str, bounds: Bounds) -> str:
 
 def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
     """Return the judgements on `case`; of the reference against itself there are none."""
+    return judgements_of(decide_case(case, reference, ratios, matters), case, reference)
+
+
+def decide_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> Mapping[str, Decision]:
+    """Return the decisions that judgements on `case` put into words, by figure; without those on which there is nothing to judge."""
     if case is reference:
-        return dict.fromkeys((*JUDGED, ACCURACY))
-    return {
-        figure: judge_figure(figure, case, reference, ratios, matters.of(figure)) if figure in ratios.values else None
-        for figure in (*JUDGED, ACCURACY)
-    }
+        return {}
+    decided = {figure: _decide_in_class(figure, case, reference, ratios, matters.of(figure)) for figure in ratios.values}
+    return {figure: decision for figure, decision in decided.items() if decision is not None}
+
+
+def judgements_of(decisions: Mapping[str, Decision], case: CaseSummary, reference: CaseSummary) -> CaseJudgements:
+    """Return the judgements that these decisions on `case` are."""
+    return {figure: _judged(figure, decisions[figure], case, reference) if figure in decisions else None for figure in (*JUDGED, ACCURACY)}
 
 
 def judge_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Judgement | None:
     """Return the judgement on a figure, None where there is nothing to judge; a ratio of two classes of precision is not judged."""
+    decision = _decide_in_class(figure, case, reference, ratios, matters)
+    return None if decision is None else _judged(figure, decision, case, reference)
+
+
+def _judged(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:
+    return _judged_accuracy(decision, case, reference) if figure == ACCURACY else _judged_ratio(figure, decision, case, reference)
+
+
+def _decide_in_class(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Decision | None:
     decision = decide_figure(figure, case, reference, ratios, matters)
-    if decision is None:
-        return None
-    if figure == ACCURACY:
-        return _judged_accuracy(decision, case, reference)
-    if not is_one_class(case, reference):
-        decision = replace(decision, outcome="not judged", reason=f"{case.key.precision} against {reference.key.precision}")
-    return _judged_ratio(figure, decision, case, reference)
+    if decision is None or figure == ACCURACY or is_one_class(case, reference):
+        return decision
+    return replace(decision, outcome="not judged", reason=f"{case.key.precision} against {reference.key.precision}")
 
 
 def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Decision | None:
@@ -238,13 +251,13 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
     ratio = ratios.values.get(figure)
     if ratio is None:
         return None
-    sides = _sides(figure, case, reference)
+    sides, bounds = _sides(figure, case, reference), ratios.intervals.get(figure)
     is_of_meter = JUDGED[figure].u and all(side.interval for side in sides)
-    reason = "the uncertainty of the meters is unknown" if is_of_meter else _few_runs(sides)
+    reason = "" if bounds else "the uncertainty of the meters is unknown" if is_of_meter else _few_runs(sides)
     scale: Scale = "difference" if in_points(figure) else "ratio"
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
-    decision = decide(ratio, ratios.intervals.get(figure), matters, scale, reason)
+    decision = decide(ratio, bounds, matters, scale, reason)
     decision = replace(decision, caution=caution) if caution else decision
     is_of_one_day = any(is_within_a_day(figure, interval) for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
