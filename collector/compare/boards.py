@@ -111,7 +111,7 @@ def _over_boards(cases: Sequence[CaseSummary], name: str) -> Spread | None:
         return over
     # Each board counts once; what is known of it rests on its own days and runs.
     days = max((spread.interval.days for _, spread in having if spread.interval), default=1)
-    return replace(over, interval=replace(over.interval, days=days, runs=sum(spread.n for _, spread in having)))
+    return with_fields(over, interval=with_fields(over.interval, days=days, runs=sum(spread.n for _, spread in having)))
 
 
 def _accuracy_over_boards(cases: Sequence[CaseSummary]) -> AccuracySummary | None:
@@ -121,7 +121,7 @@ def _accuracy_over_boards(cases: Sequence[CaseSummary]) -> AccuracySummary | Non
     if not scored or over is None:
         return None
     middle = scored[len(scored) // 2]
-    return replace(middle, value=replace(over, median=middle.value.median))
+    return replace(middle, value=with_fields(over, median=middle.value.median))
 
 
 def _surroundings(around: Sequence[CaseSurroundings]) -> CaseSurroundings:
