@@ -1,13 +1,15 @@
 """Names that a shell completes: listed when it asks."""
 
-import glob
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]
 
 
 def completes(names: Callable[[], Iterable[str]], *, files: bool = False, several: bool = False) -> Completer:
@@ -19,7 +21,11 @@ def completes(names: Callable[[], Iterable[str]], *, files: bool = False, severa
         several: the value is a list, `A,B`; its last part is completed.
     """
 
-    def items(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def items(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+        import glob  # noqa: PLC0415 - only a shell that completes needs it
+
+        from click.shell_completion import CompletionItem  # noqa: PLC0415
+
         if files and not incomplete:
             return [CompletionItem(incomplete, type="file")]
         before, comma, part = incomplete.rpartition(",") if several else ("", "", incomplete)

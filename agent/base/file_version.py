@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -133,6 +132,8 @@ def go_back(connection: sqlite3.Connection, path: Path, form: FileFormat, *, may
         try:
             aside.hardlink_to(path)
         except OSError:
+            import shutil  # noqa: PLC0415 - few file systems need it
+
             shutil.copyfile(path, aside)
     copies[-1].replace(path)
     durable_file.sync(path.parent)

@@ -1,6 +1,5 @@
 """The address of a ledger in PostgreSQL: `postgresql://[USER[:PASSWORD]@]HOST[:PORT][,...]/DATABASE[?KEY=VALUE...]`, as libpq takes it."""
 
-import hashlib
 import ipaddress
 import re
 from dataclasses import dataclass, field
@@ -60,6 +59,8 @@ class PostgresAddress:
     @property
     def name(self) -> str:
         """A name for files about this ledger, the same with any user, password and option but the schema."""
+        import hashlib  # noqa: PLC0415 - it brings OpenSSL
+
         schema = [value for key, value in self._options if key == "options"]
         parts = [*sorted(self._hosts), unquote(self._parts["database"]), *schema]
         return f"postgresql-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}"

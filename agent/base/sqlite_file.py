@@ -5,9 +5,7 @@ import errno
 import fcntl
 import logging
 import os
-import shutil
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -170,6 +168,8 @@ def _operational(error: sqlite3.OperationalError, path: Path, form: FileFormat) 
 
 
 def _is_full(path: Path) -> bool:
+    import shutil  # noqa: PLC0415 - few opened files need it
+
     with contextlib.suppress(OSError):
         return shutil.disk_usage(path.parent).free < SMALLEST_ROOM_BYTES
     return False
@@ -219,6 +219,8 @@ def _is_torso(path: Path, form: FileFormat) -> bool:
 
 
 def _make(path: Path, form: FileFormat) -> None:
+    import tempfile  # noqa: PLC0415 - few opened files need it
+
     # Made under another name and then put in place, so that nobody ever sees half of it, and of several makers one wins.
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
@@ -291,6 +293,8 @@ def shared_without_locks(folder: Path) -> str | None:
 
 def _refuses_locks(folder: Path) -> bool:
     """Return whether no file in `folder` can be locked: a network file system whose lock service does not answer."""
+    import tempfile  # noqa: PLC0415 - few opened files need it
+
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -101,7 +101,8 @@ def fitted_table(columns: Iterable[TableColumn], width: int, styles: Mapping[str
     if missing := [column.heading for column in showing if column.heading and column not in fitting and column.rank < REDUNDANT]:
         table.caption, table.caption_justify = f"not shown on so narrow a terminal: {', '.join(missing)}", "left"
     for column in fitting:
-        table.add_column(column.heading, justify=column.justify, min_width=column.width, no_wrap=not column.folds, overflow="fold")
+        # As text: what looks for markup and emoji takes long to import.
+        table.add_column(Text(column.heading), justify=column.justify, min_width=column.width, no_wrap=not column.folds, overflow="fold")
     for row in zip(*(column.cells for column in fitting), strict=True):
         table.add_row(*(Text(cell, (styles or {}).get(cell, "")) for cell in row))
     return table

@@ -6,7 +6,6 @@ of the identity: the series of a trend, the same case elsewhere or after a chang
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from math import prod
 from operator import attrgetter
 from pathlib import Path
@@ -363,6 +362,8 @@ def case_hash(key: CaseKey) -> str:
 
     An unknown value does not enter it: a field that is added changes no hash of a run without it.
     """
+    from hashlib import sha256  # noqa: PLC0415 - it brings OpenSSL
+
     values = {
         field.name: value
         for field in FIELDS

@@ -11,6 +11,7 @@ SensorProvenance = Literal["measured", "replayed", "estimated", "modelled", "pub
 EnergyProvenance = SensorProvenance | Literal["shared"]
 # The sensor of an energy that was computed from a stated power.
 ESTIMATE_SENSOR = "estimate"
+MEASURED = "measured"
 REPLAY_SENSOR = "replay"
 
 
@@ -48,3 +49,11 @@ def group_provenance(run: RunRecord, group_name: str) -> EnergyProvenance | None
     """Return where the numbers `group_name` of `run` come from, None if that is not stated; by default from where its latency does."""
     is_energy = group_name == "energy" and run.energy is not None
     return energy_provenance(run) if is_energy else run.provenance.get(group_name, run.provenance.get("latency"))
+
+
+def provenance_text(run: RunRecord) -> str:
+    """Return where the numbers of a run come from: `measured`, `replayed`, or by group what was not measured: `energy estimated`."""
+    provenances = {name: group_provenance(run, name) or "of unknown origin" for name in run.provenance}
+    if len(set(provenances.values())) == 1:
+        return next(iter(provenances.values()))
+    return ", ".join(f"{name} {provenance}" for name, provenance in provenances.items() if provenance != MEASURED)

@@ -1,7 +1,6 @@
 """Predictions kept with a run: what was found in each photograph beside what is there; enough to say why two accuracies differ."""
 
 import base64
-import hashlib
 import zlib
 from collections.abc import Collection
 from typing import Annotated
@@ -98,6 +97,8 @@ def fitted(predictions: KeptPredictions) -> PackedPredictions | None:
     Those are the same in every run: half of them, a quarter, ... by the smallest SHA-256 of the file name. None where not one fits.
     A photograph of more objects than can be read back is left out.
     """
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL
+
     items = [photo for photo in predictions.photographs if not _is_overfull(photo)] or predictions.answers
     names = sorted((item.name for item in items), key=lambda name: hashlib.sha256(name.encode()).digest())
     while names:

@@ -1,6 +1,5 @@
 """The quarantine: rejected messages with the reason; bounded, so that a flood of garbage cannot fill the disk."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -138,6 +137,8 @@ def is_sinks(topic: str) -> bool:
 
 def _entry_values(rejection: Rejection) -> tuple[object, ...]:
     """Return the columns of a new entry: digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns."""
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL
+
     # PostgreSQL stores no NUL in a text.
     topic, reason = (text.replace("\0", "\ufffd") for text in (rejection.topic, rejection.reason))
     payload = rejection.payload[:PAYLOAD_LIMIT_BYTES]

@@ -18,10 +18,9 @@ Tested with: recordings of this form.
 import csv
 import io
 import math
-import statistics
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, cast, get_args
@@ -68,13 +67,12 @@ class ReplaySensor:
         """Return what the recorded sensor was."""
         recording = self._read()
         scope = self._known_scope(recording)
-        spacing_ms = statistics.median(later - earlier for earlier, later in pairwise(recording.t_s)) * 1000
         return Description(
             id=f"replay:{recording.id or Path(self._path).name or 'recording'}",
             scope=scope,
             excludes=recording.excludes,
             kind="power",
-            period_ms=recording.period_ms or spacing_ms,
+            period_ms=recording.period_ms or _spacing_ms(recording.t_s),
             resolution_w=recording.resolution_w,
             gain_u_ratio=recording.gain_u_ratio,
         )
@@ -114,6 +112,13 @@ class ReplaySensor:
             f"recording {_shown(self._path, self._world)!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}, "
             "in it or in [sensors.replay]"
         )
+
+
+def _spacing_ms(t_s: Sequence[float]) -> float:
+    """Return the median time between two samples."""
+    import statistics  # noqa: PLC0415 - takes long to import, and most recordings state their period
+
+    return statistics.median(later - earlier for earlier, later in pairwise(t_s)) * 1000
 
 
 def _load(path: str, world: SensorWorld) -> ReplayTrace:

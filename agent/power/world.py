@@ -2,7 +2,6 @@
 
 import os
 import select
-import shutil
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -149,6 +148,8 @@ class LocatedSensor(PowerSensor, ABC, Generic[Located]):
 
 
 def _not_started(arguments: Sequence[str], error: OSError) -> UnavailableError:
+    import shutil  # noqa: PLC0415 - takes long to import, and every sensor imports this module
+
     # A folder of PATH that this user may not list makes "permission denied" of a command that does not exist.
     if isinstance(error, FileNotFoundError) or shutil.which(arguments[0], os.F_OK) is None:
         return AbsentError(f"there is no command {arguments[0]!r} on this machine")

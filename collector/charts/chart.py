@@ -19,11 +19,11 @@ WIDTH_PX = 560
 
 @dataclass(frozen=True, slots=True)
 class ViewTable:
-    """Plain values for charts, CSV and JSON: names end in their unit, absent is None."""
+    """Plain values for charts, CSV and JSON: names end in their unit, absent is None; `rows` may be read more than once."""
 
     name: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Plain, ...], ...]
+    rows: Iterable[tuple[Plain, ...]]
 
     def to_csv(self) -> str:
         """Return the table as CSV (RFC 4180), header first."""

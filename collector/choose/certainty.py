@@ -25,8 +25,8 @@ from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, interval_of_
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.pooled_misses import MOST_MISSED_RATIO
-from edgemeter.collector.choose.limits import OBJECTIVES, FigureLimit, with_unit
-from edgemeter.collector.compare.judged_figures import ACCURACY
+from edgemeter.collector.choose.limits import FigureLimit, with_unit
+from edgemeter.collector.compare.judged_figures import ACCURACY, OBJECTIVES
 from edgemeter.collector.compare.judgement import energies_rank, is_in_turn, is_one_meter, share_bounds
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary

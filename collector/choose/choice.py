@@ -25,11 +25,11 @@ from edgemeter.collector.choose.certainty import (
     value_of,
 )
 from edgemeter.collector.choose.further_runs import further_runs
-from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits, selected
+from edgemeter.collector.choose.limits import ChoiceLimits, selected
 from edgemeter.collector.choose.over_boards import over_boards, without_suspect
 from edgemeter.collector.choose.sentence import sentence_of
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
-from edgemeter.collector.compare.judged_figures import ACCURACY
+from edgemeter.collector.compare.judged_figures import ACCURACY, OBJECTIVES
 from edgemeter.collector.compare.judgement import speed_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import names_of

@@ -11,14 +11,13 @@ from edgemeter.agent.base.figures import plain_digits, share
 from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
-from edgemeter.agent.contract.figures import Figure, in_view, without_unit
-from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
+from edgemeter.agent.contract.figures import Figure, without_unit
+from edgemeter.collector.compare.judged_figures import ACCURACY, EXAMPLE, LIMITED
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary
 
 Side = Literal["at most", "at least"]
-EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"
 _TERM = re.compile(r"\s*([A-Za-z][\w .-]*?)\s*(<=|>=|≤|≥|<|>|=)\s*(.*?)\s*")
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*)")
 # Units of a quantity, each as so many of the unit that the table of figures has.
@@ -93,11 +92,6 @@ class ChoiceLimits:
 def with_unit(text: str, figure: Figure) -> str:
     """Return a rounded value with the unit of its figure."""
     return f"{text} {figure.unit}" if figure.unit else text
-
-
-# What may be limited, and chosen by: what is compared, whose scatter between runs is known.
-LIMITED: tuple[Figure, ...] = (*JUDGED.values(), *(entry for entry in in_view("compare") if entry.choice == ACCURACY))
-OBJECTIVES: Mapping[str, Figure] = {entry.choice: entry for entry in LIMITED}
 
 
 def _plain(name: str) -> str:

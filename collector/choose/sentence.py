@@ -11,8 +11,8 @@ from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.choose.candidate import ChoiceCandidate, NextMeasurement
 from edgemeter.collector.choose.certainty import bounds_of, change, confidence_of, figure_text, value_of
 from edgemeter.collector.choose.further_runs import members_apart
-from edgemeter.collector.choose.limits import OBJECTIVES, ChoiceLimits
-from edgemeter.collector.compare.judged_figures import ACCURACY
+from edgemeter.collector.choose.limits import ChoiceLimits
+from edgemeter.collector.compare.judged_figures import ACCURACY, OBJECTIVES
 from edgemeter.collector.compare.judgement import change_text, interval_text, speed_of
 from edgemeter.collector.compare.pairing import PRECISION_BITS, References
 from edgemeter.collector.compare.summary import CaseSummary

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base import python_target
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, matters_option, quiet_option
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.contract.figures import in_view
-from edgemeter.collector.choose.limits import EXAMPLE, OBJECTIVES
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, page_option, stores_option
+from edgemeter.collector.compare.judged_figures import EXAMPLE, OBJECTIVES
 from edgemeter.collector.runs.store import LedgerStore, open_store
 
 if TYPE_CHECKING:
@@ -52,6 +50,8 @@ class CompareCommand(ModalCommand):
 
 def is_model(text: str) -> bool:
     """Return whether `text` names something to measure: a model's file, a factory, a suite, or a catalogue name; not a file of results."""
+    from edgemeter.agent.base import python_target
+    from edgemeter.agent.base.model_names import model_names
     from edgemeter.agent.contract.model_formats import is_model_file
 
     path = Path(text)

@@ -18,6 +18,7 @@ from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
+from edgemeter.agent.contract.energy_provenance import MEASURED, provenance_text
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
@@ -25,7 +26,6 @@ from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, 
 from edgemeter.collector.cli.runs_why import why
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace
-from edgemeter.collector.runs.cases import MEASURED, provenance_text
 
 NEWEST = 20
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -1,6 +1,6 @@
 """Boards of one type as one row: cases that are equal in everything but the device, with the median and the spread over the boards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -63,9 +63,9 @@ def _of_boards(rows: Sequence[ComparisonRow]) -> ComparisonRow:
 def summary_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
     """Return one case over several boards of a type: each figure is the median of theirs, its interval and its range are over boards."""
     newest = max(cases, key=lambda case: case.around.first_started_at_ns)
-    names = dict.fromkeys(chain.from_iterable(case.spreads for case in cases))
-    spreads = {name: spread for name in names if (spread := _over_boards(cases, name)) is not None}
-    u_values = {name: [case.uncertainties.get(name) for case in cases if name in case.spreads] for name in names}
+    spreads = SpreadsOverBoards(cases)
+    uncertain = dict.fromkeys(chain.from_iterable(case.uncertainties for case in cases))
+    u_values = {name: [case.uncertainties.get(name) for case in cases if name in case.spreads] for name in uncertain}
     net_states = [case.energy.net_state for case in cases if case.energy]
     unresolved = next((state for state in net_states if state != "resolved"), "resolved")
     return replace(
@@ -83,6 +83,27 @@ def summary_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
     )
 
 
+class SpreadsOverBoards(Mapping[str, Spread]):
+    """The spreads of each figure over boards, by the name of the figure; each is worked out when it is asked for, as most are not shown."""
+
+    def __init__(self, cases: Sequence[CaseSummary]) -> None:
+        self._cases = cases
+        self._spreads: dict[str, Spread | None] = {}
+
+    def __getitem__(self, name: str) -> Spread:
+        if name not in self._spreads:
+            self._spreads[name] = _over_boards(self._cases, name)
+        if (spread := self._spreads[name]) is None:
+            raise KeyError(name)
+        return spread
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(chain.from_iterable(case.spreads for case in self._cases)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def _over_boards(cases: Sequence[CaseSummary], name: str) -> Spread | None:
     having = [(case.key.device, spread) for case in cases if (spread := spread_of(case, name)) is not None]
     over = of_points([RunPoint(spread.median, device, 0) for device, spread in having])
@@ -90,7 +111,7 @@ def _over_boards(cases: Sequence[CaseSummary], name: str) -> Spread | None:
         return over
     # Each board counts once; what is known of it rests on its own days and runs.
     days = max((spread.interval.days for _, spread in having if spread.interval), default=1)
-    return replace(over, interval=replace(over.interval, days=days, runs=sum(spread.n for _, spread in having)))
+    return with_fields(over, interval=with_fields(over.interval, days=days, runs=sum(spread.n for _, spread in having)))
 
 
 def _accuracy_over_boards(cases: Sequence[CaseSummary]) -> AccuracySummary | None:
@@ -100,7 +121,7 @@ def _accuracy_over_boards(cases: Sequence[CaseSummary]) -> AccuracySummary | Non
     if not scored or over is None:
         return None
     middle = scored[len(scored) // 2]
-    return replace(middle, value=replace(over, median=middle.value.median))
+    return replace(middle, value=with_fields(over, median=middle.value.median))
 
 
 def _surroundings(around: Sequence[CaseSurroundings]) -> CaseSurroundings:

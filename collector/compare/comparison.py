@@ -1,18 +1,27 @@
 """Compare: runs become cases, each device case is paired with the matching reference case, and what is left out has a reason."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-from edgemeter.agent.base.decision import ONE_DAY
+from edgemeter.agent.base.decision import ONE_DAY, Decision
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
 from edgemeter.agent.contract.case_identity import CaseKey, load_text
 from edgemeter.agent.contract.case_relation import PAIR_MARKS, Relation, are_alike, likeness, relation
 from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, without_mode
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
-from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, energies_rank, judge_case, ratios, withheld
+from edgemeter.collector.compare.judgement import (
+    CaseJudgements,
+    Ratios,
+    SmallestDifferences,
+    decide_case,
+    energies_rank,
+    judgements_of,
+    ratios,
+    withheld,
+)
 from edgemeter.collector.compare.pairing import PRECISION_BITS, NearestCase, References, nearest
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, group_cases, grouped, named
@@ -118,7 +127,12 @@ class ComparisonRow:
     @cached_property
     def judgements(self) -> CaseJudgements:
         """The judgements of the differences."""
-        return judge_case(self.case, self.reference, self.ratios, self.matters)
+        return judgements_of(self.decisions, self.case, self.reference)
+
+    @cached_property
+    def decisions(self) -> Mapping[str, Decision]:
+        """The decisions that the judgements put into words."""
+        return decide_case(self.case, self.reference, self.ratios, self.matters)
 
     @cached_property
     def relation(self) -> Relation:
@@ -128,10 +142,10 @@ class ComparisonRow:
     @cached_property
     def marks(self) -> tuple[str, ...]:
         """The marks of `MARKS` that the reader of the row has to know."""
-        case, reference, latency = self.case, self.reference, self.judgements["latency"]
+        case, reference, latency = self.case, self.reference, self.decisions.get("latency")
         both_energy = case.energy is not None and reference.energy is not None
         around = case.around
-        decisions = [judged.decision for judged in self.judgements.values() if judged]
+        decisions = self.decisions.values()
         differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
         has_mark = {
             **dict.fromkeys(self.relation.marks, True),
@@ -157,10 +171,10 @@ class ComparisonRow:
         """Whether this is a case of the reference."""
         return self.case is self.reference
 
-    @cached_property
+    @property
     def board(self) -> str:
         """The board type."""
-        return self.case.newest.environment.board or UNKNOWN_BOARD
+        return self.case.board or UNKNOWN_BOARD
 
 
 @dataclass(frozen=True, slots=True)

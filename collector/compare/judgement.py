@@ -1,8 +1,9 @@
 """Ratios of a case to its reference, and the judgement of each: the decision for machines, its words for people."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import groupby
 from typing import TypeAlias
 
@@ -17,7 +18,7 @@ from edgemeter.agent.contract.same_work import why_other_answers, why_other_ques
 from edgemeter.collector.compare.judged_figures import ACCURACY, JUDGED
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, widened_interval
-from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.compare.summary import AccuracySummary, CaseSummary
 
 FALSE = JUDGED["false-detections"]
 # Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
@@ -98,6 +99,8 @@ def other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str:
     """Return why a figure does not compare, as of another load or of other generated text; empty where it does."""
     if entry.group != "memory" and (why := why_other_load(case.key, reference.key)):
         return why
+    if not (case.generates and reference.generates):
+        return ""
     runs = reference.newest, case.newest
     if not entry.path.startswith(_OF_WHOLE_QUERIES):
         return why_other_questions(*runs) if entry.path.startswith("generation.") else ""
@@ -144,14 +147,19 @@ def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float,
     return spread.median, widened_interval(bounds, spread.median, u) if with_meter and u is not None else bounds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judgement:
-    """The decision on a figure of a case against its reference's; `verdict` is its outcome in words, `words` adds what it rests on."""
+    """The decision on a figure of a case against its reference's; `verdict` is its outcome in words, `details` says what it rests on."""
 
     decision: Decision
     verdict: str
-    words: str
     better: Better
+    details: Callable[[], str]
+
+    @cached_property
+    def words(self) -> str:
+        """The verdict and what it rests on, worked out when it is asked for: of thousands most are never shown."""
+        return f"{self.verdict}: {self.decision.reason + ', ' if self.decision.reason else ''}{self.details()}"
 
     @property
     def outcome(self) -> Outcome:
@@ -202,24 +210,37 @@ def interval_text(figure: str, bounds: Bounds) -> str:
 
 def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
     """Return the judgements on `case`; of the reference against itself there are none."""
+    return judgements_of(decide_case(case, reference, ratios, matters), case, reference)
+
+
+def decide_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> Mapping[str, Decision]:
+    """Return the decisions that judgements on `case` put into words, by figure; without those on which there is nothing to judge."""
     if case is reference:
-        return dict.fromkeys((*JUDGED, ACCURACY))
-    return {
-        figure: judge_figure(figure, case, reference, ratios, matters.of(figure)) if figure in ratios.values else None
-        for figure in (*JUDGED, ACCURACY)
-    }
+        return {}
+    decided = {figure: _decide_in_class(figure, case, reference, ratios, matters.of(figure)) for figure in ratios.values}
+    return {figure: decision for figure, decision in decided.items() if decision is not None}
+
+
+def judgements_of(decisions: Mapping[str, Decision], case: CaseSummary, reference: CaseSummary) -> CaseJudgements:
+    """Return the judgements that these decisions on `case` are."""
+    return {figure: _judged(figure, decisions[figure], case, reference) if figure in decisions else None for figure in (*JUDGED, ACCURACY)}
 
 
 def judge_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Judgement | None:
     """Return the judgement on a figure, None where there is nothing to judge; a ratio of two classes of precision is not judged."""
+    decision = _decide_in_class(figure, case, reference, ratios, matters)
+    return None if decision is None else _judged(figure, decision, case, reference)
+
+
+def _judged(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:
+    return _judged_accuracy(decision, case, reference) if figure == ACCURACY else _judged_ratio(figure, decision, case, reference)
+
+
+def _decide_in_class(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Decision | None:
     decision = decide_figure(figure, case, reference, ratios, matters)
-    if decision is None:
-        return None
-    if figure == ACCURACY:
-        return _judged_accuracy(decision, case, reference)
-    if not is_one_class(case, reference):
-        decision = replace(decision, outcome="not judged", reason=f"{case.key.precision} against {reference.key.precision}")
-    return _judged_ratio(figure, decision, case, reference)
+    if decision is None or figure == ACCURACY or is_one_class(case, reference):
+        return decision
+    return replace(decision, outcome="not judged", reason=f"{case.key.precision} against {reference.key.precision}")
 
 
 def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Decision | None:
@@ -230,13 +251,13 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
     ratio = ratios.values.get(figure)
     if ratio is None:
         return None
-    sides = _sides(figure, case, reference)
+    sides, bounds = _sides(figure, case, reference), ratios.intervals.get(figure)
     is_of_meter = JUDGED[figure].u and all(side.interval for side in sides)
-    reason = "the uncertainty of the meters is unknown" if is_of_meter else _few_runs(sides)
+    reason = "" if bounds else "the uncertainty of the meters is unknown" if is_of_meter else _few_runs(sides)
     scale: Scale = "difference" if in_points(figure) else "ratio"
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
-    decision = decide(ratio, ratios.intervals.get(figure), matters, scale, reason)
+    decision = decide(ratio, bounds, matters, scale, reason)
     decision = replace(decision, caution=caution) if caution else decision
     is_of_one_day = any(is_within_a_day(figure, interval) for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
@@ -301,6 +322,13 @@ def why_not_compared(figure: str, case: CaseSummary, reference: CaseSummary) -> 
 
 
 def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement:
+    entry = JUDGED[figure]
+    better: Better = "higher" if entry.better == "higher" else "lower"
+    margin = points_text(decision.matters) if entry.is_share else percent(decision.matters)
+    return _judgement(decision, better, (entry.lower, entry.higher), margin, partial(_details_of_ratio, figure, decision, case, reference))
+
+
+def _details_of_ratio(figure: str, decision: Decision, case: CaseSummary, reference: CaseSummary) -> str:
     entry, sides = JUDGED[figure], _sides(figure, case, reference)
     details = f"{_rounded(decision.value or 0.0)} {entry.times}"
     if entry.is_share:
@@ -317,30 +345,33 @@ def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference:
         details += "; measure longer" if entry.over_runs else _foresight(decision, sides)
     if entry.group == "energy" and decision.outcome != "not judged":
         details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
-    better: Better = "higher" if entry.better == "higher" else "lower"
-    margin = points_text(decision.matters) if entry.is_share else percent(decision.matters)
-    return _judgement(decision, better, (entry.lower, entry.higher), margin, details)
+    return details
 
 
 def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:
     accuracy, baseline = case.accuracy, reference.accuracy
     if accuracy is None or baseline is None or decision.value is None:
         return None
-    details = f"{metric_name(accuracy.metric)} {accuracy.value.median:.3f} against {baseline.value.median:.3f}, {decision.value:+.3f}"
-    if decision.bounds:
-        clusters = f", {accuracy.clusters.words}" if accuracy.clusters else ""
-        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {accuracy.images} images{clusters})"
     names = ("less accurate", "more accurate") if accuracy.better == "higher" else ("more accurate", "less accurate")
+    details = partial(_details_of_accuracy, decision, decision.value, accuracy, baseline)
     return _judgement(decision, accuracy.better, names, f"{decision.matters * 100:g} points", details)
 
 
-def _judgement(decision: Decision, better: Better, names: tuple[str, str], margin: str, details: str) -> Judgement:
+def _details_of_accuracy(decision: Decision, difference: float, accuracy: AccuracySummary, baseline: AccuracySummary) -> str:
+    details = f"{metric_name(accuracy.metric)} {accuracy.value.median:.3f} against {baseline.value.median:.3f}, {difference:+.3f}"
+    if decision.bounds:
+        clusters = f", {accuracy.clusters.words}" if accuracy.clusters else ""
+        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {accuracy.images} images{clusters})"
+    return details
+
+
+def _judgement(decision: Decision, better: Better, names: tuple[str, str], margin: str, details: Callable[[], str]) -> Judgement:
     verdict: str = decision.outcome
     if verdict in ("lower", "higher"):
         doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {margin} that matter"
         verdict = f"{names[verdict == 'higher']}{doubt}"
     verdict += f" ({decision.caution})" if decision.caution else ""
-    return Judgement(decision, verdict, f"{verdict}: {decision.reason + ', ' if decision.reason else ''}{details}", better)
+    return Judgement(decision, verdict, better, details)
 
 
 def _sides(figure: str, case: CaseSummary, reference: CaseSummary) -> list[Spread]:

@@ -1,6 +1,6 @@
 """The summary of a case: for each figure the median over its runs, with the range and the number of runs behind it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -135,8 +135,9 @@ class CaseSummary:
     `uncertainties` are expanded ones (95%), the largest of the runs, absent where any is not known: repeating a run does not shrink what
     the sensor contributes.
 
-    `gate_ratio` is the accuracy gate of the newest run that has one, `generates` whether the newest run generated text. `segment` is since
-    when its runs count and why, None where all do. Where there are many cases, `runs` and `run_ids` are read on demand.
+    `gate_ratio` is the accuracy gate of the newest run that has one, `generates` whether the newest run generated text, `board` the type of
+    its board. `segment` is since when its runs count and why, None where all do. Where there are many cases, `runs` and `run_ids` are read
+    on demand.
     """
 
     key: CaseKey
@@ -144,7 +145,7 @@ class CaseSummary:
     run_ids: Sequence[str]
     around: CaseSurroundings
     p50_ms: Spread | None
-    spreads: dict[str, Spread]
+    spreads: Mapping[str, Spread]
     uncertainties: dict[str, float]
     accuracy: AccuracySummary | None
     accuracy_reason: str | None
@@ -154,6 +155,7 @@ class CaseSummary:
     verdict_reasons: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
     generates: bool
+    board: str | None
     gate_ratio: float | None = None
     segment: CurrentSegment | None = None
 
@@ -223,6 +225,7 @@ def summarise(case: CaseRuns) -> CaseSummary:
         verdict_reasons=_reasons(runs),
         left_out=(*energy_left_out, *accuracy_left_out, *earlier),
         generates=runs[-1].generation is not None,
+        board=runs[-1].environment.board,
         gate_ratio=next((run.accuracy_gate.ratio for run in reversed(runs) if run.accuracy_gate), None),
         segment=segment,
     )

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.case_relation import relation
+from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.collector.compare.comparison import not_ranked
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import Stated
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide, edge_of, server_of, stated_edge, stated_server
 from edgemeter.collector.datacenter.workload import TokenWorkload, differences, why_no_tokens, workload_of
-from edgemeter.collector.runs.cases import MEASURED, named, names_of
+from edgemeter.collector.runs.cases import named, names_of
 
 # A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
 FREE = ("scenario", "samples_per_query", "target_per_s", "deadline", "concurrency")

@@ -33,6 +33,7 @@ class SummaryHead(msgspec.Struct, frozen=True, array_like=True):
     accuracy: AccuracySummary | None
     left_out: tuple[LeftOut, ...]
     generates: bool
+    board: str | None
     gate_ratio: float | None
     segment: CurrentSegment | None
 

@@ -14,7 +14,7 @@ import msgspec
 from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, decide, percent
 from edgemeter.agent.base.figures import count, significant, span
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO, interval_of_ratio
-from edgemeter.agent.contract.energy_provenance import group_provenance
+from edgemeter.agent.contract.energy_provenance import MEASURED, group_provenance
 from edgemeter.agent.contract.figures import FIGURES, Figure
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.collector.compare.judgement import is_within_a_day
@@ -25,7 +25,7 @@ from edgemeter.collector.published.judgement import Agreement, PublishedComparis
 from edgemeter.collector.published.name_matching import device_name, model_name
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.published.rule import largest, smallest
-from edgemeter.collector.runs.cases import MEASURED, grouped, named
+from edgemeter.collector.runs.cases import grouped, named
 
 # Published figures of one case agree within this: pages round, and state no interval.
 ROWS_AGREE = 0.10

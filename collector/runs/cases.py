@@ -8,7 +8,7 @@ import msgspec
 
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.contract.case_identity import FIELD, CaseKey, in_series, key_of, names_in
-from edgemeter.agent.contract.energy_provenance import group_provenance
+from edgemeter.agent.contract.energy_provenance import MEASURED, group_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.collector.runs.store import LeftOut
@@ -17,7 +17,6 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 # Boards of unknown type: no two of them are known to be alike.
 UNKNOWN_BOARD = "unknown board"
-MEASURED = "measured"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,14 +107,6 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
     if provenance is None:
         return f"{group_name}: the record does not state that it was measured"
     return f"{group_name}: {provenance}, not measured: it does not rank beside measurements"
-
-
-def provenance_text(run: RunRecord) -> str:
-    """Return where the numbers of a run come from: `measured`, `replayed`, or by group what was not measured: `energy estimated`."""
-    provenances = {name: group_provenance(run, name) or "of unknown origin" for name in run.provenance}
-    if len(set(provenances.values())) == 1:
-        return next(iter(provenances.values()))
-    return ", ".join(f"{name} {provenance}" for name, provenance in provenances.items() if provenance != MEASURED)
 
 
 class SeriesKey(msgspec.Struct, frozen=True, order=True):

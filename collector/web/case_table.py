@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
@@ -47,7 +48,7 @@ HOW_TO_READ = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CaseTable:
     """The table of a comparison: every case in `rows`, those of boards of one type as one in `folded`; `outlying` are devices that deviate.
 
@@ -66,7 +67,6 @@ class CaseTable:
         """Return the page of cases that was picked, grouped by what may be compared, and the way to the others."""
         pages = _pages(self.folded.rows)
         number = page_of(request, len(pages), 1)
-        columns = self._columns()
         parts: list[Markup] = []
         for rows in comparable(pages[number]):
             model = rows[0].case.key.model
@@ -75,20 +75,21 @@ class CaseTable:
             heading = element("h3", None, link(self.links.to("model", model=model), model), element("small", None, group))
             lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
             has_boards = any(row.boards for row in rows)
-            markup = folding_grid(model, columns, lines if has_boards else [rows], self._attributes)
+            markup = folding_grid(model, self._columns, lines if has_boards else [rows], self._attributes)
             parts.append(element("div", {"data-model": model}, heading, markup))
         pages_of_cases = pages_text(request, number, len(pages), 1, self.links, "Page")
         return join([pages_of_cases, *parts, *_not_listed(pages[number])])
 
     def plain(self) -> ViewTable:
         """Return every case in plain form."""
-        return plain_table("comparison", self._columns(), self.rows.rows)
+        return plain_table("comparison", self._columns, self.rows.rows)
 
     def _attributes(self, row: ComparisonRow) -> Attributes:
         is_board = not row.boards and id(row) not in self.shown_ids
         classes = [*(["boards"] if row.boards else []), *(["board"] if is_board else []), *_classes(row)]
         return {"id": anchor(row), "class": " ".join(classes) or None, **facts(row)}
 
+    @cached_property
     def _columns(self) -> list[ViewColumn[ComparisonRow]]:
         cases = case_names([row.case for row in self.rows.rows])
         called = dict(zip(map(id, self.rows.rows), cases, strict=True))

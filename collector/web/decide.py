@@ -13,10 +13,10 @@ from edgemeter.collector.choose.candidate import ChoiceCandidate
 from edgemeter.collector.choose.certainty import ORDER, Certainty, LimitFinding, figure_text, value_of
 from edgemeter.collector.choose.choice import Choice, choose
 from edgemeter.collector.choose.choice_document import basis, objective_text, rows_of
-from edgemeter.collector.choose.limits import LIMITED, OBJECTIVES, ChoiceLimits, FigureLimit, figure_limit, parse_limits
+from edgemeter.collector.choose.limits import ChoiceLimits, FigureLimit, figure_limit, parse_limits
 from edgemeter.collector.choose.sentence import called, chosen_by
 from edgemeter.collector.compare.comparison import reference_cases
-from edgemeter.collector.compare.judged_figures import ACCURACY
+from edgemeter.collector.compare.judged_figures import ACCURACY, LIMITED, OBJECTIVES
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.web.context import ViewContext, baselines

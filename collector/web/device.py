@@ -9,6 +9,7 @@ from statistics import median
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.case_identity import like_with_like
+from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import Figure, figure, in_view, with_part
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.plausible_health import plausible_health
@@ -19,7 +20,7 @@ from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
-from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD, names_of
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, names_of
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.show.run_facts import machine_facts
 from edgemeter.collector.web.activity import described, read_activities

@@ -1,7 +1,7 @@
 """A view: what one address of the page shows, as markup and as plain tables; and how addresses are written."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -185,6 +185,17 @@ class ViewColumn(Generic[Item]):
     is_optional: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PlainRows(Generic[Item]):
+    """The rows of a table in plain form, worked out as they are read: a page that is only looked at needs none."""
+
+    columns: Sequence[ViewColumn[Item]]
+    items: Sequence[Item]
+
+    def __iter__(self) -> Iterator[tuple[Plain, ...]]:
+        return (tuple(column.value(item) for column in self.columns) for item in self.items)
+
+
 def grid(
     name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item], attributes: Callable[[Item], Attributes] = lambda _: {}
 ) -> tuple[Markup, ViewTable]:
@@ -207,8 +218,7 @@ def folding_grid(
 
 def plain_table(name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item]) -> ViewTable:
     """Return the table in plain form, with the columns that are not shown."""
-    rows = tuple(tuple(column.value(item) for column in columns) for item in items)
-    return ViewTable(name, tuple(column.name for column in columns), rows)
+    return ViewTable(name, tuple(column.name for column in columns), PlainRows(columns, items))
 
 
 def section(identity: str, heading: str, *content: str) -> Markup:

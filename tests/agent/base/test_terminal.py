@@ -34,6 +34,12 @@ def test_a_redundant_column_goes_before_a_name_is_folded_and_the_last_of_a_rank_
     assert "".join(line.split()[0] for line in lines_of(narrow, 20)[2:]) == NAME
 
 
+def test_a_heading_is_printed_as_it_is():
+    """What looks like markup or an emoji is text."""
+    table = fitted_table([TableColumn("[bold] :smile:", ["1.5"])], 40)
+    assert lines_of(table, 40)[0] == "[bold] :smile:"
+
+
 def test_the_first_column_of_a_plain_table_is_whole_and_nothing_is_cut():
     """The other columns are folded."""
     table = plain_table("id", "text")

@@ -3,7 +3,8 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.choose.limits import EXAMPLE, OBJECTIVES, figure_limit, parse_limits, selected
+from edgemeter.collector.choose.limits import figure_limit, parse_limits, selected
+from edgemeter.collector.compare.judged_figures import EXAMPLE, OBJECTIVES
 from edgemeter.collector.compare.views import gather
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_run

@@ -11,14 +11,15 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record_conditions
-from edgemeter.collector.compare import columns
+from edgemeter.collector.compare import columns, judgement
+from edgemeter.collector.index import stored_summaries
 from edgemeter.collector.show import run_facts
 from edgemeter.collector.web.context import compare
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.side_by_side import compare_view
-from edgemeter.collector.web.view import ViewRequest
+from edgemeter.collector.web.view import PlainRows, ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.rows import table_row
@@ -392,6 +393,18 @@ def test_every_case_is_on_one_page_of_the_table():
         pages = [ask(server, f"/compare?page={page}")[2].decode() for page in (1, 2)]
     rows = [row for page in pages for row in re.findall(r'<tr id="(case-\w+)"', page)]
     assert len(rows) == len(set(rows)) == 122
+
+
+def test_a_page_of_many_cases_reads_and_words_only_what_it_shows(monkeypatch):
+    """Of 122 cases on two pages: a few runs name the data, no plain row is made, and only judgements of the page are put into words."""
+    read, worded, runs_of = [], set(), stored_summaries.runs_of
+    monkeypatch.setattr(stored_summaries, "runs_of", lambda *arguments: read.append(arguments) or runs_of(*arguments))
+    monkeypatch.setattr(judgement, "_details_of_ratio", lambda *judged: worded.add(judged[2].key.device) or "")
+    monkeypatch.delattr(PlainRows, "__iter__")
+    with view_context(sixty_devices()) as context:
+        compare_view(context, ViewRequest("compare"), CaseFilter())
+    assert len(read) < 10
+    assert worded == {f"d-{n:02}" for n in range(49)}
 
 
 def equal_boards():
