@@ -125,9 +125,9 @@ def test_of_blocks_with_processes_only_others_disturb(monkeypatch):
     """A broker that a block started may take the cores; as many clock ticks of anybody else's process disturb, from the first pair on."""
 
     def table(parent, ticks):
-        own, broker = os.getpid(), os.getpid() + 1
-        spent = {(own, 1): 10, (broker, 2): ticks}
-        return ProcessTable(10 + 2 * ticks, 10 + ticks, spent, children={own: 0, broker: 0}, parents={own: 1, broker: parent})
+        benchmark, broker = os.getpid(), os.getpid() + 1
+        spent = {(benchmark, 1): 10, (broker, 2): ticks}
+        return ProcessTable(10 + 2 * ticks, 10 + ticks, spent, children={benchmark: 0, broker: 0}, parents={benchmark: 1, broker: parent})
 
     for parent, repeated in ((os.getpid(), 0), (1, 4)):
         with table_row(parent):
