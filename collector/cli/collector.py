@@ -28,6 +28,7 @@ from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
+    from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.otlp.otlp_config import OtlpConfig
     from edgemeter.collector.receive.service import Collector
 
@@ -230,9 +231,6 @@ def up(
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
-    from importlib.metadata import version
-
-    from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.index import keeper
     from edgemeter.collector.otlp.otlp_config import parse_otlp
     from edgemeter.collector.receive import monitor
@@ -259,7 +257,7 @@ def up(
         service = Collector(address, path, config, reader=reader, group=group, retention=retention)
         _drain_to_otlp(service, endpoint)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
-        publisher = HomePublisher(address, path, version("edgemeter")) if home_assistant else None
+        publisher = _home_publisher(address, path) if home_assistant else None
         presence = (
             CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None, service.flooders) if broker_address else None
         )
@@ -267,6 +265,9 @@ def up(
         try:
             for part in parts:
                 part.start()
+            # What is there now stays: a collection that goes through all of it holds up every receipt for 25 to 60 ms.
+            gc.collect()
+            gc.freeze()
             states = [f"receiving from {address}, storing in {path}", *(f"draining to {sink}" for sink in (config, endpoint) if sink)]
             if metrics_server is not None:
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
@@ -280,9 +281,6 @@ def up(
                     f"the broker at {address} lets anybody in, who may write any device's results unless an ACL forbids it: {remedy}",
                     err=True,
                 )
-            # What is there now stays: a collection that goes through all of it holds up every receipt for 25 to 60 ms.
-            gc.collect()
-            gc.freeze()
             _watch(service, manager, stopped)
         finally:
             for part in reversed(parts):
@@ -299,6 +297,15 @@ def _drain_to_otlp(service: "Collector", endpoint: "OtlpConfig | None") -> None:
         from edgemeter.collector.otlp.otlp_drain import drain_to_otlp
 
         drain_to_otlp(service, endpoint)
+
+
+def _home_publisher(address: BrokerAddress, ledger: LedgerPlace) -> "HomePublisher":
+    # As above.
+    from importlib.metadata import version
+
+    from edgemeter.collector.home_assistant.publisher import HomePublisher
+
+    return HomePublisher(address, ledger, version("edgemeter"))
 
 
 def _views_hint(ledger: LedgerPlace) -> str | None:

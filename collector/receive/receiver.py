@@ -28,6 +28,7 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
 from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth
 from edgemeter.collector.receive.allocator import give_back_freed_buffers
+from edgemeter.collector.receive.checkpoints import Checkpoints
 from edgemeter.collector.receive.envelope import is_compressed
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
@@ -168,6 +169,7 @@ class Receiver:
         self._name: CollectorName | None = None
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
+        self._checkpoints: Checkpoints | None = None
         self._writer: threading.Thread | None = None
         self._committer = ThreadPoolExecutor(1, "edgemeter-commit")
         self._underway: Future[bool] | None = None
@@ -203,6 +205,8 @@ class Receiver:
                 "the broker at %s supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds them, no result arrives",
                 self._address,
             )
+        if isinstance(self._place, Path):
+            self._checkpoints = Checkpoints(self._place)
         self._writer = threading.Thread(target=self._write, args=(ledger, feed), name="edgemeter-ledger", daemon=True)
         self._writer.start()
 
@@ -216,6 +220,8 @@ class Receiver:
         self._committer.shutdown()
         if self._feed is not None:
             self._feed.close()
+        if self._checkpoints is not None:
+            self._checkpoints.stop()
         if self._ledger is not None:
             self._ledger.close()
         if self._name is not None:
@@ -345,6 +351,8 @@ class Receiver:
             self.counts.receipt_s.observe(now_s - arrived_s, times)
         self.counts.messages += len(group)
         feed.acknowledge(group)
+        if self._checkpoints is not None:
+            self._checkpoints.wake()
         return True
 
     def _note(self, rejections: Sequence[Rejection]) -> None:

@@ -121,10 +121,17 @@ def within(share: float) -> Goal:
     return Goal(f"ratio within {share:.0%} of 1", 1 - share, 1 + share)
 
 
-def compared(line: Line, pair: Callable[[], interleaving.Pair], seconds: float) -> Comparison:
-    """Return what pairs of blocks say, which end when they decide against the goal, or after `seconds`."""
+def compared(line: Line, pair: Callable[[], interleaving.Pair], seconds: float, *, has_processes: bool = False) -> Comparison:
+    """Return what pairs of blocks say, which end when they decide against the goal, or after `seconds`.
+
+    `has_processes` is whether processes that descend from this one work in the blocks.
+    """
     goal = line.goal
-    return _judged(line, interleaving.measure(pair, seconds, lambda interval: goal is not None and goal.is_decided_by(interval)))
+
+    def decides(interval: Interval) -> bool:
+        return goal is not None and goal.is_decided_by(interval)
+
+    return _judged(line, interleaving.measure(pair, seconds, decides, has_processes=has_processes))
 
 
 def compared_pairs(line: Line, pairs: Sequence[interleaving.Pair]) -> Comparison:

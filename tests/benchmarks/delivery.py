@@ -78,20 +78,20 @@ def comparisons() -> Iterator[Comparison]:
         raise LeftOutError("mosquitto is not installed")
     if (BIN / "telegraf").exists() and (BIN / "influxd").exists():
         line = Line("delivery: durable records/s, one a message", "records/s", "Telegraf to InfluxDB", SINGLE_GOAL)
-        single = compared(line, in_turn(lambda: _ours(SINGLE_RECORDS, 1), _telegrafs), SECONDS)
+        single = compared(line, in_turn(lambda: _ours(SINGLE_RECORDS, 1), _telegrafs), SECONDS, has_processes=True)
         yield single
         rate_per_s = single.ours
     else:
         rate_per_s = _ours(SINGLE_RECORDS, 1)
     line = Line("delivery: durable records/s in batches", "records/s", "one loop that commits their JSON", BATCHED_GOAL)
-    yield compared(line, in_turn(lambda: _ours(BATCHED_RECORDS, RECORDS_A_BATCH), _bare_commits), SECONDS)
+    yield compared(line, in_turn(lambda: _ours(BATCHED_RECORDS, RECORDS_A_BATCH), _bare_commits), SECONDS, has_processes=True)
     # A size, which the load of the machine does not change.
     yield size_within("delivery: collector's memory at its highest, 10,000 devices at full rate", _peak_mb(), PEAK_MB)
     # No rate in the name: it would be another benchmark in every run.
     line = Line("delivery: publish to receipt, p99 at a third of one a message", "ms", "one fsync, p99", DELAY_GOAL)
     with collecting() as (broker, _, folder):
         blocks = in_turn(lambda: _delays_ms(broker, rate_per_s / 3), lambda: _fsyncs_ms(folder))
-        yield compared(line, lambda: _percentiles([blocks() for _ in range(DELAY_BLOCKS)]), SECONDS)
+        yield compared(line, lambda: _percentiles([blocks() for _ in range(DELAY_BLOCKS)]), SECONDS, has_processes=True)
 
 
 @contextmanager

@@ -39,7 +39,8 @@ GROUPS = 24
 EARLY_LOOKS, EARLY_ERROR = 3, 0.01
 EARLY_CONFIDENCE, LAST_CONFIDENCE = 1 - EARLY_ERROR / EARLY_LOOKS, CONFIDENCE + EARLY_ERROR
 LONGEST_LOG = 700.0
-# From this length on, clock ticks tell what other processes used; to read all processes takes milliseconds.
+# From this length on, clock ticks tell what other processes used; to read all processes takes milliseconds. Pairs of blocks that have
+# processes of their own are always told by ticks: such a process makes our threads wait too, and disturbs nothing.
 LONG_PAIR_S = 1.0
 
 
@@ -99,14 +100,18 @@ def measure(
     *,
     clock: Callable[[], float] = time.monotonic,
     watch: Callable[..., Watch] = Watch,
+    has_processes: bool = False,
 ) -> Paired:
-    """Return what pairs say when the interval of their ratio decides, or after `seconds`, four pairs at least."""
+    """Return what pairs say when the interval of their ratio decides, or after `seconds`, four pairs at least.
+
+    `has_processes` is whether processes that descend from this one work in the blocks.
+    """
     quiet: list[Pair] = []
     disturbed: list[tuple[int, Pair]] = []
     looks = [seconds / 2**number for number in range(EARLY_LOOKS, 0, -1)]
     begin_s, took_s = clock(), 0.0
     while True:
-        pair_begin_s, watching = clock(), watch(is_long=took_s >= LONG_PAIR_S)
+        pair_begin_s, watching = clock(), watch(is_long=has_processes or took_s >= LONG_PAIR_S)
         values = pair()
         took_s = clock() - pair_begin_s
         if watching.is_disturbed():

@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 import time
-from itertools import count
+from itertools import count, cycle
 
 import numpy as np
 import pytest
 
+from edgemeter.agent.machine.load import ProcessTable
 from tests.benchmarks import interleaving
 from tests.benchmarks.comparison import at_least, at_most
 from tests.fixtures.block_timings import BLOCK_S, MadeUpBlocks
@@ -118,3 +119,19 @@ def test_the_watch_sees_a_process_that_takes_the_core():
     while time.monotonic() < begun_s + 0.3:
         pass
     assert watch.is_disturbed()
+
+
+def test_of_blocks_with_processes_only_others_disturb(monkeypatch):
+    """A broker that a block started may take the cores; as many clock ticks of anybody else's process disturb, from the first pair on."""
+
+    def table(parent, ticks):
+        benchmark, broker = os.getpid(), os.getpid() + 1
+        spent = {(benchmark, 1): 10, (broker, 2): ticks}
+        return ProcessTable(10 + 2 * ticks, 10 + ticks, spent, children={benchmark: 0, broker: 0}, parents={benchmark: 1, broker: parent})
+
+    for parent, repeated in ((os.getpid(), 0), (1, 4)):
+        with table_row(parent):
+            tables = cycle([table(parent, 0), table(parent, 150)])
+            monkeypatch.setattr(interleaving, "read_processes", lambda _, tables=tables: next(tables))
+            result = interleaving.measure(lambda: (2.0, 1.0), 0.0, lambda _: False, has_processes=True)
+            assert (result.pairs, result.repeated) == (4, repeated)

@@ -3,8 +3,11 @@
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.fixtures.collecting import CollectorProcess
 
 # Buffers of messages, of which one in twenty stays; prints the MB held when the others are freed, and when they are given back.
 BURST = """
@@ -44,6 +47,8 @@ def test_what_a_burst_leaves_behind_is_given_back():
     assert left_mb < 10
 
 
-def test_a_collector_that_drains_nothing_loads_nothing_for_it():
-    """Neither numpy nor the client of InfluxDB, which are a third of its memory."""
+def test_a_collector_that_drains_nothing_loads_nothing_for_it(tmp_path):
+    """Neither numpy nor the client of InfluxDB, which are a third of its memory: by modules, and by the files that a running one maps."""
     assert not printed(LOADED).split()
+    with CollectorProcess(tmp_path / "ledger", "--port", "0") as collector:
+        assert "/numpy/" not in Path(f"/proc/{collector.process.pid}/maps").read_text()
