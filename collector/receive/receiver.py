@@ -352,7 +352,7 @@ class Receiver:
         self.counts.messages += len(group)
         feed.acknowledge(group)
         if self._checkpoints is not None:
-            self._checkpoints.wake()
+            self._checkpoints.note(committed.inserted)
         return True
 
     def _note(self, rejections: Sequence[Rejection]) -> None:

@@ -1,7 +1,7 @@
 """Facts about checkpoints beside the commits."""
 
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.receive.checkpoints import Checkpoints
+from edgemeter.collector.receive.checkpoints import RECORDS, Checkpoints
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_record
@@ -15,7 +15,9 @@ def test_what_was_committed_comes_into_the_file_before_a_commit_has_to_bring_it(
         checkpoints = Checkpoints(path)
         ledger.commit([arrival(make_record(session=1, seq=seq)) for seq in range(1, 101)])
         assert path.stat().st_size == size_bytes
-        checkpoints.wake()
+        checkpoints.note(RECORDS // 2)
+        assert not wait_until(lambda: path.stat().st_size > size_bytes, 0.3)
+        checkpoints.note(RECORDS // 2)
         assert wait_until(lambda: path.stat().st_size > size_bytes, 10)
         checkpoints.stop()
         checkpoints.stop()
