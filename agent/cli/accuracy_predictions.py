@@ -17,7 +17,8 @@ from edgemeter.agent.datasets.coco_results import CATEGORY, HEIGHT, IMAGE, SCORE
 from edgemeter.agent.datasets.dataset import read_truth, without_files
 from edgemeter.agent.datasets.dota import read_task1
 from edgemeter.agent.datasets.predictions import read_predictions
-from edgemeter.agent.tasks.coco_ap import BOXES, KEYPOINTS, MASKS, Bounds, Found, ObjectKind, coco_accuracy, outline_code
+from edgemeter.agent.tasks.coco_ap import BOXES, KEYPOINTS, MASKS, Bounds, Found, ObjectKind, coco_accuracy
+from edgemeter.agent.tasks.mask_edges import edges_of_outline
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.predicted import item_task, score_items, score_oriented
 from edgemeter.agent.tasks.shapes import COUNT, with_keypoints, with_outlines
@@ -135,7 +136,7 @@ def _in_coco_form(results: CocoResults, truth: Truth) -> Found:
                     "(height, width): give masks of the whole image"
                 )
             try:
-                part = {"segmentation": outline_code(shape, *sizes[image])}
+                part = {"segmentation": edges_of_outline(shape, *sizes[image])}
             except ValueError as error:
                 raise ConfigError(f"the mask of result number {number} cannot be read: {error}: export it again") from error
         scored.append({"image_id": image, "category_id": int(row[CATEGORY]), "score": float(row[SCORE]), **part})

@@ -70,7 +70,7 @@ def document(scored: AccuracyScores) -> dict[str, Any]:
     task = {} if scored.task is None else {"task": scored.task}
     verdict = {} if scored.verdict is None else {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
     if accuracy is None:
-        figures: dict[str, Any] = dict.fromkeys(("metric", "value", "unit", "better", *METRICS.values()))
+        figures: dict[str, Any] = dict.fromkeys(("metric", "value", "unit", "better", *METRICS))
         counted = {"images": scored.images, "detections": scored.detections}
         why = {"reason": scored.reason, **verdict, "warnings": list(scored.warnings)}
         return {**task, **figures, **counted, "per_class": {}, **why}

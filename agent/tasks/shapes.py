@@ -8,14 +8,15 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.coco import keypoints_of, outline_of
-from edgemeter.agent.tasks.coco_ap import KEYPOINTS, MASKS, Found, ObjectKind, mask_code
+from edgemeter.agent.tasks.coco_ap import KEYPOINTS, MASKS, Found, ObjectKind
 from edgemeter.agent.tasks.detection import Detection, by_boxes
+from edgemeter.agent.tasks.mask_edges import Edges, edges_of, edges_of_outline
+from edgemeter.agent.tasks.similarity import SIGMAS
 from edgemeter.agent.vision.decoders import Detections
 
 # COCO's, of a person: the similarity has a tolerance for each of them.
-COUNT = 17
-# How far annotators differ, relative to a person's size. Source: cocoapi `cocoeval.py`, `kpt_oks_sigmas`.
-_SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89], np.float32) / 1000
+COUNT = len(SIGMAS)
+_SIGMAS = SIGMAS.astype(np.float32)
 
 
 class ShapeTask(Detection):
@@ -66,16 +67,24 @@ def with_keypoints(truth: Mapping[str, Any]) -> dict[str, Any]:
         points = keypoints_of(annotation)
         if len(points) != 3 * COUNT:
             raise ConfigError(f"annotation {annotation['id']}: it has {len(points) // 3} keypoints, COCO's people have {COUNT}")
-        annotations.append({**annotation, "keypoints": points, "num_keypoints": sum(visibility > 0 for visibility in points[2::3])})
+        annotations.append({**annotation, "keypoints": points})
     return {**truth, "annotations": annotations}
 
 
 def with_outlines(truth: Mapping[str, Any]) -> dict[str, Any]:
-    """Return COCO's document as plain data with the outline of each annotation; raises ConfigError where an image has no size."""
-    unsized = [image["id"] for image in truth["images"] if None in (image["width"], image["height"])]
+    """Return COCO's document as plain data with each mask as edges; raises ConfigError where an image has no size, or a mask is garbled."""
+    sizes = {image["id"]: (image["height"], image["width"]) for image in truth["images"]}
+    unsized = [number for number, size in sizes.items() if None in size]
     if unsized:
         raise ConfigError(f"image {unsized[0]} of the annotations has no width and height, and masks need them: add them")
-    return {**truth, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in truth["annotations"]]}
+    annotations = []
+    for annotation in truth["annotations"]:
+        try:
+            edges = edges_of_outline(outline_of(annotation), *sizes[annotation["image_id"]])
+        except ValueError as error:
+            raise ConfigError(f"annotation {annotation['id']}: its mask cannot be read: {error}: export it again") from error
+        annotations.append({**annotation, "segmentation": edges})
+    return {**truth, "annotations": annotations}
 
 
 class Pose(ShapeTask):
@@ -101,7 +110,7 @@ class Pose(ShapeTask):
 
 
 class Segmentation(ShapeTask):
-    """Keeps a run-length code of every mask: the masks themselves would not fit into a board's memory."""
+    """Keeps the edges of every mask: the masks themselves would not fit into a board's memory."""
 
     KIND: ClassVar[ObjectKind] = MASKS
     KEY = "segmentation"
@@ -113,9 +122,9 @@ class Segmentation(ShapeTask):
         if detections.masks is None:
             raise ConfigError(f"family {self._model.family!r} finds boxes without masks: correct task or family in the card")
 
-    def _shape(self, index: int, detections: Detections, object_index: int) -> dict[str, Any]:
+    def _shape(self, index: int, detections: Detections, object_index: int) -> Edges:
         frame, mask = self._frames[index], (detections.masks or ())[object_index]
         pixels = np.zeros((frame.photo_height, frame.photo_width), np.uint8)
         height, width = mask.pixels.shape
         pixels[mask.top : mask.top + height, mask.left : mask.left + width] = mask.pixels
-        return mask_code(pixels)
+        return edges_of(pixels)

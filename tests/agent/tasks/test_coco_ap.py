@@ -2,12 +2,10 @@
 
 import copy
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.tasks import coco_ap
 from edgemeter.agent.tasks.coco_ap import CocoAp
 from tests.fixtures.vision_factory import make_truth, perfect_detections
@@ -25,7 +23,7 @@ def test_the_truth_itself_scores_one():
     assert figures["ap"] == figures["ap50"] == figures["ap_small"] == figures["ar_100"] == pytest.approx(1, abs=1e-12)
     assert figures["ap_medium"] is None
     assert figures["ap_large"] is None
-    assert set(figures) == set(coco_ap.METRICS.values())
+    assert set(figures) == set(coco_ap.METRICS)
 
 
 def test_an_image_without_detections_counts():
@@ -82,14 +80,6 @@ def test_nothing_is_printed(capfd):
     truth = make_truth()
     evaluate(truth, perfect_detections(truth), [100, 101])
     assert capfd.readouterr() == ("", "")
-
-
-def test_without_hotcoco_the_message_names_what_to_install(monkeypatch):
-    """One line with the pip command, for masks; boxes need no more than numpy."""
-    monkeypatch.setitem(sys.modules, "hotcoco", None)
-    assert evaluate(make_truth(), np.empty((0, 7)), [100])["ap"] == 0
-    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[vision\]'"):
-        CocoAp(make_truth(), [], coco_ap.MASKS)
 
 
 @pytest.mark.realdata

@@ -6,11 +6,14 @@ from itertools import product
 import numpy as np
 import pytest
 from pycocotools.coco import COCO
+from pycocotools.mask import encode
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.coco import keypoints_of, outline_of, plain_document, read_annotations
+from edgemeter.agent.datasets.coco import plain_document, read_annotations
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import coco_ap, create
+from edgemeter.agent.tasks.mask_edges import edges_of
+from edgemeter.agent.tasks.shapes import with_keypoints, with_outlines
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.boxes import photo_mask
@@ -31,13 +34,7 @@ def test_keypoint_ap_is_that_of_pycocotools(tmp_path):
             images = [image["id"] for image in truth["images"]]
             (tmp_path / "people.json").write_text(json.dumps(truth))
             read = plain_document(read_annotations(tmp_path / "people.json"))
-            document = {
-                **read,
-                "annotations": [{**annotation, "keypoints": keypoints_of(annotation)} for annotation in read["annotations"]],
-            }
-            for annotation, original in zip(document["annotations"], truth["annotations"], strict=True):
-                annotation["num_keypoints"] = original["num_keypoints"]
-            scored_figures = coco_ap.CocoAp(document, results, coco_ap.KEYPOINTS).figures(images)
+            scored_figures = coco_ap.CocoAp(with_keypoints(read), results, coco_ap.KEYPOINTS).figures(images)
             figures = scored_figures.overall
             reference = scored_by_pycocotools(truth, results, "keypoints")
             assert list(figures.values()) == pytest.approx(reference.tolist(), abs=1e-9)
@@ -136,19 +133,19 @@ def shifted(mask, by):
 def test_mask_ap_is_that_of_pycocotools(realdata):
     """On COCO's own outlines, crowds among them, with masks that miss by some pixels: all twelve figures to 1e-9."""
     path = realdata / "annotations" / "coco_tiny_80_instances_val2017.json"
-    plain = plain_document(read_annotations(path))
-    truth = {**plain, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in plain["annotations"]]}
+    truth = with_outlines(plain_document(read_annotations(path)))
     reference = COCO(str(path))
-    draw, results = np.random.default_rng(0), []
+    draw, results, coded = np.random.default_rng(0), [], []
     for annotation in truth["annotations"]:
         if draw.random() < 0.8:
             mask = shifted(reference.annToMask(reference.anns[annotation["id"]]), int(draw.integers(0, 12)))
             result = {"image_id": annotation["image_id"], "category_id": annotation["category_id"], "score": float(draw.random())}
-            results.append({**result, "segmentation": coco_ap.mask_code(mask)})
+            results.append({**result, "segmentation": edges_of(mask)})
+            coded.append({**result, "segmentation": encode(np.asfortranarray(mask))})
     images = [image["id"] for image in truth["images"]]
     figures = coco_ap.CocoAp(truth, results, coco_ap.MASKS).figures(images)
     computed = figures.overall
-    expected = scored_by_pycocotools(json.loads(path.read_text()), results, "segm")
+    expected = scored_by_pycocotools(json.loads(path.read_text()), coded, "segm")
     assert list(computed.values()) == pytest.approx(expected.tolist(), abs=1e-9)
     assert 0.2 < computed["ap"] < 0.8
     classes = [value for value in figures.by_category.values() if value is not None]

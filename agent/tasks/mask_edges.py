@@ -1,0 +1,79 @@
+"""Masks as edges: the pixels, counted down the columns, at which a mask begins and ends by turns; read from all forms of COCO's files."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Edges = NDArray[np.int64]
+# Outlines are drawn in so many steps a pixel. Source: cocoapi `maskApi.c`, `rleFrPoly`.
+_STEPS = 5
+
+
+def edges_of(mask: NDArray[Any]) -> Edges:
+    """Return the edges of a mask [height, width], whose pixels are those that are not 0."""
+    return np.flatnonzero(np.diff(mask.ravel(order="F") != 0, prepend=False, append=False))
+
+
+def edges_of_outline(outline: Sequence[Sequence[float]] | Mapping[str, Any], height: int, width: int) -> Edges:
+    """Return the edges of an outline: of polygons (pixels of the image), or of a run-length code, whose runs may be a list or a text.
+
+    Raises:
+        ValueError: the code does not fill the image.
+    """
+    if not isinstance(outline, Mapping):
+        return _union([_of_polygon(np.asarray(polygon, np.float64).reshape(-1, 2), height, width) for polygon in outline])
+    counts = outline["counts"]
+    runs = _from_text(counts) if isinstance(counts, str) else np.array(counts, np.int64)
+    if (runs < 0).any() or runs.sum() != height * width:
+        raise ValueError(f"invalid RLE: its runs do not fill {height} x {width} pixels")
+    return _paired(np.cumsum(runs))
+
+
+def _from_text(text: str) -> NDArray[np.int64]:
+    """Return the runs of a text: five bits a character, the lowest first; from the third on each is a difference from the last but one."""
+    digits = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - ord("0")
+    is_last = digits & 32 == 0
+    if not len(digits) or not is_last[-1] or ((digits < 0) | (digits > 63)).any():
+        raise ValueError("invalid RLE: its text ends early, or has other characters")
+    first = np.append(0, np.flatnonzero(is_last)[:-1] + 1)
+    place = 5 * (np.arange(len(digits)) - np.repeat(first, np.diff(first, append=len(digits))))
+    runs: NDArray[np.int64] = np.add.reduceat((digits & 31) - 2 * (digits & 16) * is_last << np.minimum(place, 50), first)
+    runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
+    return runs
+
+
+def _of_polygon(corners: NDArray[np.float64], height: int, width: int) -> Edges:
+    """Return the edges of a polygon [n, 2], as the COCO API draws it: where its sides cross the centres of columns."""
+    begin = (_STEPS * corners + 0.5).astype(np.int64)
+    end = np.roll(begin, -1, axis=0)
+    lengths = np.abs(end - begin).max(axis=1)
+    is_steep = np.abs(end - begin)[:, 0] < lengths
+    axes = np.where(is_steep[:, np.newaxis], [1, 0], [0, 1])
+    (along, across), (last, last_across) = (np.take_along_axis(points, axes, axis=1).T for points in (begin, end))
+    is_back = along > last
+    slopes = np.where(is_back, across - last_across, last_across - across) / np.maximum(lengths, 1)
+    side = np.repeat(np.arange(len(corners)), lengths + 1)
+    step = np.arange(len(side)) - np.repeat(np.cumsum(lengths + 1) - lengths - 1, lengths + 1)
+    step = np.where(is_back[side], lengths[side] - step, step)
+    longer = np.minimum(along, last)[side] + step
+    shorter = (np.where(is_back, last_across, across)[side] + slopes[side] * step + 0.5).astype(np.int64)
+    x, y = np.where(is_steep[side], shorter, longer), np.where(is_steep[side], longer, shorter)
+    column, centre = np.divmod(np.where(x[1:] < x[:-1], x[1:], x[1:] - 1), _STEPS)
+    row = np.clip((np.minimum(y[1:], y[:-1]) + _STEPS // 2) // _STEPS, 0, height)
+    is_edge = (x[1:] != x[:-1]) & (centre == _STEPS // 2) & (column >= 0) & (column < width)
+    return _paired(np.append(np.sort((column * height + row)[is_edge]), height * width))
+
+
+def _paired(edges: Edges) -> Edges:
+    """Return the edges without the last where that is a beginning: the end of the image."""
+    return edges[: len(edges) // 2 * 2]
+
+
+def _union(parts: Sequence[Edges]) -> Edges:
+    edges = np.concatenate(parts)
+    order = np.argsort(edges, kind="stable")
+    change = np.resize([1, -1], len(edges))[order]
+    depth = np.cumsum(change)
+    return edges[order][(depth == 0) | (depth == change)]

@@ -1,0 +1,117 @@
+"""How similar detections are to annotated objects by COCO's rules: the overlaps of boxes and of masks, and OKS of keypoints."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.integer[Any]]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Annotations = Sequence[Mapping[str, Any]]
+
+# How far annotators differ, relative to a person's size. Source: cocoapi `cocoeval.py`, `kpt_oks_sigmas`.
+SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class FoundObjects:
+    """Detections [n] beside annotations [m], some of which need not be found: `similarity` takes both by their places.
+
+    `batch` is how many pairs are compared at a time: those of a crowd would not fit into memory.
+    """
+
+    image: Floats
+    score: Floats
+    category: Floats
+    area: Floats
+    is_ignored: Flags
+    similarity: Callable[[Integers, Integers], Floats]
+    batch: int
+
+
+def compared_boxes(rows: Floats, annotations: Annotations) -> FoundObjects:
+    """Return detections [n, 7]: image id, x, y, width, height, score, category id."""
+    boxes, object_boxes, is_crowd = rows[:, 1:5], _boxes(annotations), _crowds(annotations)
+
+    def similarity(found: Integers, objects: Integers) -> Floats:
+        (x, y, width, height), (object_x, object_y, object_width, object_height) = boxes[found].T, object_boxes[objects].T
+        across = np.minimum(x + width, object_x + object_width) - np.maximum(x, object_x)
+        down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
+        shared, area = across * down, width * height
+        union = np.where(is_crowd[objects], area, area + object_width * object_height - shared)
+        return np.divide(shared, union, out=np.zeros_like(shared), where=(across > 0) & (down > 0))
+
+    return FoundObjects(rows[:, 0], rows[:, 5], rows[:, 6], rows[:, 3] * rows[:, 4], is_crowd, similarity, 1 << 16)
+
+
+def compared_masks(results: Annotations, annotations: Annotations) -> FoundObjects:
+    """Return COCO's results with the edges of masks as their segmentation, as the annotations have them."""
+    is_crowd = _crowds(annotations)
+    edges, first, counts, areas = _edges(results)
+    object_edges, _, object_counts, object_areas = _edges(annotations)
+    # All objects lie on one line, each on a stretch of its own, and with them the number of their pixels up to there.
+    stretch = max(edges.max(initial=0), object_edges.max(initial=0)) + 1
+    line = np.append(-1, object_edges + stretch * np.repeat(np.arange(len(annotations)), object_counts))
+    pixels = np.append(0, np.cumsum(np.diff(line) * np.resize([0, 1], len(object_edges))))
+
+    def similarity(found: Integers, objects: Integers) -> Floats:
+        ends = np.cumsum(counts[found])
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first[found] - ends + counts[found], counts[found])
+        before = np.interp(edges[places] + stretch * np.repeat(objects, counts[found]), line, pixels)
+        inside = np.append(0, np.cumsum(before[1::2] - before[::2]))
+        shared = np.diff(inside[np.append(0, ends // 2)])
+        union = np.where(is_crowd[objects], areas[found], areas[found] + object_areas[objects] - shared)
+        return np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
+
+    return FoundObjects(*_about(results), areas, is_crowd, similarity, 1 << 8)
+
+
+def compared_keypoints(results: Annotations, annotations: Annotations) -> FoundObjects:
+    """Return COCO's results with keypoints; objects without any that is labelled are compared by how far points lie from their boxes."""
+    points, objects_points = (
+        np.array([each["keypoints"] for each in objects], np.float64).reshape(-1, len(SIGMAS), 3) for objects in (results, annotations)
+    )
+    points, object_points, is_labelled = points[..., :2], objects_points[..., :2], objects_points[..., 2] > 0
+    corner, sides = np.split(_boxes(annotations)[:, np.newaxis], 2, axis=-1)
+    low, high = corner - sides, corner + 2 * sides
+    areas = np.array([annotation["area"] for annotation in annotations], np.float64)[:, np.newaxis] + np.spacing(1)
+    is_bare = ~is_labelled.any(axis=1)
+    is_compared = is_labelled | is_bare[:, np.newaxis]
+
+    def similarity(found: Integers, objects: Integers) -> Floats:
+        its = points[found]
+        beyond = np.maximum(low[objects] - its, 0) + np.maximum(its - high[objects], 0)
+        apart = np.where(is_bare[objects, np.newaxis, np.newaxis], beyond, its - object_points[objects])
+        error = np.square(apart).sum(axis=-1) / np.square(2 * SIGMAS) / areas[objects] / 2
+        oks: Floats = np.exp(-error).sum(axis=1, where=is_compared[objects]) / is_compared[objects].sum(axis=1)
+        return oks
+
+    found_areas = np.ptp(points, axis=1).prod(axis=1)
+    return FoundObjects(*_about(results), found_areas, is_bare | _crowds(annotations), similarity, 1 << 12)
+
+
+def _about(results: Annotations) -> Floats:
+    """Return image id, score and category id, each [n]."""
+    about = [(result["image_id"], result["score"], result["category_id"]) for result in results]
+    return np.array(about, np.float64).reshape(-1, 3).T
+
+
+def _boxes(annotations: Annotations) -> Floats:
+    return np.fromiter(chain.from_iterable(annotation["bbox"] for annotation in annotations), np.float64).reshape(-1, 4)
+
+
+def _crowds(annotations: Annotations) -> Flags:
+    return np.fromiter((annotation["iscrowd"] for annotation in annotations), bool, len(annotations))
+
+
+def _edges(objects: Annotations) -> tuple[Integers, Integers, Integers, Floats]:
+    """Return the edges of all masks one after the other, and of each the place of its first, their number, and its area in pixels."""
+    parts = [each["segmentation"] for each in objects]
+    edges = np.concatenate([np.zeros(0, np.int64), *parts])
+    counts = np.array([len(part) for part in parts], np.int64)
+    areas = np.array([(part[1::2] - part[::2]).sum() for part in parts], np.float64)
+    return edges, np.cumsum(counts) - counts, counts, areas
