@@ -18,13 +18,14 @@ from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Rob
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import isolation, job
-from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL
+from edgemeter.agent.tasks.coco_ap import RECALL
+from edgemeter.agent.tasks.coco_matches import BOXES, METRICS
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict.rule import verdict_of
 from edgemeter.agent.vision.corruptions import SEVERITIES
 
-NAMES = {METRIC: "ap"}  # What the value of a metric is called beside its details.
+NAMES = {BOXES.metric: "ap"}  # What the value of a metric is called beside its details.
 
 
 @dataclass(frozen=True, slots=True)

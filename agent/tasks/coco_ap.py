@@ -1,27 +1,17 @@
 """COCO's average precision of boxes, masks or keypoints over a whole data set; with bounds, by class and by group."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.tasks import Parts
-from edgemeter.agent.tasks.coco_matches import ALL, AREAS, LOOSE, STRICT, Asked, CocoMatches
+from edgemeter.agent.tasks.coco_matches import KEYPOINTS, CocoAp
 from edgemeter.agent.tasks.item_accuracy import ScoredGroup, largest_gap, scored_group, scored_groups
-from edgemeter.agent.tasks.parts import INDEPENDENT, NOT_ASKED, Bounded, Jackknifed, Units
-from edgemeter.agent.tasks.similarity import Annotations, FoundObjects, compared_boxes, compared_keypoints, compared_masks
+from edgemeter.agent.tasks.parts import INDEPENDENT, NOT_ASKED, Bounded, Units
 
-# In COCO's order.
-METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large")
-KEYPOINT_METRICS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
-METRIC = "coco_ap"
-# Boxes as float64 [n, 7]: image id, x, y, width, height, score, category id. Masks (their edges) and keypoints as COCO's results.
-Found = NDArray[np.float64] | Annotations
 RECALL = "coco_ar_100"
 # Images by how many objects they show (crowds not counted): name, from, to.
 OBJECTS = (("1", 1, 1), ("2-4", 2, 4), ("5-9", 5, 9), ("10+", 10, None))
@@ -30,93 +20,31 @@ MOST_DETECTIONS = 300_000
 Bounds = Literal["auto", "always", "never"]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectKind:
-    """The compared aspect of an object: our metric, its key in COCO's documents, its figures, and what they are computed from."""
-
-    metric: str
-    key: str
-    figures: Sequence[str]
-    compared: Callable[[Any, Annotations], FoundObjects]
-    asked: Asked
-
-
-_OF_100 = Asked(((1, ALL), (10, ALL), (100, ALL)), AREAS)
-# Of keypoints there are no small objects, and 20 detections an image at most.
-_OF_20 = Asked(((20, ALL), (20, LOOSE), (20, STRICT)), (AREAS[0], *AREAS[2:]))
-BOXES = ObjectKind(METRIC, "bbox", METRICS, compared_boxes, _OF_100)
-MASKS = ObjectKind("coco_mask_ap", "segmentation", METRICS, compared_masks, _OF_100)
-KEYPOINTS = ObjectKind("coco_keypoint_ap", "keypoints", KEYPOINT_METRICS, compared_keypoints, _OF_20)
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """COCO's figures by our names, 0..1, and AP by category id; None where there is no object to find."""
-
-    overall: dict[str, float | None]
-    by_category: dict[int, float | None]
-
-
-class CocoAp:
-    """Scores the detections of one set of images, whole or in part."""
-
-    def __init__(self, truth: Mapping[str, Any], results: Found, kind: ObjectKind = BOXES) -> None:
-        """Take the COCO annotation document as plain data, with `area` (keys other than COCO's are ignored), and what was found."""
-        self._truth, self._kind = truth, kind
-        self._found = kind.compared(results, truth["annotations"])
-        self._matches = CocoMatches(truth, self._found, kind.asked)
-
-    def figures(self, image_ids: Sequence[int]) -> Figures:
-        """Return the figures over these images; those without detections or without annotations count too."""
-        overall, by_category = self._matches.figures(image_ids)
-        return Figures(dict(zip(self._kind.figures, overall, strict=True)), by_category)
-
-    @property
-    def ap(self) -> Jackknifed:
-        """AP of any of these images."""
-        return Jackknifed(lambda image_ids: self.figures(image_ids).overall["ap"])
-
-    def recall(self, annotations: Sequence[bool]) -> Jackknifed:
-        """Return AR (100 detections) of the annotations marked, for any of the images; the others are there and not asked for.
-
-        As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
-        """
-        return Jackknifed(CocoMatches(self._truth, self._found, self._kind.asked, annotations).recall)
-
-
 def coco_accuracy(
-    truth: Mapping[str, Any],
-    results: Found,
-    image_ids: Sequence[int],
-    sha256: str,
-    bounds: Bounds = "auto",
-    kind: ObjectKind = BOXES,
-    units: Units = INDEPENDENT,
-    parts: Parts = "all",
+    scored: CocoAp, image_ids: Sequence[int], sha256: str, bounds: Bounds = "auto", units: Units = INDEPENDENT, parts: Parts = "all"
 ) -> Accuracy | None:
     """Return the accuracy over these images, with and without detections; None where the truth holds nothing to find in them.
 
-    `truth` is the COCO annotation document as plain data, in which `group` of images or annotations names the group; `sha256` is that of
-    the data set. `bounds` are computed by `auto` where there are few enough detections for a small board; `units` by image id.
+    `group` of images or annotations in the document names the group; `sha256` is that of the data set. `bounds` are computed by `auto`
+    where there are few enough detections for a small board; `units` by image id.
     """
-    scored = CocoAp(truth, results, kind)
     figures = scored.figures(image_ids)
     value = figures.overall.pop("ap")
     if value is None:
         return None
-    accuracy = Accuracy(metric=kind.metric, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures.overall)
+    accuracy = Accuracy(metric=scored.kind.metric, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures.overall)
     if parts == "value":
         return accuracy
-    is_bounded = bounds == "always" or (bounds == "auto" and len(results) <= MOST_DETECTIONS)
+    is_bounded = bounds == "always" or (bounds == "auto" and len(scored.rows) <= MOST_DETECTIONS)
     why_none = NOT_ASKED if bounds == "never" else f"more than {MOST_DETECTIONS:,} detections"
     bounded = scored.ap.bounded(image_ids, units) if is_bounded else Bounded(reason=why_none)
-    metric, groups = _groups(scored, truth, image_ids, kind, units, is_bounded=is_bounded)
+    metric, groups = _groups(scored, image_ids, units, is_bounded=is_bounded)
     return msgspec.structs.replace(
         accuracy,
         **bounded.in_record(),
         clusters=units.counted(image_ids),
-        per_class=_per_class(truth, figures.by_category, set(image_ids)),
-        by_objects=_by_objects(scored, truth, image_ids),
+        per_class=_per_class(scored.truth, figures.by_category, set(image_ids)),
+        by_objects=_by_objects(scored, image_ids),
         group_metric=metric,
         groups=tuple(group.part for group in groups),
         group_gap=largest_gap(groups),
@@ -138,8 +66,8 @@ def _per_class(truth: Mapping[str, Any], by_category: Mapping[int, float | None]
     )
 
 
-def _by_objects(scored: CocoAp, truth: Mapping[str, Any], image_ids: Sequence[int]) -> tuple[PartAccuracy, ...]:
-    count = Counter(annotation["image_id"] for annotation in _objects(truth, set(image_ids)))
+def _by_objects(scored: CocoAp, image_ids: Sequence[int]) -> tuple[PartAccuracy, ...]:
+    count = Counter(annotation["image_id"] for annotation in _objects(scored.truth, set(image_ids)))
     parts = []
     for name, first, last in OBJECTS:
         inside = [number for number in image_ids if first <= count[number] and (last is None or count[number] <= last)]
@@ -153,13 +81,12 @@ def _objects(truth: Mapping[str, Any], images: set[int]) -> Iterable[Mapping[str
     return (annotation for annotation in truth["annotations"] if not annotation["iscrowd"] and annotation["image_id"] in images)
 
 
-def _groups(
-    scored: CocoAp, truth: Mapping[str, Any], image_ids: Sequence[int], kind: ObjectKind, units: Units, *, is_bounded: bool
-) -> tuple[str | None, tuple[ScoredGroup, ...]]:
+def _groups(scored: CocoAp, image_ids: Sequence[int], units: Units, *, is_bounded: bool) -> tuple[str | None, tuple[ScoredGroup, ...]]:
     """Return what was computed for each group, and the groups by name: AP for groups of images, recall for groups of annotations.
 
     False finds belong to no group of annotations, so AP would make the rare group the worse one; recall has no such bias.
     """
+    truth, kind = scored.truth, scored.kind
     group_of = {image["id"]: image.get("group") for image in truth["images"]}
     named = {number: str(group_of[number]) for number in image_ids if group_of[number] is not None}
     if named:
@@ -168,16 +95,16 @@ def _groups(
     names = {str(annotation["group"]) for annotation in _objects(truth, set(image_ids)) if annotation.get("group") is not None}
     # The area, which picks the members of a group, is part of the similarity of keypoints.
     if names and kind is not KEYPOINTS:
-        return RECALL, tuple(_of_annotations(scored, truth, name, image_ids, units if is_bounded else None) for name in sorted(names))
+        return RECALL, tuple(_of_annotations(scored, name, image_ids, units if is_bounded else None) for name in sorted(names))
     return None, ()
 
 
-def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], units: Units | None) -> ScoredGroup:
+def _of_annotations(scored: CocoAp, name: str, image_ids: Sequence[int], units: Units | None) -> ScoredGroup:
     def is_member(annotation: Mapping[str, Any]) -> bool:
         return annotation.get("group") is not None and str(annotation["group"]) == name
 
-    members = [annotation for annotation in _objects(truth, set(image_ids)) if is_member(annotation)]
-    recall = scored.recall([is_member(annotation) for annotation in truth["annotations"]])
+    members = [annotation for annotation in _objects(scored.truth, set(image_ids)) if is_member(annotation)]
+    recall = scored.recall([is_member(annotation) for annotation in scored.truth["annotations"]])
     images = len({annotation["image_id"] for annotation in members})
     part = PartAccuracy(name=name, value=None, images=images, objects=len(members))
     return scored_group(part, recall, image_ids, units, size=len(members))

@@ -5,7 +5,7 @@ one integer are the thresholds that an overlap passes, ten for each range, and a
 raises it: no other value is ever read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.tasks.similarity import Annotations, Flags, Floats, FoundObjects, Integers
+from edgemeter.agent.tasks import similarity
+from edgemeter.agent.tasks.parts import Jackknifed
+from edgemeter.agent.tasks.similarity import Annotations, Compared, Flags, Floats, Integers
 
 # Source: pycocotools' `Params`.
 IOU_THRESHOLDS, RECALL_THRESHOLDS = np.linspace(0.5, 0.95, 10), np.linspace(0.0, 1.0, 101)
@@ -30,11 +32,35 @@ Bits = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of a kind of object: recalls of so many detections of a class in an image at these thresholds, and ranges of area."""
+class ObjectKind:
+    """The compared aspect of an object: our metric, its key in COCO's documents, and the figures in COCO's order.
 
-    recalls: Sequence[tuple[int, slice]]
-    areas: Sequence[tuple[float, float]]
+    `recalls` are of so many detections of a class in an image, the best first, at these thresholds; `areas` are ranges.
+    """
+
+    metric: str
+    key: str
+    compared: Callable[[Floats, Sequence[Any], Annotations], Compared]
+    figures: Sequence[str]
+    recalls: Sequence[tuple[int, slice]] = ((1, ALL), (10, ALL), (100, ALL))
+    areas: Sequence[tuple[float, float]] = AREAS
+
+
+METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large")
+KEYPOINT_METRICS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
+BOXES = ObjectKind("coco_ap", "bbox", similarity.compared_boxes, METRICS)
+MASKS = ObjectKind("coco_mask_ap", "segmentation", similarity.compared_masks, METRICS)
+# Of keypoints there are no small objects.
+_RECALLS_OF_20, _LARGER = ((20, ALL), (20, LOOSE), (20, STRICT)), (AREAS[0], *AREAS[2:])
+KEYPOINTS = ObjectKind("coco_keypoint_ap", "keypoints", similarity.compared_keypoints, KEYPOINT_METRICS, _RECALLS_OF_20, _LARGER)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """COCO's figures by our names, 0..1, and AP by category id; None where there is no object to find."""
+
+    overall: dict[str, float | None]
+    by_category: dict[int, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +117,28 @@ class _Counts:
         return _mean(self.hits[cut][threshold, self.objects > 0] / self.objects[self.objects > 0])
 
 
-class CocoMatches:
-    """The detections of a set of images, matched with its objects."""
+class CocoAp:
+    """Scores the detections of one set of images, whole or in part."""
 
-    def __init__(self, truth: Mapping[str, Any], found: FoundObjects, asked: Asked, members: Sequence[bool] | None = None) -> None:
-        """Take the COCO annotation document and what was found; only `members` of its annotations count, where they are named."""
-        self._asked, self._most = asked, asked.recalls[-1][0]
+    def __init__(
+        self,
+        truth: Mapping[str, Any],
+        rows: Floats,
+        kind: ObjectKind = BOXES,
+        shapes: Sequence[Any] = (),
+        members: Sequence[bool] | None = None,
+    ) -> None:
+        """Take the COCO annotation document as plain data, with `area`, and detections as `compared_boxes`, with their shapes if not boxes.
+
+        Only `members` of the annotations count, where they are named.
+        """
+        self.truth, self.rows, self.kind, self._shapes, self._most = truth, rows, kind, shapes, kind.recalls[-1][0]
+        found = kind.compared(rows, shapes, truth["annotations"])
         self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
         self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
         self._objects = self._read(truth["annotations"], found.is_ignored, members)
-        image, category = _positions(self._images, found.image), _positions(self._categories, found.category)
-        order = _counting_order(image, category, found.score)
+        image, category = _positions(self._images, rows[:, 0]), _positions(self._categories, rows[:, 6])
+        order = _counting_order(image, category, rows[:, 5])
         is_inside = (image < len(self._images)) & (category < len(self._categories))
         if not is_inside.all():
             order = order[is_inside[order]]
@@ -115,17 +152,27 @@ class CocoMatches:
         self._counts = self._in_areas(found.area[order]) if members is None else np.ones((1, len(order)), bool)
         self._matches = self._matched(_overlapping(self._objects, found, order, by_pair, pair))
 
-    def figures(self, image_ids: Sequence[int]) -> tuple[list[float | None], dict[int, float | None]]:
-        """Return COCO's figures over these images, in its order, and AP by category id; None where there is no object to find."""
+    def figures(self, image_ids: Sequence[int]) -> Figures:
+        """Return the figures over these images; those without detections or without annotations count too."""
         all_sizes, *sizes = self._counted(image_ids)
         overall = [*(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)), *(size.ap() for size in sizes)]
-        overall += [*(all_sizes.ar(*recall) for recall in self._asked.recalls), *(size.ar(self._most) for size in sizes)]
+        overall += [*(all_sizes.ar(*recall) for recall in self.kind.recalls), *(size.ar(self._most) for size in sizes)]
         by_category = zip(self._categories.tolist(), all_sizes.precision.mean(axis=0).tolist(), all_sizes.objects.tolist(), strict=True)
-        return overall, {number: value if objects else None for number, value, objects in by_category}
+        values = {number: value if objects else None for number, value, objects in by_category}
+        return Figures(dict(zip(self.kind.figures, overall, strict=True)), values)
 
-    def recall(self, image_ids: Sequence[int]) -> float | None:
-        """Return AR of the members in these images; None where there are none."""
-        return self._counted(image_ids)[0].ar(self._most)
+    @property
+    def ap(self) -> Jackknifed:
+        """AP of any of these images."""
+        return Jackknifed(lambda image_ids: self.figures(image_ids).overall["ap"])
+
+    def recall(self, annotations: Sequence[bool]) -> Jackknifed:
+        """Return AR (100 detections) of the annotations marked, for any of the images; the others are there and not asked for.
+
+        As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
+        """
+        marked = CocoAp(self.truth, self.rows, self.kind, self._shapes, annotations)
+        return Jackknifed(lambda image_ids: marked._counted(image_ids)[0].ar(marked._most))
 
     def _read(self, annotations: Annotations, is_ignored: Flags, members: Sequence[bool] | None) -> _Objects:
         image, category, area, is_crowd = (
@@ -140,7 +187,7 @@ class CocoMatches:
         return _Objects(order, image, category, self._pair(image, category), is_crowd[order], counts[:, order])
 
     def _in_areas(self, area: Floats) -> Flags:
-        return np.stack([~((area < low) | (area > high)) for low, high in self._asked.areas])
+        return np.stack([~((area < low) | (area > high)) for low, high in self.kind.areas])
 
     def _pair(self, image: Integers, category: Integers) -> Integers:
         return image.astype(np.int64) * len(self._categories) + category
@@ -201,7 +248,7 @@ class CocoMatches:
         counted = by_area[position[match] + 1] + by_match[threshold, match + 1] - before.ravel()[segment]
         hit_counts = {
             cut: np.bincount(segment[matches.rank[match] < cut], minlength=before.size).reshape(before.shape)
-            for cut in {cut for cut, _ in self._asked.recalls}
+            for cut in {cut for cut, _ in self.kind.recalls}
         }
         object_counts = np.bincount(objects, minlength=len(categories))
         return _Counts(object_counts, hit_counts, _average_precision(segment, counted, hit_counts[self._most], object_counts))
@@ -234,7 +281,7 @@ def _counting_order(image: Integers, category: Integers, score: Floats) -> Integ
     return order[np.argsort(category[order], kind="stable")]
 
 
-def _overlapping(objects: _Objects, found: FoundObjects, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
+def _overlapping(objects: _Objects, found: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
     """Return all overlaps from the lowest threshold on, in the order of `by_pair`."""
     pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
     first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")

@@ -1,10 +1,12 @@
 """Masks as edges: the pixels, counted down the columns, at which a mask begins and ends by turns; read from all forms of COCO's files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgemeter.agent.datasets.coco import Rle
 
 Edges = NDArray[np.int64]
 # Outlines are drawn in so many steps a pixel. Source: cocoapi `maskApi.c`, `rleFrPoly`.
@@ -16,16 +18,17 @@ def edges_of(mask: NDArray[Any]) -> Edges:
     return np.flatnonzero(np.diff(mask.ravel(order="F") != 0, prepend=False, append=False))
 
 
-def edges_of_outline(outline: Sequence[Sequence[float]] | Mapping[str, Any], height: int, width: int) -> Edges:
+def edges_of_outline(outline: Sequence[Sequence[float]] | Rle, height: int, width: int) -> Edges:
     """Return the edges of an outline: of polygons (pixels of the image), or of a run-length code, whose runs may be a list or a text.
 
     Raises:
-        ValueError: the code does not fill the image.
+        ValueError: it has no polygon, or one with half a corner, or the code does not fill the image.
     """
-    if not isinstance(outline, Mapping):
+    if not isinstance(outline, Rle):
+        if not outline or any(len(polygon) % 2 for polygon in outline):
+            raise ValueError("it is empty, or has an x without y")
         return _union([_of_polygon(np.asarray(polygon, np.float64).reshape(-1, 2), height, width) for polygon in outline])
-    counts = outline["counts"]
-    runs = _from_text(counts) if isinstance(counts, str) else np.array(counts, np.int64)
+    runs = _from_text(outline.counts) if isinstance(outline.counts, str) else np.array(outline.counts, np.int64)
     if (runs < 0).any() or runs.sum() != height * width:
         raise ValueError(f"invalid RLE: its runs do not fill {height} x {width} pixels")
     return _paired(np.cumsum(runs))

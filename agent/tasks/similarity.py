@@ -18,23 +18,21 @@ SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87,
 
 
 @dataclass(frozen=True, slots=True)
-class FoundObjects:
+class Compared:
     """Detections [n] beside annotations [m], some of which need not be found: `similarity` takes both by their places.
 
     `batch` is how many pairs are compared at a time: those of a crowd would not fit into memory.
     """
 
-    image: Floats
-    score: Floats
-    category: Floats
     area: Floats
     is_ignored: Flags
     similarity: Callable[[Integers, Integers], Floats]
     batch: int
 
 
-def compared_boxes(rows: Floats, annotations: Annotations) -> FoundObjects:
-    """Return detections [n, 7]: image id, x, y, width, height, score, category id."""
+def compared_boxes(rows: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
+    """Return the boxes of detections, float64 [n, 7], whose columns are image id, x, y, width, height, score and category id."""
+    del shapes
     boxes, object_boxes, is_crowd = rows[:, 1:5], _boxes(annotations), _crowds(annotations)
 
     def similarity(found: Integers, objects: Integers) -> Floats:
@@ -45,14 +43,15 @@ def compared_boxes(rows: Floats, annotations: Annotations) -> FoundObjects:
         union = np.where(is_crowd[objects], area, area + object_width * object_height - shared)
         return np.divide(shared, union, out=np.zeros_like(shared), where=(across > 0) & (down > 0))
 
-    return FoundObjects(rows[:, 0], rows[:, 5], rows[:, 6], rows[:, 3] * rows[:, 4], is_crowd, similarity, 1 << 16)
+    return Compared(rows[:, 3] * rows[:, 4], is_crowd, similarity, 1 << 16)
 
 
-def compared_masks(results: Annotations, annotations: Annotations) -> FoundObjects:
-    """Return COCO's results with the edges of masks as their segmentation, as the annotations have them."""
+def compared_masks(rows: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
+    """Return masks as their edges, which the annotations have too."""
+    del rows
     is_crowd = _crowds(annotations)
-    edges, first, counts, areas = _edges(results)
-    object_edges, _, object_counts, object_areas = _edges(annotations)
+    edges, first, counts, areas = _edges(shapes)
+    object_edges, _, object_counts, object_areas = _edges([annotation["segmentation"] for annotation in annotations])
     # All objects lie on one line, each on a stretch of its own, and with them the number of their pixels up to there.
     stretch = max(edges.max(initial=0), object_edges.max(initial=0)) + 1
     line = np.append(-1, object_edges + stretch * np.repeat(np.arange(len(annotations)), object_counts))
@@ -67,15 +66,15 @@ def compared_masks(results: Annotations, annotations: Annotations) -> FoundObjec
         union = np.where(is_crowd[objects], areas[found], areas[found] + object_areas[objects] - shared)
         return np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
 
-    return FoundObjects(*_about(results), areas, is_crowd, similarity, 1 << 8)
+    return Compared(areas, is_crowd, similarity, 1 << 8)
 
 
-def compared_keypoints(results: Annotations, annotations: Annotations) -> FoundObjects:
-    """Return COCO's results with keypoints; objects without any that is labelled are compared by how far points lie from their boxes."""
-    points, objects_points = (
-        np.array([each["keypoints"] for each in objects], np.float64).reshape(-1, len(SIGMAS), 3) for objects in (results, annotations)
-    )
-    points, object_points, is_labelled = points[..., :2], objects_points[..., :2], objects_points[..., 2] > 0
+def compared_keypoints(rows: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
+    """Return keypoints (x, y, visibility of each); of an object with none labelled it counts how far they lie from its box."""
+    del rows
+    points = np.array(shapes, np.float64).reshape(-1, len(SIGMAS), 3)[..., :2]
+    annotated = np.array([annotation["keypoints"] for annotation in annotations], np.float64).reshape(-1, len(SIGMAS), 3)
+    object_points, is_labelled = annotated[..., :2], annotated[..., 2] > 0
     corner, sides = np.split(_boxes(annotations)[:, np.newaxis], 2, axis=-1)
     low, high = corner - sides, corner + 2 * sides
     areas = np.array([annotation["area"] for annotation in annotations], np.float64)[:, np.newaxis] + np.spacing(1)
@@ -90,14 +89,7 @@ def compared_keypoints(results: Annotations, annotations: Annotations) -> FoundO
         oks: Floats = np.exp(-error).sum(axis=1, where=is_compared[objects]) / is_compared[objects].sum(axis=1)
         return oks
 
-    found_areas = np.ptp(points, axis=1).prod(axis=1)
-    return FoundObjects(*_about(results), found_areas, is_bare | _crowds(annotations), similarity, 1 << 12)
-
-
-def _about(results: Annotations) -> Floats:
-    """Return image id, score and category id, each [n]."""
-    about = [(result["image_id"], result["score"], result["category_id"]) for result in results]
-    return np.array(about, np.float64).reshape(-1, 3).T
+    return Compared(np.ptp(points, axis=1).prod(axis=1), is_bare | _crowds(annotations), similarity, 1 << 12)
 
 
 def _boxes(annotations: Annotations) -> Floats:
@@ -108,9 +100,8 @@ def _crowds(annotations: Annotations) -> Flags:
     return np.fromiter((annotation["iscrowd"] for annotation in annotations), bool, len(annotations))
 
 
-def _edges(objects: Annotations) -> tuple[Integers, Integers, Integers, Floats]:
+def _edges(parts: Sequence[Integers]) -> tuple[Integers, Integers, Integers, Floats]:
     """Return the edges of all masks one after the other, and of each the place of its first, their number, and its area in pixels."""
-    parts = [each["segmentation"] for each in objects]
     edges = np.concatenate([np.zeros(0, np.int64), *parts])
     counts = np.array([len(part) for part in parts], np.int64)
     areas = np.array([(part[1::2] - part[::2]).sum() for part in parts], np.float64)

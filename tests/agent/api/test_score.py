@@ -10,7 +10,7 @@ from pycocotools import mask
 
 import edgemeter
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.tasks.coco_ap import METRICS
+from edgemeter.agent.tasks.coco_matches import METRICS
 from tests.fixtures.task_data import people, scored_by_pycocotools
 
 # pycocotools has not heard of numpy 2.

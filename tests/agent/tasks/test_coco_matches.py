@@ -9,10 +9,10 @@ from pycocotools import mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from edgemeter.agent.tasks.coco_ap import BOXES, KEYPOINTS, MASKS, CocoAp
-from edgemeter.agent.tasks.coco_matches import CocoMatches
+from edgemeter.agent.datasets.coco import Rle
+from edgemeter.agent.tasks.coco_matches import KEYPOINTS, MASKS, CocoAp
 from edgemeter.agent.tasks.mask_edges import edges_of, edges_of_outline
-from edgemeter.agent.tasks.similarity import compared_boxes
+from tests.fixtures.task_data import rows_of
 
 CATEGORIES = (3, 9, 4)
 
@@ -45,9 +45,11 @@ def scene(seed, images=12, scale=1):
     return {**documents, "annotations": annotations}, rows
 
 
-def matched(truth, rows, members=None):
-    """Return the boxes [n, 7], matched."""
-    return CocoMatches(truth, compared_boxes(rows, truth["annotations"]), BOXES.asked, members)
+def figures_of(scored, images):
+    """Return the figures, and AP of each class in the order of its id; -1 where there is none, as pycocotools has it."""
+    figures = scored.figures(images)
+    by_category = [figures.by_category[number] for number in sorted(CATEGORIES)]
+    return [[-1 if value is None else value for value in values] for values in (figures.overall.values(), by_category)]
 
 
 def evaluated(truth, rows, image_ids=None, area_ranges=None, kind="bbox"):
@@ -70,13 +72,12 @@ def test_all_twelve_figures_are_those_of_pycocotools(seed):
     """Of all images and of half of them, with small ids and with large ones, and AP of each class."""
     truth, rows = scene(seed, scale=1 if seed % 2 else 10_000_000)
     ids = [image["id"] for image in truth["images"]]
-    matches = matched(truth, rows)
+    scored = CocoAp(truth, rows)
     for part in (ids, ids[::2], ids[-1:]):
         evaluation = evaluated(truth, rows, part)
-        overall, by_category = matches.figures(part)
-        assert [-1 if value is None else value for value in overall] == pytest.approx(evaluation.stats.tolist(), abs=1e-12)
-        precision = evaluation.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1))
-        assert [-1 if by_category[number] is None else by_category[number] for number in sorted(CATEGORIES)] == pytest.approx(precision)
+        overall, by_category = figures_of(scored, part)
+        assert overall == pytest.approx(evaluation.stats.tolist(), abs=1e-12)
+        assert by_category == pytest.approx(evaluation.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1)))
 
 
 def test_of_two_objects_that_are_overlapped_alike_the_later_is_matched():
@@ -87,7 +88,7 @@ def test_of_two_objects_that_are_overlapped_alike_the_later_is_matched():
     rows = np.array([[1, 1, 0, 10, 10, 0.9, 3], [1, *boxes[1], 0.8, 3]], float)
     expected = evaluated(truth, rows).stats[0]
     assert 0 < expected < 1
-    assert matched(truth, rows).figures([1])[0][0] == pytest.approx(expected, abs=1e-12)
+    assert CocoAp(truth, rows).figures([1]).overall["ap"] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("objects", [20, 25, 50, 100])
@@ -99,7 +100,7 @@ def test_a_recall_is_reached_by_the_hit_that_pycocotools_names(objects):
     truth = {"images": [{"id": number} for number in numbers], "categories": [{"id": 3}], "annotations": annotations}
     # After each hit a false one: every hit has a precision of its own.
     rows = np.array([[n, x, 0, 10, 10, 1 - (n + x / 100) / 200, 3] for n in numbers for x in (0, 50)], float)
-    assert matched(truth, rows).figures(list(numbers))[0][0] == pytest.approx(evaluated(truth, rows).stats[0], abs=1e-12)
+    assert CocoAp(truth, rows).figures(list(numbers)).overall["ap"] == pytest.approx(evaluated(truth, rows).stats[0], abs=1e-12)
 
 
 def test_the_recall_of_members_ignores_all_other_objects():
@@ -111,8 +112,8 @@ def test_the_recall_of_members_ignores_all_other_objects():
     ids = [image["id"] for image in truth["images"]]
     evaluation = evaluated(marked, rows, area_ranges=[[0.0, 1e10], [0.5, 1.5], [2.5, 3.5], [3.5, 4.5]])
     recall = evaluation.eval["recall"][:, :, 1, -1]
-    assert matched(truth, rows, members).recall(ids) == pytest.approx(recall[recall > -1].mean(), abs=1e-12)
-    assert matched(truth, rows, [False] * len(members)).recall(ids) is None
+    assert CocoAp(truth, rows).recall(members).value(ids) == pytest.approx(recall[recall > -1].mean(), abs=1e-12)
+    assert CocoAp(truth, rows).recall([False] * len(members)).value(ids) is None
 
 
 def test_detections_of_images_and_classes_that_the_document_lacks_count_for_nothing():
@@ -120,9 +121,10 @@ def test_detections_of_images_and_classes_that_the_document_lacks_count_for_noth
     truth, rows = scene(2)
     ids = [image["id"] for image in truth["images"]]
     strangers = np.array([[999, 0, 0, 8, 8, 1, 3], [ids[0], 0, 0, 8, 8, 1, 77], [-5, 0, 0, 8, 8, 1, 3]])
-    assert matched(truth, np.concatenate([strangers, rows])).figures(ids) == matched(truth, rows).figures(ids)
+    assert CocoAp(truth, np.concatenate([strangers, rows])).figures(ids) == CocoAp(truth, rows).figures(ids)
     nothing = {"images": [], "categories": [], "annotations": []}
-    assert matched(nothing, rows).figures([]) == ([None] * 12, {})
+    figures = CocoAp(nothing, rows).figures([])
+    assert (set(figures.overall.values()), figures.by_category) == ({None}, {})
 
 
 # Pixels of the images whose objects have shapes; numbers of which powers of two are few.
@@ -163,29 +165,24 @@ def coded(outline):
     return {"size": code["size"], "counts": code["counts"].decode()}
 
 
-def in_edges(objects):
-    """Return annotations or results with their masks as ours are."""
-    return [{**each, "segmentation": edges_of_outline(each["segmentation"], HEIGHT, WIDTH)} for each in objects]
-
-
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", [MASKS, KEYPOINTS], ids=["segm", "keypoints"])
 def test_all_figures_of_shapes_are_those_of_pycocotools(kind, seed):
     """Twelve of masks and ten of keypoints, of all images and of half of them, and AP of each class."""
     truth, results = with_shapes(seed, outlined if kind is MASKS else posed)
-    ours, found = truth, results
+    annotated, shapes = truth, [result[kind.key] for result in results]
     if kind is MASKS:
         results = [{**result, "segmentation": coded(result["segmentation"])} for result in results]
-        ours, found = {**truth, "annotations": in_edges(truth["annotations"])}, in_edges(results)
+        shapes = [edges_of_outline(shape, HEIGHT, WIDTH) for shape in shapes]
+        in_edges = [{**each, "segmentation": edges_of_outline(each["segmentation"], HEIGHT, WIDTH)} for each in truth["annotations"]]
+        annotated = {**truth, "annotations": in_edges}
     ids = [image["id"] for image in truth["images"]]
-    scored = CocoAp(ours, found, kind)
+    scored = CocoAp(annotated, rows_of(results), kind, shapes)
     for part in (ids, ids[::2]):
         evaluation = evaluated(truth, results, part, kind="segm" if kind is MASKS else "keypoints")
-        figures = scored.figures(part)
-        assert [-1 if value is None else value for value in figures.overall.values()] == pytest.approx(evaluation.stats.tolist(), abs=1e-12)
-        precision = evaluation.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1))
-        by_category = [-1 if figures.by_category[number] is None else figures.by_category[number] for number in sorted(CATEGORIES)]
-        assert by_category == pytest.approx(precision, abs=1e-12)
+        overall, by_category = figures_of(scored, part)
+        assert overall == pytest.approx(evaluation.stats.tolist(), abs=1e-12)
+        assert by_category == pytest.approx(evaluation.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1)), abs=1e-12)
 
 
 def random_outline(draw):
@@ -211,7 +208,7 @@ def test_a_mask_has_the_pixels_that_pycocotools_draws():
         pixels = mask.decode(coded(outline))
         expected = edges_of(pixels)
         runs = np.diff(np.concatenate([[0], expected, [HEIGHT * WIDTH]])).tolist()
-        for form in (outline, coded(outline), {"size": [HEIGHT, WIDTH], "counts": runs}):
+        for form in (outline, Rle((HEIGHT, WIDTH), coded(outline)["counts"]), Rle((HEIGHT, WIDTH), runs)):
             filled = np.zeros(HEIGHT * WIDTH + 1, int)
             edges = edges_of_outline(form, HEIGHT, WIDTH)
             assert len(edges) % 2 == 0
@@ -224,4 +221,4 @@ def test_a_mask_has_the_pixels_that_pycocotools_draws():
 def test_a_code_that_does_not_fill_its_image_is_refused(counts):
     """Texts that end early or hold other characters, runs below 0, too many and too few pixels."""
     with pytest.raises(ValueError, match="invalid RLE"):
-        edges_of_outline({"size": [HEIGHT, WIDTH], "counts": counts}, HEIGHT, WIDTH)
+        edges_of_outline(Rle((HEIGHT, WIDTH), counts), HEIGHT, WIDTH)
