@@ -42,7 +42,7 @@ class Rle(msgspec.Struct, frozen=True):
     """A mask as a run-length code: `size` is height and width, `counts` the runs, compressed to a text or not."""
 
     size: tuple[int, int]
-    counts: str | list[int]
+    counts: str | list[Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_ID)]]
 
 
 Outline = list[_Polygon] | Rle

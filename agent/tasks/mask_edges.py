@@ -1,11 +1,13 @@
 """Masks as edges: the pixels, counted down the columns, at which a mask begins and ends by turns; read from all forms of COCO's files."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.contract.kept_predictions import FARTHEST_PX
 from edgemeter.agent.datasets.coco import Rle
 
 Edges = NDArray[np.int64]
@@ -27,7 +29,9 @@ def edges_of_outline(outline: Sequence[Sequence[float]] | Rle, height: int, widt
     if not isinstance(outline, Rle):
         if not outline or any(len(polygon) % 2 for polygon in outline):
             raise ValueError("it is empty, or has an x without y")
-        return _union([_of_polygon(np.asarray(polygon, np.float64).reshape(-1, 2), height, width) for polygon in outline])
+        if max(map(abs, chain.from_iterable(outline))) > FARTHEST_PX:
+            raise ValueError(f"a corner lies further out than {FARTHEST_PX:,.0f} pixels")
+        return _union([_of_polygon(np.array(polygon).reshape(-1, 2), height, width) for polygon in outline])
     runs = _from_text(outline.counts) if isinstance(outline.counts, str) else np.array(outline.counts, np.int64)
     if (runs < 0).any() or runs.sum() != height * width:
         raise ValueError(f"invalid RLE: its runs do not fill {height} x {width} pixels")
@@ -50,22 +54,21 @@ def _from_text(text: str) -> NDArray[np.int64]:
 def _of_polygon(corners: NDArray[np.float64], height: int, width: int) -> Edges:
     """Return the edges of a polygon [n, 2], as the COCO API draws it: where its sides cross the centres of columns."""
     begin = (_STEPS * corners + 0.5).astype(np.int64)
-    end = np.roll(begin, -1, axis=0)
-    lengths = np.abs(end - begin).max(axis=1)
-    is_steep = np.abs(end - begin)[:, 0] < lengths
-    axes = np.where(is_steep[:, np.newaxis], [1, 0], [0, 1])
-    (along, across), (last, last_across) = (np.take_along_axis(points, axes, axis=1).T for points in (begin, end))
-    is_back = along > last
-    slopes = np.where(is_back, across - last_across, last_across - across) / np.maximum(lengths, 1)
-    side = np.repeat(np.arange(len(corners)), lengths + 1)
-    step = np.arange(len(side)) - np.repeat(np.cumsum(lengths + 1) - lengths - 1, lengths + 1)
-    step = np.where(is_back[side], lengths[side] - step, step)
-    longer = np.minimum(along, last)[side] + step
-    shorter = (np.where(is_back, last_across, across)[side] + slopes[side] * step + 0.5).astype(np.int64)
-    x, y = np.where(is_steep[side], shorter, longer), np.where(is_steep[side], longer, shorter)
-    column, centre = np.divmod(np.where(x[1:] < x[:-1], x[1:], x[1:] - 1), _STEPS)
+    sides = np.concatenate([begin, np.roll(begin, -1, axis=0)], axis=1)
+    # Each side as steps along its longer axis, from the lower end on.
+    is_steep = np.abs(sides[:, 2] - sides[:, 0]) < np.abs(sides[:, 3] - sides[:, 1])
+    sides[is_steep] = sides[is_steep][:, [1, 0, 3, 2]]
+    is_back = sides[:, 0] > sides[:, 2]
+    sides[is_back] = sides[is_back][:, [2, 3, 0, 1]]
+    along, across, last, last_across = sides.T
+    slopes, counts = (last_across - across) / np.maximum(last - along, 1), last - along + 1
+    side = np.repeat(np.arange(len(sides)), counts)
+    step = np.arange(len(side)) - np.repeat(np.cumsum(counts) - counts, counts)
+    longer, shorter = along[side] + step, (across[side] + slopes[side] * step + 0.5).astype(np.int64)
+    x, y = np.where(is_steep[side], (shorter, longer), (longer, shorter))
+    column, centre = np.divmod(np.minimum(x[1:], x[:-1]), _STEPS)
     row = np.clip((np.minimum(y[1:], y[:-1]) + _STEPS // 2) // _STEPS, 0, height)
-    is_edge = (x[1:] != x[:-1]) & (centre == _STEPS // 2) & (column >= 0) & (column < width)
+    is_edge = (side[1:] == side[:-1]) & (x[1:] != x[:-1]) & (centre == _STEPS // 2) & (column >= 0) & (column < width)
     return _paired(np.append(np.sort((column * height + row)[is_edge]), height * width))
 
 

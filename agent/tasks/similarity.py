@@ -30,9 +30,8 @@ class Compared:
     batch: int
 
 
-def compared_boxes(rows: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
+def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> Compared:
     """Return the boxes of detections, float64 [n, 7], whose columns are image id, x, y, width, height, score and category id."""
-    del shapes
     boxes, object_boxes, is_crowd = rows[:, 1:5], _boxes(annotations), _crowds(annotations)
 
     def similarity(found: Integers, objects: Integers) -> Floats:
@@ -46,16 +45,15 @@ def compared_boxes(rows: Floats, shapes: Sequence[Any], annotations: Annotations
     return Compared(rows[:, 3] * rows[:, 4], is_crowd, similarity, 1 << 16)
 
 
-def compared_masks(rows: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
+def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
     """Return masks as their edges, which the annotations have too."""
-    del rows
     is_crowd = _crowds(annotations)
     edges, first, counts, areas = _edges(shapes)
     object_edges, _, object_counts, object_areas = _edges([annotation["segmentation"] for annotation in annotations])
     # All objects lie on one line, each on a stretch of its own, and with them the number of their pixels up to there.
     stretch = max(edges.max(initial=0), object_edges.max(initial=0)) + 1
-    line = np.append(-1, object_edges + stretch * np.repeat(np.arange(len(annotations)), object_counts))
-    pixels = np.append(0, np.cumsum(np.diff(line) * np.resize([0, 1], len(object_edges))))
+    line = np.append(-1.0, object_edges + stretch * np.repeat(np.arange(len(annotations)), object_counts))
+    pixels = np.append(0.0, np.cumsum(np.diff(line) * np.resize([0, 1], len(object_edges))))
 
     def similarity(found: Integers, objects: Integers) -> Floats:
         ends = np.cumsum(counts[found])
@@ -69,9 +67,8 @@ def compared_masks(rows: Floats, shapes: Sequence[Any], annotations: Annotations
     return Compared(areas, is_crowd, similarity, 1 << 8)
 
 
-def compared_keypoints(rows: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
+def compared_keypoints(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
     """Return keypoints (x, y, visibility of each); of an object with none labelled it counts how far they lie from its box."""
-    del rows
     points = np.array(shapes, np.float64).reshape(-1, len(SIGMAS), 3)[..., :2]
     annotated = np.array([annotation["keypoints"] for annotation in annotations], np.float64).reshape(-1, len(SIGMAS), 3)
     object_points, is_labelled = annotated[..., :2], annotated[..., 2] > 0

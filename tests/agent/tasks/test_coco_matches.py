@@ -217,6 +217,16 @@ def test_a_mask_has_the_pixels_that_pycocotools_draws():
             assert (pixels == filled.cumsum()[:-1].reshape(WIDTH, HEIGHT).T).all()
 
 
+@pytest.mark.parametrize(
+    ("outline", "words"),
+    [([], "it is empty"), ([[1, 2, 3, 4, 5, 6, 7]], "an x without y"), ([[0, 0, 1e12, 0, 5, 5]], "further out than 1,000,000 pixels")],
+)
+def test_an_outline_that_cannot_be_drawn_is_refused(outline, words):
+    """No polygon, half a corner, and a side that no memory holds."""
+    with pytest.raises(ValueError, match=words):
+        edges_of_outline(outline, HEIGHT, WIDTH)
+
+
 @pytest.mark.parametrize("counts", ["", "abc", "0p", "~", [100] * 2000, [HEIGHT * WIDTH + 5, -5], [5]])
 def test_a_code_that_does_not_fill_its_image_is_refused(counts):
     """Texts that end early or hold other characters, runs below 0, too many and too few pixels."""
