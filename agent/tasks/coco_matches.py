@@ -133,10 +133,10 @@ class CocoAp:
         Only `members` of the annotations count, where they are named.
         """
         self.truth, self.rows, self.kind, self._shapes, self._most = truth, rows, kind, shapes, kind.recalls[-1][0]
-        found = kind.compared(rows, shapes, truth["annotations"])
+        compared = kind.compared(rows, shapes, truth["annotations"])
         self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
         self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
-        self._objects = self._read(truth["annotations"], found.is_ignored, members)
+        self._objects = self._read(truth["annotations"], compared.is_ignored, members)
         image, category = _positions(self._images, rows[:, 0]), _positions(self._categories, rows[:, 6])
         order = _counting_order(image, category, rows[:, 5])
         is_inside = (image < len(self._images)) & (category < len(self._categories))
@@ -149,8 +149,8 @@ class CocoAp:
             by_pair, pair = self._by_pair(image[order], category[order])
         self._image, self._category = image[order], category[order]
         # Of members no precision is asked, so it does not matter which detections count.
-        self._counts = self._in_areas(found.area[order]) if members is None else np.ones((1, len(order)), bool)
-        self._matches = self._matched(_overlapping(self._objects, found, order, by_pair, pair))
+        self._counts = self._in_areas(compared.area[order]) if members is None else np.ones((1, len(order)), bool)
+        self._matches = self._matched(_overlapping(self._objects, compared, order, by_pair, pair))
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
         """Return the figures over these images; those without detections or without annotations count too."""
@@ -281,7 +281,7 @@ def _counting_order(image: Integers, category: Integers, score: Floats) -> Integ
     return order[np.argsort(category[order], kind="stable")]
 
 
-def _overlapping(objects: _Objects, found: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
+def _overlapping(objects: _Objects, compared: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
     """Return all overlaps from the lowest threshold on, in the order of `by_pair`."""
     pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
     first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")
@@ -289,13 +289,13 @@ def _overlapping(objects: _Objects, found: Compared, order: Integers, by_pair: I
     rank = _spread(np.zeros_like(counts), counts)
     position = by_pair[rank + np.repeat(first, counts)]
     first_object, object_counts = np.repeat(first_object, counts), np.repeat(object_counts, counts)
-    batch = np.cumsum(object_counts) // found.batch
+    batch = np.cumsum(object_counts) // compared.batch
     bounds = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(position)]
     edges = []
     for begin, stop in pairwise(bounds):
         target = _spread(first_object[begin:stop], object_counts[begin:stop])
         detection = np.repeat(np.arange(begin, stop), object_counts[begin:stop])
-        iou = found.similarity(order[position[detection]], objects.place[target])
+        iou = compared.similarity(order[position[detection]], objects.place[target])
         enough = np.flatnonzero(iou >= IOU_THRESHOLDS[0])
         edges.append((detection[enough], target[enough], iou[enough]))
     detection, target, iou = (np.concatenate(parts) for parts in zip(*edges, strict=True))

@@ -45,8 +45,8 @@ def _from_text(text: str) -> NDArray[np.int64]:
     if not len(digits) or not is_last[-1] or ((digits < 0) | (digits > 63)).any():
         raise ValueError("invalid RLE: its text ends early, or has other characters")
     first = np.append(0, np.flatnonzero(is_last)[:-1] + 1)
-    place = 5 * (np.arange(len(digits)) - np.repeat(first, np.diff(first, append=len(digits))))
-    runs: NDArray[np.int64] = np.add.reduceat((digits & 31) - 2 * (digits & 16) * is_last << np.minimum(place, 50), first)
+    shift = 5 * (np.arange(len(digits)) - np.repeat(first, np.diff(first, append=len(digits))))
+    runs: NDArray[np.int64] = np.add.reduceat((digits & 31) - 2 * (digits & 16) * is_last << np.minimum(shift, 50), first)
     runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
     return runs
 
@@ -82,4 +82,5 @@ def _union(parts: Sequence[Edges]) -> Edges:
     order = np.argsort(edges, kind="stable")
     change = np.resize([1, -1], len(edges))[order]
     depth = np.cumsum(change)
-    return edges[order][(depth == 0) | (depth == change)]
+    union: Edges = edges[order][(depth == 0) | (depth == change)]
+    return union

@@ -19,7 +19,7 @@ SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87,
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Detections [n] beside annotations [m], some of which need not be found: `similarity` takes both by their places.
+    """Detections [n] beside annotations [m], some of which need not be detections: `similarity` takes both by their places.
 
     `batch` is how many pairs are compared at a time: those of a crowd would not fit into memory.
     """
@@ -34,13 +34,14 @@ def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> 
     """Return the boxes of detections, float64 [n, 7], whose columns are image id, x, y, width, height, score and category id."""
     boxes, object_boxes, is_crowd = rows[:, 1:5], _boxes(annotations), _crowds(annotations)
 
-    def similarity(found: Integers, objects: Integers) -> Floats:
-        (x, y, width, height), (object_x, object_y, object_width, object_height) = boxes[found].T, object_boxes[objects].T
+    def similarity(detections: Integers, objects: Integers) -> Floats:
+        (x, y, width, height), (object_x, object_y, object_width, object_height) = boxes[detections].T, object_boxes[objects].T
         across = np.minimum(x + width, object_x + object_width) - np.maximum(x, object_x)
         down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
         shared, area = across * down, width * height
         union = np.where(is_crowd[objects], area, area + object_width * object_height - shared)
-        return np.divide(shared, union, out=np.zeros_like(shared), where=(across > 0) & (down > 0))
+        iou: Floats = np.divide(shared, union, out=np.zeros_like(shared), where=(across > 0) & (down > 0))
+        return iou
 
     return Compared(rows[:, 3] * rows[:, 4], is_crowd, similarity, 1 << 16)
 
@@ -48,21 +49,23 @@ def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> 
 def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
     """Return masks as their edges, which the annotations have too."""
     is_crowd = _crowds(annotations)
-    edges, first, counts, areas = _edges(shapes)
-    object_edges, _, object_counts, object_areas = _edges([annotation["segmentation"] for annotation in annotations])
+    edges, counts, areas = _edges(shapes)
+    first = np.cumsum(counts) - counts
+    object_edges, object_counts, object_areas = _edges([annotation["segmentation"] for annotation in annotations])
     # All objects lie on one line, each on a stretch of its own, and with them the number of their pixels up to there.
     stretch = max(edges.max(initial=0), object_edges.max(initial=0)) + 1
     line = np.append(-1.0, object_edges + stretch * np.repeat(np.arange(len(annotations)), object_counts))
     pixels = np.append(0.0, np.cumsum(np.diff(line) * np.resize([0, 1], len(object_edges))))
 
-    def similarity(found: Integers, objects: Integers) -> Floats:
-        ends = np.cumsum(counts[found])
-        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first[found] - ends + counts[found], counts[found])
-        before = np.interp(edges[places] + stretch * np.repeat(objects, counts[found]), line, pixels)
+    def similarity(detections: Integers, objects: Integers) -> Floats:
+        ends = np.cumsum(counts[detections])
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first[detections] - ends + counts[detections], counts[detections])
+        before = np.interp(edges[places] + stretch * np.repeat(objects, counts[detections]), line, pixels)
         inside = np.append(0, np.cumsum(before[1::2] - before[::2]))
         shared = np.diff(inside[np.append(0, ends // 2)])
-        union = np.where(is_crowd[objects], areas[found], areas[found] + object_areas[objects] - shared)
-        return np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
+        union = np.where(is_crowd[objects], areas[detections], areas[detections] + object_areas[objects] - shared)
+        iou: Floats = np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
+        return iou
 
     return Compared(areas, is_crowd, similarity, 1 << 8)
 
@@ -75,11 +78,11 @@ def compared_keypoints(_: Floats, shapes: Sequence[Any], annotations: Annotation
     corner, sides = np.split(_boxes(annotations)[:, np.newaxis], 2, axis=-1)
     low, high = corner - sides, corner + 2 * sides
     areas = np.array([annotation["area"] for annotation in annotations], np.float64)[:, np.newaxis] + np.spacing(1)
-    is_bare = ~is_labelled.any(axis=1)
+    is_bare: Flags = np.logical_not(is_labelled.any(axis=1))
     is_compared = is_labelled | is_bare[:, np.newaxis]
 
-    def similarity(found: Integers, objects: Integers) -> Floats:
-        its = points[found]
+    def similarity(detections: Integers, objects: Integers) -> Floats:
+        its = points[detections]
         beyond = np.maximum(low[objects] - its, 0) + np.maximum(its - high[objects], 0)
         apart = np.where(is_bare[objects, np.newaxis, np.newaxis], beyond, its - object_points[objects])
         error = np.square(apart).sum(axis=-1) / np.square(2 * SIGMAS) / areas[objects] / 2
@@ -97,9 +100,9 @@ def _crowds(annotations: Annotations) -> Flags:
     return np.fromiter((annotation["iscrowd"] for annotation in annotations), bool, len(annotations))
 
 
-def _edges(parts: Sequence[Integers]) -> tuple[Integers, Integers, Integers, Floats]:
-    """Return the edges of all masks one after the other, and of each the place of its first, their number, and its area in pixels."""
+def _edges(parts: Sequence[Integers]) -> tuple[Integers, Integers, Floats]:
+    """Return the edges of all masks one after the other, and of each their number and its area in pixels."""
     edges = np.concatenate([np.zeros(0, np.int64), *parts])
     counts = np.array([len(part) for part in parts], np.int64)
     areas = np.array([(part[1::2] - part[::2]).sum() for part in parts], np.float64)
-    return edges, np.cumsum(counts) - counts, counts, areas
+    return edges, counts, areas
