@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.tasks import similarity
 from edgemeter.agent.tasks.parts import Jackknifed
-from edgemeter.agent.tasks.similarity import Annotations, Compared, Flags, Floats, Integers
+from edgemeter.agent.tasks.similarity import Annotations, Compared, Flags, Floats, Integers, spread
 
 # Source: pycocotools' `Params`.
 IOU_THRESHOLDS, RECALL_THRESHOLDS = np.linspace(0.5, 0.95, 10), np.linspace(0.0, 1.0, 101)
@@ -286,14 +286,14 @@ def _overlapping(objects: _Objects, compared: Compared, order: Integers, by_pair
     pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
     first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")
     counts = end - first
-    rank = _spread(np.zeros_like(counts), counts)
+    rank = spread(np.zeros_like(counts), counts)
     position = by_pair[rank + np.repeat(first, counts)]
     first_object, object_counts = np.repeat(first_object, counts), np.repeat(object_counts, counts)
     batch = np.cumsum(object_counts) // compared.batch
     bounds = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(position)]
     edges = []
     for begin, stop in pairwise(bounds):
-        target = _spread(first_object[begin:stop], object_counts[begin:stop])
+        target = spread(first_object[begin:stop], object_counts[begin:stop])
         detection = np.repeat(np.arange(begin, stop), object_counts[begin:stop])
         iou = compared.similarity(order[position[detection]], objects.place[target])
         enough = np.flatnonzero(iou >= IOU_THRESHOLDS[0])
@@ -354,12 +354,6 @@ def _unpacked(bits: Bits, number: int) -> NDArray[np.int8]:
     """Return the bits of a range as 0 and 1 [threshold, n]."""
     of_range = (bits >> np.uint64(number * _STEPS)).astype("<u2").view(np.uint8).reshape(-1, 2)
     return np.ascontiguousarray(np.unpackbits(of_range, axis=1, count=_STEPS, bitorder="little").T).view(np.int8)
-
-
-def _spread(starts: Integers, counts: Integers) -> Integers:
-    """Return `counts` numbers from each start on."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - starts, counts)
 
 
 def _mean(values: Floats) -> float | None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.kept_predictions import FARTHEST_PX
 from edgemeter.agent.datasets.coco import Rle
+from edgemeter.agent.tasks.similarity import spread
 
 Edges = NDArray[np.int64]
 # Outlines are drawn in so many steps a pixel. Source: cocoapi `maskApi.c`, `rleFrPoly`.
@@ -63,7 +64,7 @@ def _of_polygon(corners: NDArray[np.float64], height: int, width: int) -> Edges:
     along, across, last, last_across = sides.T
     slopes, counts = (last_across - across) / np.maximum(last - along, 1), last - along + 1
     side = np.repeat(np.arange(len(sides)), counts)
-    step = np.arange(len(side)) - np.repeat(np.cumsum(counts) - counts, counts)
+    step = spread(np.zeros_like(counts), counts)
     longer, shorter = along[side] + step, (across[side] + slopes[side] * step + 0.5).astype(np.int64)
     x, y = np.where(is_steep[side], (shorter, longer), (longer, shorter))
     column, centre = np.divmod(np.minimum(x[1:], x[:-1]), _STEPS)

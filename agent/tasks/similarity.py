@@ -58,11 +58,10 @@ def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -
     pixels = np.append(0.0, np.cumsum(np.diff(line) * np.resize([0, 1], len(object_edges))))
 
     def similarity(detections: Integers, objects: Integers) -> Floats:
-        ends = np.cumsum(counts[detections])
-        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first[detections] - ends + counts[detections], counts[detections])
+        places = spread(first[detections], counts[detections])
         before = np.interp(edges[places] + stretch * np.repeat(objects, counts[detections]), line, pixels)
         inside = np.append(0, np.cumsum(before[1::2] - before[::2]))
-        shared = np.diff(inside[np.append(0, ends // 2)])
+        shared = np.diff(inside[np.append(0, np.cumsum(counts[detections]) // 2)])
         union = np.where(is_crowd[objects], areas[detections], areas[detections] + object_areas[objects] - shared)
         iou: Floats = np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
         return iou
@@ -90,6 +89,12 @@ def compared_keypoints(_: Floats, shapes: Sequence[Any], annotations: Annotation
         return oks
 
     return Compared(np.ptp(points, axis=1).prod(axis=1), is_bare | _crowds(annotations), similarity, 1 << 12)
+
+
+def spread(starts: Integers, counts: Integers) -> Integers:
+    """Return `counts` numbers from each start on."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - starts, counts)
 
 
 def _boxes(annotations: Annotations) -> Floats:
