@@ -78,6 +78,14 @@ def test_objects_are_scored_as_pycocotools_does(task, kind, metric):
     assert 0.2 < accuracy.value < 1
 
 
+def test_masks_of_an_image_have_one_size():
+    """Masks are compared pixel by pixel, so those of another size are refused, in words."""
+    truth = [{"masks": np.ones((1, 8, 8)), "labels": [1]}]
+    predictions = [{"masks": np.ones((1, 8, 9)), "labels": [1], "scores": [0.5]}]
+    with pytest.raises(ConfigError, match=r"masks of one image differ in size: \[\(8, 8\), \(8, 9\)\]"):
+        edgemeter.score("segmentation", predictions, truth)
+
+
 def test_poses_are_scored_as_pycocotools_does():
     """Keypoints [n, 17, 3] and areas, of people of whom some have no labelled point."""
     document, results = people(np.random.default_rng(2), images=20)
