@@ -45,11 +45,11 @@ BY_NAME = {
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = (
-    "PIL", "hotcoco", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry",
+    "PIL", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry",
 )  # fmt: skip
 HEAVY = (
     "soundfile", "cv2",
-    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "hotcoco", "influxdb_client", "jax", "jtop", "litert_lm",
+    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jax", "jtop", "litert_lm",
     "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
     "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "tokenizers", "torch", "transformers", "ultralytics", "xllamacpp",
 )  # fmt: skip

@@ -20,8 +20,10 @@ from edgemeter.agent.datasets.items import Item, Kind
 from edgemeter.agent.datasets.texts import RightAnswers
 from edgemeter.agent.tasks.anomaly_detection import anomaly_accuracy
 from edgemeter.agent.tasks.classification import class_accuracy
-from edgemeter.agent.tasks.coco_ap import BOXES, KEYPOINTS, MASKS, ObjectKind, coco_accuracy, mask_code
+from edgemeter.agent.tasks.coco_ap import coco_accuracy
+from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, CocoAp, ObjectKind
 from edgemeter.agent.tasks.depth import depth_accuracy, depth_errors, protocol_of
+from edgemeter.agent.tasks.mask_edges import edges_of
 from edgemeter.agent.tasks.oriented_boxes import match, oriented_accuracy
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.pixels import IGNORED, map_accuracy, pixel_counts
@@ -194,27 +196,26 @@ def _objects_of(kind: ObjectKind, key: str) -> Scorer:
     def scored(predictions: Sequence[Objects], truth: Sequence[Objects], data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
         labels = sorted({label for objects in (*predictions, *truth) for label in np.asarray(objects["labels"]).tolist()})
         ids = {label: number for number, label in enumerate(labels, 1)}
-        images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
-        results: list[dict[str, Any]] = []
+        rows: list[tuple[float, ...]] = []
+        shapes: list[Any] = []
         for image, (predicted, annotated) in enumerate(zip(predictions, truth, strict=True)):
-            shapes = [np.shape(objects["masks"])[1:] for objects in (annotated, predicted) if np.size(objects.get("masks", ()))]
-            height, width = shapes[0] if shapes else (0, 0)
-            images.append({"id": image, "height": height, "width": width})
+            sizes = {np.shape(objects["masks"])[1:] for objects in (annotated, predicted) if np.size(objects.get("masks", ()))}
+            if len(sizes) > 1:
+                raise ValueError(f"masks of one image differ in size: {sorted(sizes)}")
             for number, (label, part) in enumerate(_parts(annotated, key)):
                 about = {"id": len(annotations) + 1, "image_id": image, "category_id": ids[label]}
                 figures = {name: float(np.asarray(annotated[name]).ravel()[number]) for name in ("area", "iscrowd") if name in annotated}
                 annotations.append({**about, **part, **figures, "iscrowd": int(figures.get("iscrowd", 0))})
             scores = np.asarray(predicted["scores"], np.float64).tolist()
             for value, (label, part) in zip(scores, _parts(predicted, key), strict=True):
-                shape = {name: part[name] for name in (kind.keys[:1] or ("bbox",))}
-                results.append({"image_id": image, "category_id": ids[label], "score": value, **shape})
+                rows.append((image, *part["bbox"], value, ids[label]))
+                shapes.append(part[kind.key])
         categories = [{"id": number, "name": str(label)} for label, number in ids.items()]
-        document = {"images": images, "annotations": annotations, "categories": categories}
-        flat = [(row["image_id"], *row["bbox"], row["score"], row["category_id"]) for row in results if key == "boxes"]
         names = {image: item.name for image, item in enumerate(data.items)}
-        objects_found = np.array(flat, np.float64).reshape(-1, 7) if key == "boxes" else results
-        return coco_accuracy(document, objects_found, list(names), data.sha256, kind=kind, units=units_of(data.clusters, names))
+        document = {"images": [{"id": image} for image in names], "annotations": annotations, "categories": categories}
+        scored_objects = CocoAp(document, np.array(rows, np.float64).reshape(-1, 7), kind, shapes)
+        return coco_accuracy(scored_objects, list(names), data.sha256, units=units_of(data.clusters, names))
 
     return scored
 
@@ -230,13 +231,13 @@ def _parts(objects: Objects, key: str) -> list[tuple[Any, dict[str, Any]]]:
     for label, (x1, y1, x2, y2), shape in zip(labels, boxes.tolist(), shapes, strict=True):
         part: dict[str, Any] = {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": max(x2 - x1, 0.0) * max(y2 - y1, 0.0)}
         if key == "masks":
-            part |= {"area": float(np.count_nonzero(shape)), "segmentation": mask_code((shape != 0).astype(np.uint8))}
+            part |= {"area": float(np.count_nonzero(shape)), "segmentation": edges_of(shape)}
         elif key == "keypoints":
             points = shape.astype(np.float64).reshape(COUNT, 3)
             labelled = points[points[:, 2] > 0, :2]
             if "boxes" not in objects and len(labelled):
                 part["area"] = float(np.ptp(labelled, axis=0).prod())
-            part |= {"keypoints": points.ravel().tolist(), "num_keypoints": len(labelled)}
+            part["keypoints"] = points.ravel()
         parts.append((label, part))
     return parts
 

@@ -1,6 +1,6 @@
 """The work of `edgemeter accuracy --predictions`: a file of predictions, scored against ground truth without a model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,18 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets import GroundTruth, coco, create
 from edgemeter.agent.datasets.clusters import clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, image_names, plain_document
-from edgemeter.agent.datasets.coco_results import CATEGORY, HEIGHT, IMAGE, SCORE, CocoResults, X, read_results, result_oddities
+from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
 from edgemeter.agent.datasets.dataset import read_truth, without_files
 from edgemeter.agent.datasets.dota import read_task1
 from edgemeter.agent.datasets.predictions import read_predictions
-from edgemeter.agent.tasks.coco_ap import BOXES, KEYPOINTS, MASKS, Bounds, Found, ObjectKind, coco_accuracy, outline_code
+from edgemeter.agent.tasks.coco_ap import Bounds, coco_accuracy
+from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, CocoAp, ObjectKind
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.predicted import item_task, score_items, score_oriented
-from edgemeter.agent.tasks.shapes import COUNT, with_keypoints, with_outlines
+from edgemeter.agent.tasks.shapes import scored_shapes, with_shapes
 from edgemeter.agent.verdict import accuracy_rules
 
-Truth = Mapping[str, Any]
-_KINDS: Mapping[str, tuple[ObjectKind, Callable[[Truth], Truth]]] = {
-    "detection": (BOXES, lambda truth: truth),
-    "segmentation": (MASKS, with_outlines),
-    "pose": (KEYPOINTS, with_keypoints),
-}
+_KINDS: Mapping[str, ObjectKind] = {"detection": BOXES, "segmentation": MASKS, "pose": KEYPOINTS}
 # Readers of files that hold items and ground truth alike.
 _OF_ONE_FILE = ("glue", "squad")
 
@@ -95,12 +91,15 @@ def _of_objects(
     predictions: Path, truth: GroundTruth, document: CocoDocument, task: str | None, bounds: Bounds, cluster_by: str | None
 ) -> AccuracyScores:
     results = read_results(predictions, document, task)
-    kind, with_shapes = _KINDS[results.task]
-    plain = with_shapes(plain_document(document))
+    kind = _KINDS[results.task]
+    plain = with_shapes(kind, plain_document(document))
     names = image_names(document)
     images = list(names)
     units = units_of(clusters_of(list(names.values()), truth.fields, cluster_by), names)
-    accuracy = coco_accuracy(plain, _in_coco_form(results, plain), images, truth.sha256(), bounds, kind, units=units)
+    found_in = results.rows[:, IMAGE].astype(int).tolist()
+    numbered = ((f"result number {number}", found_in[number], shape) for number, shape in enumerate(results.shapes))
+    scored = CocoAp(plain, results.rows, kind, scored_shapes(kind, plain, numbered))
+    accuracy = coco_accuracy(scored, images, truth.sha256(), bounds, units)
     warnings = (*truth.warnings, *result_oddities(results.rows))
     reason = None
     if accuracy is None:
@@ -112,34 +111,6 @@ def _of_objects(
     if accuracy is not None and results.task == "detection":
         warnings += _doubtful(accuracy, plain, results.rows, images)
     return AccuracyScores(accuracy, len(images), warnings, results.task, len(results.rows), reason=reason)
-
-
-def _in_coco_form(results: CocoResults, truth: Truth) -> Found:
-    """Return the results in the form that is scored; raises ConfigError where a shape does not fit its image."""
-    if results.task == "detection":
-        return results.rows
-    sizes = {image["id"]: (image["height"], image["width"]) for image in truth["images"]}
-    scored: list[dict[str, Any]] = []
-    for number, (row, shape) in enumerate(zip(results.rows, results.shapes, strict=True)):
-        image = int(row[IMAGE])
-        if results.task == "pose":
-            if len(shape) != 3 * COUNT:
-                raise ConfigError(
-                    f"result number {number} has {len(shape) / 3:g} keypoints, COCO's people have {COUNT}: it is no pose of these"
-                )
-            part = {"keypoints": shape}
-        else:
-            if isinstance(shape, dict) and tuple(shape["size"]) != sizes[image]:
-                raise ConfigError(
-                    f"the mask of result number {number} is of {list(shape['size'])} pixels, its image of {list(sizes[image])} "
-                    "(height, width): give masks of the whole image"
-                )
-            try:
-                part = {"segmentation": outline_code(shape, *sizes[image])}
-            except ValueError as error:
-                raise ConfigError(f"the mask of result number {number} cannot be read: {error}: export it again") from error
-        scored.append({"image_id": image, "category_id": int(row[CATEGORY]), "score": float(row[SCORE]), **part})
-    return scored
 
 
 def _silent(rows: NDArray[np.float64], images: int) -> tuple[str, ...]:
@@ -158,9 +129,9 @@ def _doubtful(accuracy: Accuracy, truth: Mapping[str, Any], rows: NDArray[np.flo
     for other, read in coco.OTHER_BOX_FORMS.items():
         reread = rows.copy()
         reread[:, X : HEIGHT + 1] = read(rows[:, X : HEIGHT + 1])
-        scored = coco_accuracy(truth, reread, images, "", parts="value")
-        if scored is not None and scored.value > best:
-            best, name = scored.value, other
+        ap = CocoAp(truth, reread).figures(images).overall["ap"]
+        if ap is not None and ap > best:
+            best, name = ap, other
     if best > max(2 * accuracy.value, accuracy_rules.IMPLAUSIBLE):
         return (f"{about}: as {name} the same boxes have AP {best:.3f}; {coco.BOX_FORM}",)
     return (f"{about}: are the boxes in pixels of the photograph, not of the model's input, and the categories those of the annotations?",)

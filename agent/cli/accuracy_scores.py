@@ -19,12 +19,13 @@ from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Rob
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import isolation, job
-from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL
+from edgemeter.agent.tasks.coco_ap import RECALL
+from edgemeter.agent.tasks.coco_matches import BOXES, METRICS
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict.rule import verdict_of
 
-NAMES = {METRIC: "ap"}  # What the value of a metric is called beside its details.
+NAMES = {BOXES.metric: "ap"}  # What the value of a metric is called beside its details.
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def document(scored: AccuracyScores) -> dict[str, Any]:
     task = {} if scored.task is None else {"task": scored.task}
     verdict = {} if scored.verdict is None else {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
     if accuracy is None:
-        figures: dict[str, Any] = dict.fromkeys(("metric", "value", "unit", "better", *METRICS.values()))
+        figures: dict[str, Any] = dict.fromkeys(("metric", "value", "unit", "better", *METRICS))
         counted = {"images": scored.images, "detections": scored.detections}
         why = {"reason": scored.reason, **verdict, "warnings": list(scored.warnings)}
         return {**task, **figures, **counted, "per_class": {}, **why}

@@ -34,7 +34,6 @@ GroupLabel = str | int | float | bool | None
 _NO_NUMBER = re.compile(rb"[-+]?(NaN|Infinity)")
 # What some exporters write as 1.0.
 _WHOLE = ("id", "image_id", "category_id", "width", "height", "iscrowd")
-_OUTLINES = ("segmentation", "keypoints")
 # Three points at least; Unset of an annotation without.
 _Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
@@ -43,10 +42,15 @@ class Rle(msgspec.Struct, frozen=True):
     """A mask as a run-length code: `size` is height and width, `counts` the runs, compressed to a text or not."""
 
     size: tuple[int, int]
-    counts: str | list[int]
+    counts: str | list[Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_ID)]]
 
 
 Outline = list[_Polygon] | Rle
+# Of what annotations and results hold besides boxes, the form and its name.
+SHAPES: Mapping[str, tuple[Any, str]] = {
+    "segmentation": (Outline, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code"),
+    "keypoints": (list[float], "x, y, visibility of each keypoint"),
+}
 
 
 def box_form_problem(noun: str, boxes: Boxes, sizes: Boxes) -> str | None:
@@ -182,7 +186,7 @@ def _decode_document(content: bytes) -> CocoDocument:
             for entry in entries if isinstance(entries, list) else ():
                 if isinstance(entry, dict):
                     entry.update({key: _whole(key, entry[key]) for key in _WHOLE if key in entry})
-                    entry.update({key: msgspec.Raw(msgspec.json.encode(entry[key])) for key in _OUTLINES if key in entry})
+                    entry.update({key: msgspec.Raw(msgspec.json.encode(entry[key])) for key in SHAPES if key in entry})
         return msgspec.convert(parts, CocoDocument)
 
 
@@ -218,33 +222,13 @@ def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
     return {**fields, "bbox": list(annotation.bbox), "area": area}
 
 
-def outline_of(annotation: Mapping[str, Any]) -> list[list[float]] | dict[str, Any]:
-    """Return the outline of a plain annotation as COCO has it: polygons, or a run-length code.
-
-    Raises:
-        ConfigError: it has none, or a garbled one; the message names the annotation.
-    """
-    outline = _decoded(annotation, "segmentation", Outline, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code")
-    if isinstance(outline, Rle):
-        return {"size": list(outline.size), "counts": outline.counts}
-    if not outline or any(len(polygon) % 2 for polygon in outline):
-        raise ConfigError(f"annotation {annotation['id']}: its segmentation is empty, or has an x without y: correct it")
-    return [list(polygon) for polygon in outline]
-
-
-def keypoints_of(annotation: Mapping[str, Any]) -> list[float]:
-    """Return the keypoints of a plain annotation: x, y, visibility (0 not labelled, 1 hidden, 2 visible) of each.
+def shape_of(annotation: Mapping[str, Any], key: str) -> Any:
+    """Return the outline or the keypoints of a plain annotation in the form of `SHAPES`.
 
     Raises:
         ConfigError: it has none, or garbled ones; the message names the annotation.
     """
-    keypoints = _decoded(annotation, "keypoints", list[float], "x, y, visibility of each keypoint")
-    if not keypoints or len(keypoints) % 3:
-        raise ConfigError(f"annotation {annotation['id']}: it has {len(keypoints)} numbers as keypoints, and each has three: correct it")
-    return list(keypoints)
-
-
-def _decoded(annotation: Mapping[str, Any], key: str, form: Any, words: str) -> Any:
+    form, words = SHAPES[key]
     if key not in annotation:
         raise ConfigError(f"annotation {annotation['id']} has no {key} ({words}): give annotations for this task")
     try:

@@ -1,7 +1,7 @@
 """COCO's results: a list of {image_id, category_id, score} with a bbox [x, y, width, height], a segmentation or keypoints."""
 
 from codecs import BOM_UTF8
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.coco import BOX_FORM, CocoDocument, Outline, box_form_problem, decode_problem
+from edgemeter.agent.datasets.coco import BOX_FORM, SHAPES, CocoDocument, box_form_problem, decode_problem
 from edgemeter.agent.datasets.items import read_bytes
 
 Rows = NDArray[np.float64]
@@ -27,10 +27,6 @@ _UNLIKE = np.sqrt([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0]).tolist()
 
 # What an object of a task's results holds, and its form.
 PARTS = {"detection": "bbox", "segmentation": "segmentation", "pose": "keypoints"}
-_FORMS: Mapping[str, tuple[Any, str]] = {
-    "segmentation": (Outline, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code"),
-    "pose": (list[float], "x, y, visibility of each keypoint"),
-}
 _EMPTY = (b"[]", b"null")
 
 
@@ -91,7 +87,7 @@ def read_results(path: Path, truth: CocoDocument, task: str | None = None) -> Co
     if problem := _problem(rows, truth, has_boxes=task == "detection"):
         raise ConfigError(f"the detections {str(path)!r} cannot be scored: {problem}")
     return CocoResults(
-        task, rows, () if task == "detection" else tuple(_shape(path, number, shape, task) for number, shape in enumerate(raw))
+        task, rows, () if task == "detection" else tuple(_shape(path, number, shape, part) for number, shape in enumerate(raw))
     )
 
 
@@ -107,13 +103,13 @@ def _task_of(detections: Sequence[_Detection], path: Path) -> str:
     return possible[0] if possible else "detection"
 
 
-def _shape(path: Path, number: int, content: bytes, task: str) -> Any:
-    form, words = _FORMS[task]
+def _shape(path: Path, number: int, content: bytes, part: str) -> Any:
+    form, words = SHAPES[part]
     try:
-        return msgspec.to_builtins(msgspec.json.decode(content, type=form))
+        return msgspec.json.decode(content, type=form)
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"the results {str(path)!r}: the {PARTS[task]} of number {number} is not {words}: {decode_problem(content, error)}"
+            f"the results {str(path)!r}: the {part} of number {number} is not {words}: {decode_problem(content, error)}"
         ) from error
 
 

@@ -209,7 +209,6 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
 PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers", "published")
 VISION: Mapping[str, Sequence[RuntimePackage]] = {
     "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),
-    "accuracy": (RuntimePackage("hotcoco", "hotcoco", "vision", "masks and poses are not scored"),),
 }
 
 

@@ -17,7 +17,7 @@ from edgemeter.agent.machine.throttling import governor
 LIBRARIES = (
     "ai-edge-litert", "tflite-runtime", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn", "torch",
     "executorch", "openvino", "ncnn", "tensorrt", "hailort", "rknn-toolkit-lite2", "numpy", "pillow", "opencv-python",
-    "opencv-python-headless", "hotcoco",
+    "opencv-python-headless",
 )  # fmt: skip
 # The second is the fallback of distributions without the first.
 OS_RELEASE = ("etc/os-release", "usr/lib/os-release")

@@ -1,7 +1,7 @@
 """Detection: boxes in photographs, scored by COCO's average precision; and what it shares with masks and keypoints."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,7 +16,8 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
-from edgemeter.agent.tasks.coco_ap import BOXES, KEYPOINTS, Found, ObjectKind, coco_accuracy
+from edgemeter.agent.tasks.coco_ap import coco_accuracy
+from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, CocoAp, ObjectKind
 from edgemeter.agent.tasks.kept_items import kept_objects
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
@@ -146,10 +147,11 @@ class Detection(ObjectTask):
         if truth is None or image_ids is None or not self._predictions:
             return None
         decoded = sorted(self._predictions)
-        results = self._results({image_ids[index]: self._predictions[index] for index in decoded})
-        ids = [image_ids[index] for index in decoded]
-        units = units_of(self._data.clusters, {image_ids[index]: self._data.items[index].name for index in decoded})
-        accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND, units=units, parts=parts)
+        rows = np.concatenate([self._rows(image_ids[index], self._boxes[index]) for index in decoded])
+        shapes = [shape for index in decoded for shape in self._predictions[index]]
+        names = {image_ids[index]: self._data.items[index].name for index in decoded}
+        units = units_of(self._data.clusters, names)
+        accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, units=units, parts=parts)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *self._cut_early()))
 
     def _cut_early(self) -> tuple[str, ...]:
@@ -171,17 +173,22 @@ class Detection(ObjectTask):
         rows = [self._rows(image_ids[index], detections) for index, detections in self._boxes.items()]
         return kept_objects(truth, photographs, np.concatenate(rows))
 
-    def _kept(self, index: int, detections: Detections) -> Any:
+    def _kept(self, index: int, detections: Detections) -> Sequence[Any]:
+        """Keep the boxes of one photograph, and return the shapes of what has a category of the annotations, as they are scored."""
         self._boxes[index] = replace(detections, masks=None, keypoints=None)
-        return detections
+        shapes = self._shapes(index, detections)
+        if self._truth is None or self.KIND is BOXES:
+            return ()
+        return [shape for shape, is_known in zip(shapes, self._known(detections)[0], strict=True) if is_known]
+
+    def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
+        """Return the shapes of the objects, none of boxes; raises ConfigError where they have none."""
+        del index, detections
+        return ()
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the ground truth with what the kind needs of it."""
         return truth
-
-    def _results(self, predictions: Mapping[int, Any]) -> Found:
-        """Return all that was found, by image id, in the form that is scored."""
-        return np.concatenate([self._rows(image_id, detections) for image_id, detections in predictions.items()])
 
     def _rows(self, image_id: int, detections: Detections) -> NDArray[np.float64]:
         """Return [n, 7]: image id, x, y, width, height, score, category id; classes that the annotations do not know are left out."""

@@ -22,7 +22,7 @@ def kept_objects(truth: Mapping[str, Any], photographs: Sequence[tuple[int, str,
     """Return the best 100 objects of each photograph with a score of at least 0.05, and the annotated ones.
 
     `truth` is a COCO document, `photographs` are image ids with names, widths and heights in pixels; `rows` are as those of
-    `coco_ap.Found`, float64 [n, 7].
+    `CocoAp` takes, float64 [n, 7].
     """
     label_of = {category["id"]: index for index, category in enumerate(truth["categories"])}
     annotations: defaultdict[int, list[KeptObject]] = defaultdict(list)

@@ -1,53 +1,22 @@
 """Objects with a shape besides their boxes, scored by COCO's average precision: outlines (instance segmentation) and keypoints (pose)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.coco import keypoints_of, outline_of
-from edgemeter.agent.tasks.coco_ap import KEYPOINTS, MASKS, Found, ObjectKind, mask_code
+from edgemeter.agent.datasets.coco import Rle, shape_of
+from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, ObjectKind
 from edgemeter.agent.tasks.detection import Detection, by_boxes
-from edgemeter.agent.vision.decoders import Detections
+from edgemeter.agent.tasks.mask_edges import Edges, edges_of, edges_of_outline
+from edgemeter.agent.tasks.similarity import SIGMAS
+from edgemeter.agent.vision.decoders import Detections, Mask
 
 # COCO's, of a person: the similarity has a tolerance for each of them.
-COUNT = 17
-# How far annotators differ, relative to a person's size. Source: cocoapi `cocoeval.py`, `kpt_oks_sigmas`.
-_SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89], np.float32) / 1000
-
-
-class ShapeTask(Detection):
-    """The base of tasks whose objects have a shape besides their boxes: keeps a result of COCO's for each, under the key of the shape."""
-
-    KEY: ClassVar[str]
-
-    def _kept(self, index: int, detections: Detections) -> list[dict[str, Any]]:
-        self._check_shapes(detections)
-        super()._kept(index, detections)
-        if self._truth is None:
-            return []
-        have_category, ids = self._known(detections)
-        return [
-            {
-                "category_id": category,
-                self.KEY: self._shape(index, detections, object_index),
-                "score": float(detections.scores[object_index]),
-            }
-            for object_index, category in zip(np.nonzero(have_category)[0].tolist(), ids.tolist(), strict=True)
-        ]
-
-    def _check_shapes(self, detections: Detections) -> None:
-        """Raise ConfigError where the objects have no shapes of this kind."""
-        raise NotImplementedError
-
-    def _shape(self, index: int, detections: Detections, object_index: int) -> Any:
-        """Return the shape of one object in COCO's form."""
-        raise NotImplementedError
-
-    def _results(self, predictions: Mapping[int, Any]) -> Found:
-        return [{"image_id": image_id, **result} for image_id, results in predictions.items() for result in results]
+COUNT = len(SIGMAS)
+_SIGMAS = SIGMAS.astype(np.float32)
 
 
 def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArray[np.float32]:
@@ -59,63 +28,77 @@ def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArr
     return np.asarray(np.exp(-apart / (2 * np.square(2 * _SIGMAS) * max(float(sides.prod()), 1.0))).mean(axis=-1))
 
 
-def with_keypoints(truth: Mapping[str, Any]) -> dict[str, Any]:
-    """Return COCO's document as plain data with the keypoints of each annotation; raises ConfigError where they are not COCO's 17."""
-    annotations = []
-    for annotation in truth["annotations"]:
-        points = keypoints_of(annotation)
-        if len(points) != 3 * COUNT:
-            raise ConfigError(f"annotation {annotation['id']}: it has {len(points) // 3} keypoints, COCO's people have {COUNT}")
-        annotations.append({**annotation, "keypoints": points, "num_keypoints": sum(visibility > 0 for visibility in points[2::3])})
-    return {**truth, "annotations": annotations}
-
-
-def with_outlines(truth: Mapping[str, Any]) -> dict[str, Any]:
-    """Return COCO's document as plain data with the outline of each annotation; raises ConfigError where an image has no size."""
-    unsized = [image["id"] for image in truth["images"] if None in (image["width"], image["height"])]
-    if unsized:
+def scored_shapes(kind: ObjectKind, truth: Mapping[str, Any], shapes: Iterable[tuple[str, int, Any]]) -> list[Any]:
+    """Return shapes (whose, image id, shape) as they are scored, masks as their edges; raises ConfigError where one does not fit."""
+    sizes = {image["id"]: (image["height"], image["width"]) for image in truth["images"]}
+    unsized = [number for number, size in sizes.items() if None in size]
+    if kind is MASKS and unsized:
         raise ConfigError(f"image {unsized[0]} of the annotations has no width and height, and masks need them: add them")
-    return {**truth, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in truth["annotations"]]}
+    return [_edges(shape, owner, sizes[image]) if kind is MASKS else _pose(shape, owner) for owner, image, shape in shapes]
 
 
-class Pose(ShapeTask):
+def with_shapes(kind: ObjectKind, truth: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return COCO's document as plain data with the shapes of the annotations, of another kind than boxes, as `scored_shapes` does."""
+    if kind is BOXES:
+        return truth
+    numbered = ((f"annotation {each['id']}", each["image_id"], shape_of(each, kind.key)) for each in truth["annotations"])
+    shapes = scored_shapes(kind, truth, numbered)
+    return {**truth, "annotations": [{**each, kind.key: shape} for each, shape in zip(truth["annotations"], shapes, strict=True)]}
+
+
+def _pose(points: Sequence[float], owner: str) -> Sequence[float]:
+    if len(points) != 3 * COUNT:
+        raise ConfigError(
+            f"{owner} has {len(points)} numbers as keypoints, and COCO's people have {COUNT} of three: it is no pose of these"
+        )
+    return points
+
+
+def _edges(outline: Any, owner: str, size: tuple[int, int]) -> Edges:
+    if isinstance(outline, Rle) and outline.size != size:
+        raise ConfigError(
+            f"the mask of {owner} is of {list(outline.size)} pixels, its image of {list(size)} (height, width): "
+            "give masks of the whole image"
+        )
+    try:
+        return edges_of_outline(outline, *size)
+    except ValueError as error:
+        raise ConfigError(f"the mask of {owner} cannot be read: {error}: export it again") from error
+
+
+class Pose(Detection):
     """Keeps the keypoints of everybody found."""
 
     KIND: ClassVar[ObjectKind] = KEYPOINTS
-    KEY = "keypoints"
     similar = staticmethod(by_keypoints)
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
-        return with_keypoints(truth)
+        return with_shapes(KEYPOINTS, truth)
 
-    def _check_shapes(self, detections: Detections) -> None:
+    def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
+        del index
         if detections.keypoints is None:
             raise ConfigError(f"family {self._model.family!r} finds boxes without keypoints: correct task or family in the card")
         if (count := detections.keypoints.shape[1]) != COUNT:
             raise ConfigError(f"the model finds {count} keypoints, COCO's people have {COUNT}: its poses cannot be scored")
-
-    def _shape(self, index: int, detections: Detections, object_index: int) -> list[float]:
-        del index
-        points: list[float] = np.asarray(detections.keypoints, np.float64)[object_index].ravel().tolist()
-        return points
+        return detections.keypoints
 
 
-class Segmentation(ShapeTask):
-    """Keeps a run-length code of every mask: the masks themselves would not fit into a board's memory."""
+class Segmentation(Detection):
+    """Keeps the edges of every mask: the masks themselves would not fit into a board's memory."""
 
     KIND: ClassVar[ObjectKind] = MASKS
-    KEY = "segmentation"
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
-        return with_outlines(truth)
+        return with_shapes(MASKS, truth)
 
-    def _check_shapes(self, detections: Detections) -> None:
+    def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
         if detections.masks is None:
             raise ConfigError(f"family {self._model.family!r} finds boxes without masks: correct task or family in the card")
+        return (self._edges_in_photo(index, mask) for mask in detections.masks)
 
-    def _shape(self, index: int, detections: Detections, object_index: int) -> dict[str, Any]:
-        frame, mask = self._frames[index], (detections.masks or ())[object_index]
-        pixels = np.zeros((frame.photo_height, frame.photo_width), np.uint8)
+    def _edges_in_photo(self, index: int, mask: Mask) -> Edges:
+        pixels = np.zeros((self._frames[index].photo_height, self._frames[index].photo_width), np.uint8)
         height, width = mask.pixels.shape
         pixels[mask.top : mask.top + height, mask.left : mask.left + width] = mask.pixels
-        return mask_code(pixels)
+        return edges_of(pixels)

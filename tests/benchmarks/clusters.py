@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.statistics import jackknife_error, paired_bounds, student_quantile
 from edgemeter.agent.tasks.anomaly_detection import auc
-from edgemeter.agent.tasks.coco_ap import CocoAp
+from edgemeter.agent.tasks.coco_matches import CocoAp
 from edgemeter.agent.tasks.parts import INDEPENDENT, PARTS, ItemFigure, Jackknifed, Share, Units, without_parts
 from tests.benchmarks.comparison import Comparison, covered
 

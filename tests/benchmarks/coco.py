@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.tasks.coco_ap import CocoAp
+from edgemeter.agent.tasks.coco_matches import CocoAp
 from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared
 from tests.benchmarks.interleaving import in_turn
 

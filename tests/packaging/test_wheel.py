@@ -162,7 +162,7 @@ def generates(model: str, program: Path, home: Path) -> None:
 IS_X86 = platform.machine() == "x86_64"
 SMOKE = {
     "": partial(says, "doctor", "no model can run", status=1),
-    "vision": partial(says, "doctor", "hotcoco", status=1),
+    "vision": partial(says, "doctor", "pillow", status=1),
     "audio": partial(imports, "soundfile"),
     "video": partial(imports, "cv2"),
     "text": partial(imports, "tokenizers"),
@@ -183,8 +183,8 @@ SMOKE = {
     "genai": partial(generates, "edgemeter-notes_f16"),
     "litert-lm": partial(imports, "litert_lm"),
     # Their libraries are the vendor's own, or for boards only: what comes is what reads photographs.
-    "hailo": partial(says, "doctor", "hotcoco", status=1),
-    "rknn": partial(says, "doctor", "hotcoco", status=1),
+    "hailo": partial(says, "doctor", "pillow", status=1),
+    "rknn": partial(says, "doctor", "pillow", status=1),
     "jtop": partial(imports, "jtop"),
     "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
     "i2c": partial(says, "sensors --all", "ina_i2c: "),

@@ -45,7 +45,7 @@ class Recipe:
 
 
 # By import name: what the extra `convert` brings.
-NEEDED = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "hotcoco", "gguf")
+NEEDED = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "gguf")
 
 
 def build_shipped(out: Path, recipe: Recipe, report: Tell) -> list[ModelFile]:

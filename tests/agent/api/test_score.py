@@ -10,7 +10,7 @@ from pycocotools import mask
 
 import edgemeter
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.tasks.coco_ap import METRICS
+from edgemeter.agent.tasks.coco_matches import METRICS
 from tests.fixtures.task_data import people, scored_by_pycocotools
 
 # pycocotools has not heard of numpy 2.
@@ -71,11 +71,19 @@ def test_objects_are_scored_as_pycocotools_does(task, kind, metric):
     predictions, truth = random_objects(np.random.default_rng(1))
     accuracy = edgemeter.score(task, predictions, truth)
     expected = by_pycocotools(predictions, truth, kind).tolist()
-    names = list(METRICS.values())[1:]
+    names = METRICS[1:]
     figures = [accuracy.value, *(accuracy.detail[name] for name in names)]
     assert [-1 if value is None else value for value in figures] == pytest.approx(expected, abs=1e-9)
     assert (accuracy.metric, accuracy.better, accuracy.images) == (metric, "higher", 15)
     assert 0.2 < accuracy.value < 1
+
+
+def test_masks_of_an_image_have_one_size():
+    """Masks are compared pixel by pixel, so those of another size are refused, in words."""
+    truth = [{"masks": np.ones((1, 8, 8)), "labels": [1]}]
+    predictions = [{"masks": np.ones((1, 8, 9)), "labels": [1], "scores": [0.5]}]
+    with pytest.raises(ConfigError, match=r"masks of one image differ in size: \[\(8, 8\), \(8, 9\)\]"):
+        edgemeter.score("segmentation", predictions, truth)
 
 
 def test_poses_are_scored_as_pycocotools_does():

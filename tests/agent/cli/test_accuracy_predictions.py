@@ -134,7 +134,11 @@ def test_shapes_that_cannot_be_scored_end_in_one_line(tmp_path):
         (truth, {"segmentation": {"size": [128, 128], "counts": [100] * 2000}}, "the mask of result number 0 cannot be read: invalid RLE"),
         (truth, {"segmentation": [[1, 2, 3, 4]]}, "the segmentation of number 0 is not polygons"),
         (truth, {"segmentation": [], "keypoints": [1.0, 2.0, 2.0]}, "hold segmentation and keypoints: choose with --task pose"),
-        ({**truth, "annotations": [{**truth["annotations"][0], "segmentation": []}]}, {}, "annotation 1: its segmentation is empty"),
+        (
+            {**truth, "annotations": [{**truth["annotations"][0], "segmentation": []}]},
+            {},
+            "the mask of annotation 1 cannot be read: it is empty",
+        ),
     ]:
         with table_row(words):
             result = run(tmp_path, ("truth.json", document), ("found.json", [{**bare[0], **changed}, *bare[1:]]))

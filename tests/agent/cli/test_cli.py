@@ -20,7 +20,6 @@ HEAVY = (
     "onnxruntime",
     "torch",
     "PIL",
-    "hotcoco",
     "rich",
     "paho",
     "amqtt",

@@ -255,7 +255,7 @@ def test_the_last_line_states_whether_a_run_can_begin():
 @pytest.mark.slow
 def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
     """So it works where they are absent or broken, and starts fast."""
-    heavy = ("numpy", "psutil", "PIL", "hotcoco", "onnxruntime", "ai_edge_litert", "torch")
+    heavy = ("numpy", "psutil", "PIL", "onnxruntime", "ai_edge_litert", "torch")
     program = (
         # Where the library of a Joulescope is installed, looking for one takes it, and it takes numpy.
         "import sys, pathlib; sys.modules['pyjoulescope_driver'] = None; from edgemeter.agent.doctor import examination;"

@@ -2,20 +2,18 @@
 
 import copy
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.tasks import coco_ap
-from edgemeter.agent.tasks.coco_ap import CocoAp
+from edgemeter.agent.tasks.coco_matches import METRICS, CocoAp
 from tests.fixtures.vision_factory import make_truth, perfect_detections
 
 
 def evaluate(truth, rows, image_ids):
     """Return the twelve figures."""
-    return coco_ap.CocoAp(truth, rows).figures(image_ids).overall
+    return CocoAp(truth, rows).figures(image_ids).overall
 
 
 def test_the_truth_itself_scores_one():
@@ -25,7 +23,7 @@ def test_the_truth_itself_scores_one():
     assert figures["ap"] == figures["ap50"] == figures["ap_small"] == figures["ar_100"] == pytest.approx(1, abs=1e-12)
     assert figures["ap_medium"] is None
     assert figures["ap_large"] is None
-    assert set(figures) == set(coco_ap.METRICS.values())
+    assert set(figures) == set(METRICS)
 
 
 def test_an_image_without_detections_counts():
@@ -52,7 +50,7 @@ def test_classes_of_one_name_have_figures_of_their_own():
     first, second = (category["id"] for category in truth["categories"])
     truth["categories"] = [{"id": number, "name": "cat"} for number in (first, second, 99)]
     rows = perfect_detections(truth)
-    figures = coco_ap.CocoAp(truth, rows[rows[:, 6] == first]).figures([100, 101])
+    figures = CocoAp(truth, rows[rows[:, 6] == first]).figures([100, 101])
     assert figures.by_category == {first: pytest.approx(1, abs=1e-12), second: 0, 99: None}
 
 
@@ -82,14 +80,6 @@ def test_nothing_is_printed(capfd):
     truth = make_truth()
     evaluate(truth, perfect_detections(truth), [100, 101])
     assert capfd.readouterr() == ("", "")
-
-
-def test_without_hotcoco_the_message_names_what_to_install(monkeypatch):
-    """One line with the pip command, for masks; boxes need no more than numpy."""
-    monkeypatch.setitem(sys.modules, "hotcoco", None)
-    assert evaluate(make_truth(), np.empty((0, 7)), [100])["ap"] == 0
-    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[vision\]'"):
-        CocoAp(make_truth(), [], coco_ap.MASKS)
 
 
 @pytest.mark.realdata
@@ -130,7 +120,7 @@ def test_nothing_to_find_is_no_accuracy():
     """Not zero, not minus one."""
     truth = make_truth()
     truth["annotations"] = []
-    assert coco_ap.coco_accuracy(truth, np.empty((0, 7)), ids(truth), SHA256) is None
+    assert coco_ap.coco_accuracy(CocoAp(truth, np.empty((0, 7))), ids(truth), SHA256) is None
 
 
 def test_a_class_without_objects_has_no_figure():
@@ -138,7 +128,7 @@ def test_a_class_without_objects_has_no_figure():
     truth = make_truth(2, ("cat", "dog", "emu"))
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 9]
     rows = perfect_detections(truth)
-    accuracy = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
+    accuracy = coco_ap.coco_accuracy(CocoAp(truth, rows[rows[:, 6] == 7]), ids(truth), SHA256)
     assert [(part.name, part.value, part.objects, part.images) for part in accuracy.per_class] == [
         ("cat", pytest.approx(1), 2, 2),
         ("dog", 0, 2, 2),
@@ -152,7 +142,7 @@ def test_classes_keep_their_names_whatever_the_order_of_their_ids():
     truth = make_truth(2)
     truth["categories"].reverse()
     rows = perfect_detections(truth)
-    accuracy = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
+    accuracy = coco_ap.coco_accuracy(CocoAp(truth, rows[rows[:, 6] == 7]), ids(truth), SHA256)
     assert {part.name: round(part.value, 9) for part in accuracy.per_class} == {"cat": 1, "dog": 0}
 
 
@@ -167,7 +157,7 @@ def test_images_are_sorted_by_what_they_show():
             truth["annotations"].append(box)
     truth["annotations"].append({**template, "id": 99, "image_id": 100, "bbox": [0, 30, 9, 9], "iscrowd": 1})
     rows = np.array([[a["image_id"], *a["bbox"], 0.9, a["category_id"]] for a in truth["annotations"] if a["image_id"] != 103])
-    accuracy = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    accuracy = coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256)
     assert [(part.name, part.images, part.objects) for part in accuracy.by_objects] == [
         ("1", 1, 1), ("2-4", 1, 4), ("5-9", 1, 5), ("10+", 1, 12),
     ]  # fmt: skip
@@ -177,7 +167,7 @@ def test_images_are_sorted_by_what_they_show():
 def test_bounds_hold_the_value_and_come_again():
     """They are seeded: the same detections have the same bounds."""
     truth, rows = half_found()
-    accuracy, repeated = (coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256) for _ in range(2))
+    accuracy, repeated = (coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256) for _ in range(2))
     assert accuracy == repeated
     assert accuracy.low < accuracy.value < accuracy.high
     assert "jackknife over 20 parts of the images" in accuracy.interval
@@ -186,10 +176,10 @@ def test_bounds_hold_the_value_and_come_again():
 def test_bounds_are_not_computed_where_they_are_not_wanted():
     """Nor on a handful of images."""
     truth, rows = half_found()
-    never = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256, "never")
+    never = coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256, "never")
     assert (never.low, never.high, never.interval, never.groups[0].low) == (None, None, None, None)
     few = make_truth(19)
-    assert coco_ap.coco_accuracy(few, perfect_detections(few), ids(few), SHA256, "always").interval is None
+    assert coco_ap.coco_accuracy(CocoAp(few, perfect_detections(few)), ids(few), SHA256, "always").interval is None
 
 
 def test_the_standard_error_is_that_of_repeated_sampling():
@@ -206,7 +196,9 @@ def test_the_standard_error_is_that_of_repeated_sampling():
 def test_a_gap_between_groups_of_images_is_found():
     """By day nine of ten, by night half: apart for certain."""
     truth, rows = half_found()
-    accuracy = coco_ap.coco_accuracy(truth, rows[[number for number in range(len(rows)) if number not in (3, 11, 19)]], ids(truth), SHA256)
+    accuracy = coco_ap.coco_accuracy(
+        CocoAp(truth, rows[[number for number in range(len(rows)) if number not in (3, 11, 19)]]), ids(truth), SHA256
+    )
     gap = accuracy.group_gap
     assert (gap.best, gap.worst, gap.reason) == ("day", "night", None)
     assert 0 < gap.low < gap.value < gap.high
@@ -215,7 +207,7 @@ def test_a_gap_between_groups_of_images_is_found():
 def test_a_gap_to_a_group_that_no_part_moves_has_no_bounds():
     """By day all, by night half: AP 1 and 51/101 (recall ends at 1/2). How far a perfect 30 images are from perfect does not show."""
     truth, rows = half_found()
-    accuracy = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    accuracy = coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256)
     assert accuracy.group_metric == "coco_ap"
     assert [(part.name, round(part.value, 6), part.images) for part in accuracy.groups] == [
         ("day", 1, 30),
@@ -232,7 +224,7 @@ def test_a_group_that_is_too_small_has_no_figure():
     """Its size is reported, and it makes no gap."""
     truth, rows = half_found()
     truth["images"][0]["group"] = "fog"
-    accuracy = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    accuracy = coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256)
     assert [(part.name, part.value is None, part.images) for part in accuracy.groups] == [
         ("day", True, 29), ("fog", True, 1), ("night", False, 30),
     ]  # fmt: skip
@@ -247,7 +239,7 @@ def test_groups_of_annotations_are_compared_by_recall():
     rows = perfect_detections(truth)
     row_numbers = [number for number in range(60) if number % 2 or number < 24]
     false = [[100, 40, 40, 8, 8, 0.99, 7]] * 5
-    accuracy = coco_ap.coco_accuracy(truth, np.concatenate([rows[row_numbers], false]), ids(truth), SHA256)
+    accuracy = coco_ap.coco_accuracy(CocoAp(truth, np.concatenate([rows[row_numbers], false])), ids(truth), SHA256)
     assert accuracy.group_metric == "coco_ar_100"
     assert [(part.name, round(part.value, 6), part.objects) for part in accuracy.groups] == [("blue", 0.4, 30), ("red", 1, 30)]
     assert (accuracy.group_gap.best, accuracy.group_gap.worst, accuracy.group_gap.value) == ("red", "blue", pytest.approx(0.6))
@@ -259,7 +251,7 @@ def test_a_box_without_extent_counts_as_an_object_not_found():
         truth = make_truth(2, ("cat",))
         truth["annotations"][0] |= {"bbox": [20, 20, width, 16], "area": 256}
         rows = perfect_detections(make_truth(2, ("cat",)))[1:]
-        assert coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256).value == pytest.approx(51 / 101)
+        assert coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256).value == pytest.approx(51 / 101)
 
 
 def test_a_crowd_is_neither_found_nor_missed():
@@ -267,12 +259,12 @@ def test_a_crowd_is_neither_found_nor_missed():
     truth = make_truth(2, ("cat",))
     truth["annotations"].append({**truth["annotations"][0], "id": 9, "bbox": [30, 30, 30, 30], "area": 900, "iscrowd": 1})
     rows = np.concatenate([perfect_detections(make_truth(2, ("cat",))), [[100, 32, 32, 10, 10, 0.99, 7]]])
-    assert coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256).value == pytest.approx(1)
+    assert coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256).value == pytest.approx(1)
 
 
 def test_the_document_is_left_as_it_was():
     """The data set's truth is shared, nobody writes into it."""
     truth, rows = half_found()
     before = copy.deepcopy(truth)
-    coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256)
     assert truth == before

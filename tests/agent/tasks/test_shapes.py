@@ -6,17 +6,21 @@ from itertools import product
 import numpy as np
 import pytest
 from pycocotools.coco import COCO
+from pycocotools.mask import encode
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.coco import keypoints_of, outline_of, plain_document, read_annotations
+from edgemeter.agent.datasets.coco import plain_document, read_annotations
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.tasks import coco_ap, create
+from edgemeter.agent.tasks import create
+from edgemeter.agent.tasks.coco_matches import KEYPOINTS, MASKS, CocoAp
+from edgemeter.agent.tasks.mask_edges import edges_of
+from edgemeter.agent.tasks.shapes import with_shapes
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.boxes import photo_mask
 from tests.fixtures.onnx_factory import segmenter, single_pose
 from tests.fixtures.rows import in_folders, table_row
-from tests.fixtures.task_data import CARD, outlined_photographs, people, photographed_people, scored, scored_by_pycocotools
+from tests.fixtures.task_data import CARD, outlined_photographs, people, photographed_people, rows_of, scored, scored_by_pycocotools
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
 # Two thirds of its size on 64 x 64, with bars of 16 pixels.
@@ -31,13 +35,9 @@ def test_keypoint_ap_is_that_of_pycocotools(tmp_path):
             images = [image["id"] for image in truth["images"]]
             (tmp_path / "people.json").write_text(json.dumps(truth))
             read = plain_document(read_annotations(tmp_path / "people.json"))
-            document = {
-                **read,
-                "annotations": [{**annotation, "keypoints": keypoints_of(annotation)} for annotation in read["annotations"]],
-            }
-            for annotation, original in zip(document["annotations"], truth["annotations"], strict=True):
-                annotation["num_keypoints"] = original["num_keypoints"]
-            scored_figures = coco_ap.CocoAp(document, results, coco_ap.KEYPOINTS).figures(images)
+            scored_figures = CocoAp(
+                with_shapes(KEYPOINTS, read), rows_of(results), KEYPOINTS, [result["keypoints"] for result in results]
+            ).figures(images)
             figures = scored_figures.overall
             reference = scored_by_pycocotools(truth, results, "keypoints")
             assert list(figures.values()) == pytest.approx(reference.tolist(), abs=1e-9)
@@ -103,8 +103,8 @@ def test_garbled_keypoints_end_in_one_line(tmp_path):
         tmp_path,
         [
             (None, "annotation 1 has no keypoints"),
-            ([1, 2], "it has 2 numbers as keypoints"),
-            ([1, 2, 2], "it has 1 keypoints, COCO's people have 17"),
+            ([1, 2], "annotation 1 has 2 numbers as keypoints"),
+            ([1, 2, 2], "annotation 1 has 3 numbers as keypoints, and COCO's people have 17 of three"),
             ("many", "its keypoints is not x, y, visibility"),
         ],
     ):
@@ -136,17 +136,17 @@ def shifted(mask, by):
 def test_mask_ap_is_that_of_pycocotools(realdata):
     """On COCO's own outlines, crowds among them, with masks that miss by some pixels: all twelve figures to 1e-9."""
     path = realdata / "annotations" / "coco_tiny_80_instances_val2017.json"
-    plain = plain_document(read_annotations(path))
-    truth = {**plain, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in plain["annotations"]]}
+    truth = with_shapes(MASKS, plain_document(read_annotations(path)))
     reference = COCO(str(path))
-    draw, results = np.random.default_rng(0), []
+    draw, results, masks = np.random.default_rng(0), [], []
     for annotation in truth["annotations"]:
         if draw.random() < 0.8:
             mask = shifted(reference.annToMask(reference.anns[annotation["id"]]), int(draw.integers(0, 12)))
             result = {"image_id": annotation["image_id"], "category_id": annotation["category_id"], "score": float(draw.random())}
-            results.append({**result, "segmentation": coco_ap.mask_code(mask)})
+            masks.append(edges_of(mask))
+            results.append({**result, "segmentation": encode(np.asfortranarray(mask))})
     images = [image["id"] for image in truth["images"]]
-    figures = coco_ap.CocoAp(truth, results, coco_ap.MASKS).figures(images)
+    figures = CocoAp(truth, rows_of(results), MASKS, masks).figures(images)
     computed = figures.overall
     expected = scored_by_pycocotools(json.loads(path.read_text()), results, "segm")
     assert list(computed.values()) == pytest.approx(expected.tolist(), abs=1e-9)
@@ -255,7 +255,7 @@ def test_a_garbled_outline_ends_in_one_line(tmp_path):
         tmp_path,
         [
             (None, "annotation 1 has no segmentation"),
-            ([], "its segmentation is empty, or has an x without y"),
+            ([], "the mask of annotation 1 cannot be read: it is empty, or has an x without y"),
             ([[1, 2, 3, 4]], "its segmentation is not polygons"),
             ([[1, 2, 3, 4, 5, 6, 7]], "an x without y"),
             ({"counts": "abc"}, "its segmentation is not polygons"),

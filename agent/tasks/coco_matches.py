@@ -1,46 +1,76 @@
-"""COCO's average precision of boxes: matched once with the objects; the figures of any of the images are then counts of the matches.
+"""COCO's average precision: detections are matched once with the objects; the figures of any of the images are then counts of the matches.
 
 They are pycocotools', to the order of sums. It matches and counts anew for every threshold, range of area and set of images. Here bits of
 one integer are the thresholds that an overlap passes, ten for each range, and are matched together; and precision is computed where a match
 raises it: no other value is ever read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.tasks import similarity
+from edgemeter.agent.tasks.parts import Jackknifed
+from edgemeter.agent.tasks.similarity import Annotations, Compared, Flags, Floats, Integers, spread
+
 # Source: pycocotools' `Params`.
 IOU_THRESHOLDS, RECALL_THRESHOLDS = np.linspace(0.5, 0.95, 10), np.linspace(0.0, 1.0, 101)
 AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
-# Detections of a class in an image, the best first.
-CUTS = (1, 10, 100)
-_LAST_CUT, _STEPS = CUTS[-1], len(IOU_THRESHOLDS)
+ALL, LOOSE, STRICT = slice(None), slice(0, 1), slice(5, 6)
+_STEPS = len(IOU_THRESHOLDS)
 # The bits of so many thresholds from the lowest on.
 _PASSED = np.array([(1 << count) - 1 for count in range(_STEPS + 1)], np.uint64)
 # Of ids that lie further apart no table is made.
 _LARGEST_TABLE = 1 << 22
-# Overlaps that are computed at a time.
-_BATCH = 1 << 16
 
-Integers = NDArray[np.integer[Any]]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Bits = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """The compared aspect of an object: our metric, its key in COCO's documents, and the figures in COCO's order.
+
+    `recalls` are of so many detections of a class in an image, the best first, at these thresholds; `areas` are ranges.
+    """
+
+    metric: str
+    key: str
+    compared: Callable[[Floats, Sequence[Any], Annotations], Compared]
+    figures: Sequence[str]
+    recalls: Sequence[tuple[int, slice]] = ((1, ALL), (10, ALL), (100, ALL))
+    areas: Sequence[tuple[float, float]] = AREAS
+
+
+METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large")
+KEYPOINT_METRICS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
+BOXES = ObjectKind("coco_ap", "bbox", similarity.compared_boxes, METRICS)
+MASKS = ObjectKind("coco_mask_ap", "segmentation", similarity.compared_masks, METRICS)
+# Of keypoints there are no small objects.
+_RECALLS_OF_20, _LARGER = ((20, ALL), (20, LOOSE), (20, STRICT)), (AREAS[0], *AREAS[2:])
+KEYPOINTS = ObjectKind("coco_keypoint_ap", "keypoints", similarity.compared_keypoints, KEYPOINT_METRICS, _RECALLS_OF_20, _LARGER)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """COCO's figures by our names, 0..1, and AP by category id; None where there is no object to find."""
+
+    overall: dict[str, float | None]
+    by_category: dict[int, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
     """The annotations in the order of their pair of image and category; `counts` [range, object] is false where one is ignored."""
 
+    place: Integers
     image: Integers
     category: Integers
     pair: Integers
-    boxes: Floats
     is_crowd: Flags
     counts: Flags
 
@@ -78,62 +108,86 @@ class _Counts:
     hits: Mapping[int, Integers]
     precision: Floats
 
-    def ap(self, threshold: slice = slice(None)) -> float | None:
+    def ap(self, threshold: slice = ALL) -> float | None:
         """Return AP over the categories that have objects."""
         return _mean(self.precision[threshold, self.objects > 0])
 
-    def ar(self, cut: int = _LAST_CUT) -> float | None:
+    def ar(self, cut: int, threshold: slice = ALL) -> float | None:
         """Return the recall over the same."""
-        return _mean(self.hits[cut][:, self.objects > 0] / self.objects[self.objects > 0])
+        return _mean(self.hits[cut][threshold, self.objects > 0] / self.objects[self.objects > 0])
 
 
-class BoxMatches:
-    """The detections of a set of images, matched with its objects."""
+class CocoAp:
+    """Scores the detections of one set of images, whole or in part."""
 
-    def __init__(self, truth: Mapping[str, Any], rows: Floats, members: Sequence[bool] | None = None) -> None:
-        """Take the COCO annotation document and detections [n, 7]; only `members` of its annotations count, where they are named."""
+    def __init__(
+        self,
+        truth: Mapping[str, Any],
+        rows: Floats,
+        kind: ObjectKind = BOXES,
+        shapes: Sequence[Any] = (),
+        members: Sequence[bool] | None = None,
+    ) -> None:
+        """Take the COCO annotation document as plain data, with `area`, and detections as `compared_boxes`, with their shapes if not boxes.
+
+        Only `members` of the annotations count, where they are named.
+        """
+        self.truth, self.rows, self.kind, self._shapes, self._most = truth, rows, kind, shapes, kind.recalls[-1][0]
+        compared = kind.compared(rows, shapes, truth["annotations"])
         self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
         self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
-        self._objects = self._read(truth["annotations"], members)
+        self._objects = self._read(truth["annotations"], compared.is_ignored, members)
         image, category = _positions(self._images, rows[:, 0]), _positions(self._categories, rows[:, 6])
+        order = _counting_order(image, category, rows[:, 5])
         is_inside = (image < len(self._images)) & (category < len(self._categories))
         if not is_inside.all():
-            rows, image, category = rows[is_inside], image[is_inside], category[is_inside]
-        order = _counting_order(image, category, rows[:, 5])
+            order = order[is_inside[order]]
         by_pair, pair = self._by_pair(image[order], category[order])
-        is_beyond = pair[_LAST_CUT:] == pair[:-_LAST_CUT]
+        is_beyond = pair[self._most :] == pair[: -self._most]
         if is_beyond.any():
-            order = np.delete(order, by_pair[_LAST_CUT:][is_beyond])
+            order = np.delete(order, by_pair[self._most :][is_beyond])
             by_pair, pair = self._by_pair(image[order], category[order])
         self._image, self._category = image[order], category[order]
         # Of members no precision is asked, so it does not matter which detections count.
-        self._counts = _in_ranges((rows[:, 3] * rows[:, 4])[order]) if members is None else np.ones((1, len(order)), bool)
-        self._matches = self._matched(_overlapping(self._objects, rows[:, 1:5], order, by_pair, pair))
+        self._counts = self._in_areas(compared.area[order]) if members is None else np.ones((1, len(order)), bool)
+        self._matches = self._matched(_overlapping(self._objects, compared, order, by_pair, pair))
 
-    def figures(self, image_ids: Sequence[int]) -> tuple[list[float | None], dict[int, float | None]]:
-        """Return COCO's twelve figures over these images, in its order, and AP by category id; None where there is no object to find."""
+    def figures(self, image_ids: Sequence[int]) -> Figures:
+        """Return the figures over these images; those without detections or without annotations count too."""
         all_sizes, *sizes = self._counted(image_ids)
-        overall = [all_sizes.ap(), all_sizes.ap(slice(0, 1)), all_sizes.ap(slice(5, 6)), *(size.ap() for size in sizes)]
-        overall += [*(all_sizes.ar(cut) for cut in CUTS), *(size.ar() for size in sizes)]
+        overall = [*(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)), *(size.ap() for size in sizes)]
+        overall += [*(all_sizes.ar(*recall) for recall in self.kind.recalls), *(size.ar(self._most) for size in sizes)]
         by_category = zip(self._categories.tolist(), all_sizes.precision.mean(axis=0).tolist(), all_sizes.objects.tolist(), strict=True)
-        return overall, {number: value if objects else None for number, value, objects in by_category}
+        values = {number: value if objects else None for number, value, objects in by_category}
+        return Figures(dict(zip(self.kind.figures, overall, strict=True)), values)
 
-    def recall(self, image_ids: Sequence[int]) -> float | None:
-        """Return AR (100 detections) of the members in these images; None where there are none."""
-        return self._counted(image_ids)[0].ar()
+    @property
+    def ap(self) -> Jackknifed:
+        """AP of any of these images."""
+        return Jackknifed(lambda image_ids: self.figures(image_ids).overall["ap"])
 
-    def _read(self, annotations: Sequence[Mapping[str, Any]], members: Sequence[bool] | None) -> _Objects:
+    def recall(self, annotations: Sequence[bool]) -> Jackknifed:
+        """Return AR (100 detections) of the annotations marked, for any of the images; the others are there and not asked for.
+
+        As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
+        """
+        marked = CocoAp(self.truth, self.rows, self.kind, self._shapes, annotations)
+        return Jackknifed(lambda image_ids: marked._counted(image_ids)[0].ar(marked._most))
+
+    def _read(self, annotations: Annotations, is_ignored: Flags, members: Sequence[bool] | None) -> _Objects:
         image, category, area, is_crowd = (
             np.fromiter(map(itemgetter(key), annotations), dtype, len(annotations))
             for key, dtype in (("image_id", np.int64), ("category_id", np.int64), ("area", np.float64), ("iscrowd", bool))
         )
-        boxes = np.fromiter(chain.from_iterable(map(itemgetter("bbox"), annotations)), np.float64).reshape(-1, 4)
         image, category = _positions(self._images, image), _positions(self._categories, category)
-        counts = (_in_ranges(area) if members is None else np.array(members, bool).reshape(1, -1)) & ~is_crowd
+        counts = (self._in_areas(area) if members is None else np.array(members, bool).reshape(1, -1)) & ~is_ignored
         order = np.lexsort((category, image))
         order = order[(image[order] < len(self._images)) & (category[order] < len(self._categories))]
         image, category = image[order], category[order]
-        return _Objects(image, category, self._pair(image, category), boxes[order], is_crowd[order], counts[:, order])
+        return _Objects(order, image, category, self._pair(image, category), is_crowd[order], counts[:, order])
+
+    def _in_areas(self, area: Floats) -> Flags:
+        return np.stack([~((area < low) | (area > high)) for low, high in self.kind.areas])
 
     def _pair(self, image: Integers, category: Integers) -> Integers:
         return image.astype(np.int64) * len(self._categories) + category
@@ -192,9 +246,12 @@ class BoxMatches:
         before = by_area[np.searchsorted(self._category, categories)] + by_match[:, np.searchsorted(category, categories)]
         segment = threshold * len(categories) + category[match]
         counted = by_area[position[match] + 1] + by_match[threshold, match + 1] - before.ravel()[segment]
-        hit_counts = {cut: np.bincount(segment[matches.rank[match] < cut], minlength=before.size).reshape(before.shape) for cut in CUTS}
+        hit_counts = {
+            cut: np.bincount(segment[matches.rank[match] < cut], minlength=before.size).reshape(before.shape)
+            for cut in {cut for cut, _ in self.kind.recalls}
+        }
         object_counts = np.bincount(objects, minlength=len(categories))
-        return _Counts(object_counts, hit_counts, _average_precision(segment, counted, hit_counts[_LAST_CUT], object_counts))
+        return _Counts(object_counts, hit_counts, _average_precision(segment, counted, hit_counts[self._most], object_counts))
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
@@ -224,38 +281,25 @@ def _counting_order(image: Integers, category: Integers, score: Floats) -> Integ
     return order[np.argsort(category[order], kind="stable")]
 
 
-def _overlapping(objects: _Objects, boxes: Floats, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
+def _overlapping(objects: _Objects, compared: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
     """Return all overlaps from the lowest threshold on, in the order of `by_pair`."""
     pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
     first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")
     counts = end - first
-    rank = _spread(np.zeros_like(counts), counts)
+    rank = spread(np.zeros_like(counts), counts)
     position = by_pair[rank + np.repeat(first, counts)]
     first_object, object_counts = np.repeat(first_object, counts), np.repeat(object_counts, counts)
-    # Bounds of batches: the boxes of all pairs of a crowd would not fit into memory.
-    batch = np.cumsum(object_counts) // _BATCH
+    batch = np.cumsum(object_counts) // compared.batch
     bounds = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(position)]
     edges = []
     for begin, stop in pairwise(bounds):
-        target = _spread(first_object[begin:stop], object_counts[begin:stop])
+        target = spread(first_object[begin:stop], object_counts[begin:stop])
         detection = np.repeat(np.arange(begin, stop), object_counts[begin:stop])
-        iou = _iou(boxes[order[position[begin:stop]]][detection - begin].T, objects.boxes[target].T, objects.is_crowd[target])
+        iou = compared.similarity(order[position[detection]], objects.place[target])
         enough = np.flatnonzero(iou >= IOU_THRESHOLDS[0])
         edges.append((detection[enough], target[enough], iou[enough]))
     detection, target, iou = (np.concatenate(parts) for parts in zip(*edges, strict=True))
     return _Overlaps(position[detection], rank[detection], target, iou)
-
-
-def _iou(boxes: Floats, object_boxes: Floats, is_crowd: Flags) -> Floats:
-    """Return the overlap of boxes [4, n] with objects: of a crowd, the share of the box that lies within it."""
-    (x, y, width, height), (object_x, object_y, object_width, object_height) = boxes, object_boxes
-    across = np.minimum(x + width, object_x + object_width) - np.maximum(x, object_x)
-    down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
-    shared, area = across * down, width * height
-    union = np.where(is_crowd, area, area + object_width * object_height - shared)
-    iou: Floats = np.zeros_like(shared)
-    np.divide(shared, union, out=iou, where=(across > 0) & (down > 0))
-    return iou
 
 
 def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags) -> Bits:
@@ -298,10 +342,6 @@ def _average_precision(segment: Integers, counted: Integers, hits: Integers, obj
     return average
 
 
-def _in_ranges(area: Floats) -> Flags:
-    return np.stack([~((area < low) | (area > high)) for low, high in AREAS])
-
-
 def _repeated(bits: Bits, ranges: Flags) -> Bits:
     """Return the bits of the ranges [range, n] that hold, each a repetition of the same."""
     repeated = np.zeros(np.broadcast_shapes(bits.shape, ranges.shape[1:]), np.uint64)
@@ -314,12 +354,6 @@ def _unpacked(bits: Bits, number: int) -> NDArray[np.int8]:
     """Return the bits of a range as 0 and 1 [threshold, n]."""
     of_range = (bits >> np.uint64(number * _STEPS)).astype("<u2").view(np.uint8).reshape(-1, 2)
     return np.ascontiguousarray(np.unpackbits(of_range, axis=1, count=_STEPS, bitorder="little").T).view(np.int8)
-
-
-def _spread(starts: Integers, counts: Integers) -> Integers:
-    """Return `counts` numbers from each start on."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - starts, counts)
 
 
 def _mean(values: Floats) -> float | None:
