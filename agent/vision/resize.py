@@ -49,7 +49,7 @@ def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
 
 
 def resize_to_half_width(planes: Iterable[Pixels], width: int, height: int) -> Pixels:
-    """Return three channels (each uint8 [h, 2 * width]) as `resize_bilinear` does, and faster: uint8 [height, width, 3], planes in memory."""
+    """Return three channels (each uint8 [h, 2 * width]) as `resize_bilinear` does, but faster: uint8 [height, width, 3], as planes."""
     resized = np.empty((3, height, width), np.uint8)
     for plane, values in zip(planes, resized, strict=True):
         pairs = plane.view(np.uint16)
