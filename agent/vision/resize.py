@@ -45,7 +45,8 @@ def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
         resized[part] = _vertical(rows, neighbours[:, part] - begin, shares[:, part])
     if channels < 4:
         return resized.reshape(height, width, channels)
-    return np.stack([(resized.view("<u4") >> shift).astype(np.uint8) for shift in (0, 8, 16)]).transpose(1, 2, 0)
+    planes = np.stack([(resized.view("<u4") >> shift).astype(np.uint8) for shift in (0, 8, 16)])
+    return np.moveaxis(planes, 0, 2)
 
 
 def resize_to_half_width(planes: Iterable[Pixels], width: int, height: int) -> Pixels:
@@ -53,7 +54,7 @@ def resize_to_half_width(planes: Iterable[Pixels], width: int, height: int) -> P
     resized = np.empty((3, height, width), np.uint8)
     for plane, values in zip(planes, resized, strict=True):
         pairs = plane.view(np.uint16)
-        rows = pairs >> 8
+        rows: NDArray[np.uint16] = np.right_shift(pairs, 8)
         rows += pairs & 255
         if len(plane) == 2 * height:
             sums = rows[::2] + rows[1::2]
@@ -63,7 +64,7 @@ def resize_to_half_width(planes: Iterable[Pixels], width: int, height: int) -> P
             rows <<= 6
             needed_rows, neighbours, shares = _rows(len(plane), height)
             values[...] = _vertical(rows, needed_rows[neighbours], shares)
-    return resized.transpose(1, 2, 0)
+    return np.moveaxis(resized, 0, 2)
 
 
 def _horizontal(rows: NDArray[Any], columns: Sequence[Indices], coarse: NDArray[np.int16], fine: NDArray[np.int16]) -> NDArray[np.uint16]:
@@ -83,7 +84,8 @@ def _horizontal(rows: NDArray[Any], columns: Sequence[Indices], coarse: NDArray[
 def _vertical(rows: NDArray[np.uint16], neighbours: Indices, shares: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return grey levels between two neighbours each ([2, n]), by their shares ([2, n, 1]): uint32 [n, width * channels]."""
     # Each product loses its low bits before the sum, as OpenCV's does: together they would round differently.
-    value, other = (rows[row].astype(np.uint32) for row in neighbours)
+    value: NDArray[np.uint32] = rows[neighbours[0]].astype(np.uint32)
+    other = rows[neighbours[1]].astype(np.uint32)
     value *= shares[0]
     value >>= 16
     other *= shares[1]
@@ -95,14 +97,14 @@ def _vertical(rows: NDArray[np.uint16], neighbours: Indices, shares: NDArray[np.
 
 
 @lru_cache(maxsize=8)
-def _columns(old: int, new: int, channels: int) -> tuple[tuple[Indices, Indices], NDArray[np.int16], NDArray[np.int16]]:
+def _columns(old: int, new: int, channels: int) -> tuple[Sequence[Indices], NDArray[np.int16], NDArray[np.int16]]:
     """Return where each new column's two neighbours lie in a row, and the second's weight: its upper bits, in 1/128, and the lower four."""
     first, weight = _taps(old, new)
     weight[(first < 0) | (first >= old - 1)] = 0
     offsets = np.arange(1 if channels == 4 else channels)
-    left, right = ((first + step).clip(0, old - 1)[:, None] * len(offsets) + offsets for step in (0, 1))
+    columns = [((first + step).clip(0, old - 1)[:, None] * len(offsets) + offsets).ravel() for step in (0, 1)]
     coarse, fine = (part.astype(np.int16).repeat(channels) for part in (weight >> 4, weight & 15))
-    return (left.ravel(), right.ravel()), coarse, fine
+    return columns, coarse, fine
 
 
 @lru_cache(maxsize=8)

@@ -59,7 +59,10 @@ def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[
     no number is searched too.
     """
     candidates = np.flatnonzero(~(scores.max(axis=1, initial=-np.inf) <= threshold))
-    classes, anchors = np.divmod(np.flatnonzero(scores[candidates] > threshold), max(1, scores.shape[1]))
+    is_above = np.empty((len(candidates), scores.shape[1]), np.bool_)
+    for row, candidate in zip(is_above, candidates, strict=True):
+        np.greater(scores[candidate], threshold, out=row)
+    classes, anchors = np.divmod(np.flatnonzero(is_above), max(1, scores.shape[1]))
     return candidates[classes], anchors
 
 
@@ -119,7 +122,8 @@ def _greedy(over: NDArray[np.bool_]) -> list[int]:
 def corners(centred: Floats) -> Floats:
     """Return x1, y1, x2, y2 of boxes given as centre x, centre y, width, height: float32 [n, 4]."""
     centres, halves = centred.T[:2], centred.T[2:] / 2
-    return np.concatenate([centres - halves, centres + halves]).T
+    ends: Floats = np.concatenate([centres - halves, centres + halves]).T
+    return ends
 
 
 def in_pixels(boxes: Floats, frame: PhotoFrame) -> Floats:
@@ -132,7 +136,8 @@ def in_pixels(boxes: Floats, frame: PhotoFrame) -> Floats:
 def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
     """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, which they may leave: float32 [n, 4]."""
     offset, scale = np.array([[frame.offset_x, frame.offset_y] * 2, [frame.scale_x, frame.scale_y] * 2], np.float32)
-    return (boxes - offset) / scale
+    in_photo: Floats = (boxes - offset) / scale
+    return in_photo
 
 
 def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
