@@ -57,7 +57,8 @@ class YoloV8(OneTensor):
         rows = tensor[0] if self._check(tensor.shape) else tensor[0].T
         end = len(rows) - self._extra
         classes, anchors = above(rows[4:end], self._output.score_threshold)
-        values = tamed(np.concatenate([rows[:4, anchors], rows[4 + classes, anchors][None], rows[end:, anchors]]))
+        parts = [rows[:4, anchors], rows[4 + classes, anchors][None], *([rows[end:, anchors]] if self._extra else ())]
+        values = tamed(np.concatenate(parts))
         centred, scores, extra = values[:4].T, values[4], values[5:].T
         if np.fmax.reduce(rows[0], initial=0.0) <= boxes.LARGEST_NORMALISED:
             centred = centred * np.array([frame.input_width, frame.input_height] * 2, np.float32)

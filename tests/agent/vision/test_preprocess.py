@@ -116,7 +116,7 @@ def test_each_channel_has_its_own_mean_and_sd(photo, layout):
 
 
 def test_a_photograph_is_halved_to_opencv_s_bits(monkeypatch):
-    """Pillow halves it where OpenCV is not here; where one side is not halved exactly, ours resizes it."""
+    """Where OpenCV is not here, pairs of pixels are added when the width is halved; the height may be any."""
     monkeypatch.setattr(preprocess, "fastest_resize", lambda: resize_bilinear)
     for width, height in [(128, 96), (128, 97), (2, 128)]:
         pixels = np.random.RandomState(1).randint(0, 256, (height, width, 3)).astype(np.uint8)
