@@ -102,16 +102,18 @@ class Admitted:
 
     def _read_batch(self, text: bytes, topic: Topic) -> list[RunRecord] | None:
         # All or nothing: when one is invalid, records are validated one by one, to find which.
+        batch: list[envelope.Envelope] | None
         if self.depth == "envelope":
-            batch = cast("list[RunRecord] | None", envelope.read_envelopes(text))
+            batch = envelope.read_envelopes(text)
         else:
             try:
-                batch = _batch_records.decode(text)
+                batch = [envelope.envelope_of(record) for record in _batch_records.decode(text)]
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 return None
-        if batch is None or len(batch) > messages.LONGEST_BATCH or not all(_is_in_order(record, topic) for record in batch):
+        records = cast("list[RunRecord]", batch)
+        if batch is None or len(batch) > messages.LONGEST_BATCH or not all(_is_in_order(record, topic) for record in records):
             return None
-        return batch
+        return records
 
     def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> bool:
         kind: RejectionKind = "record"
@@ -139,7 +141,8 @@ class Admitted:
 
     def _read(self, text: bytes) -> RunRecord:
         # An envelope has every field of a record that the ledger reads.
-        return decode(text) if self.depth == "whole" else cast("RunRecord", envelope.read_envelope(text))
+        read = envelope.envelope_of(decode(text)) if self.depth == "whole" else envelope.read_envelope(text)
+        return cast("RunRecord", read)
 
 
 def _is_in_order(record: RunRecord, topic: Topic) -> bool:

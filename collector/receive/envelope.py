@@ -8,7 +8,7 @@ import msgspec
 from edgemeter.agent.base import deflate
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Name, Sha256
-from edgemeter.agent.contract.record import SCHEMA, check_schema, not_a_record
+from edgemeter.agent.contract.record import SCHEMA, RunRecord, check_schema, not_a_record
 from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
 
 # Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
@@ -100,6 +100,17 @@ def _longest_bytes(beginning: bytes) -> int:
 def is_batch(text: bytes) -> bool:
     """Return whether a JSON text is an array."""
     return _is_array(text) is not None
+
+
+def envelope_of(record: RunRecord) -> Envelope:
+    """Return the envelope of a record that was read whole. The rest, some hundred values, costs more to free later than now."""
+    return Envelope(
+        schema=record.schema, id=record.id, device=record.device, fleet=record.fleet, role=record.role, session=record.session,
+        seq=record.seq, started_at_ns=record.started_at_ns, clock_synchronised=record.clock_synchronised, stamped_by=record.stamped_by,
+        model=_EnvelopeModel(record.model.name, record.model.task), runtime=_EnvelopeRuntime(record.runtime.name),
+        precision=record.precision, scenario=record.scenario, dataset=_EnvelopeDataset(record.dataset.sha256),
+        verdict=_EnvelopeVerdict(record.verdict.state),
+    )  # fmt: skip
 
 
 def read_envelope(text: bytes) -> Envelope:
