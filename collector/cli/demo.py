@@ -63,12 +63,12 @@ def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_
             check_writable(file)
         with ExitStack() as stack:
             folder = home or default_home() / "demo"
-            kept = whole_way.runs_of_this_software(folder / "ledger.sqlite")
+            run_count = whole_way.runs_of_this_software(folder / "ledger.sqlite")
             # The simulated fleet does not change with further runs.
-            is_new = has_page and not (kept and page.exists())
+            is_new = has_page and not (run_count and page.exists())
             fleet_page = stack.enter_context(whole_way.FleetPage()) if is_new else None
             stack.enter_context(nothing_left_by_a_failure(folder, html, page))
-            ledger = whole_way.run_demo(folder, sink, note, doctor, fleet_page, kept=kept, delivers=delivers)
+            ledger = whole_way.run_demo(folder, sink, note, doctor, fleet_page, run_count=run_count, delivers=delivers)
             store = open_store(str(ledger))
             if has_page:
                 # Nothing is measured any more: the two files are written beside each other.
@@ -87,8 +87,8 @@ def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_
     note(f"\n{records} records are {'delivered and ' * delivers}stored in {ledger}{where}")
     if has_page:
         note(f"the report: {html.resolve()}")
-        beside = "these runs" if is_new else "the runs of an earlier demo"
-        note(f"the page, with a simulated fleet of 40 boards next to {beside}: {page.resolve()}")
+        neighbours = "these runs" if is_new else "the runs of an earlier demo"
+        note(f"the page, with a simulated fleet of 40 boards next to {neighbours}: {page.resolve()}")
     note("next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")
 
 

@@ -42,12 +42,12 @@ def run_demo(
     doctor: "subprocess.Popen[bytes]",
     page: "FleetPage | None",
     *,
-    kept: int,
+    run_count: int,
     delivers: bool,
 ) -> Path:
     """Measure and keep the runs, delivered by MQTT if it `delivers`; return the ledger. Neither `doctor` nor `page` works meanwhile.
 
-    `folder` takes suite, outbox and ledger, which has `kept` runs by this software.
+    `folder` takes suite, outbox and ledger, which has `run_count` runs by this software.
 
     Raises:
         UnavailableError: no runtime is installed.
@@ -66,15 +66,15 @@ def run_demo(
             collector.start()
             stack.callback(collector.stop)
             options += ["--broker", str(address), "--no-save"]
-        plan = plan_of(doctor, kept)
+        plan = plan_of(doctor, run_count)
         for note in plan.left_out:
             report(f"left out: {note}")
         suite = folder / "demo.toml"
         suite.write_text(plan.suite)
         if page is not None:
             page.wait()
-        beside = f", one more of each case beside the {kept} kept in {folder}" if plan.is_further else ""
-        report(f"measuring {plan.runs} runs, each in a process of its own{beside} ...")
+        addition = f", one more of each case beside the {run_count} kept in {folder}" if plan.is_further else ""
+        report(f"measuring {plan.runs} runs, each in a process of its own{addition} ...")
         _measure(suite, options, folder)
         if collector is not None and not collector.settled(SETTLE_S):
             raise TransientError(

@@ -32,8 +32,8 @@ def begin_doctor() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "edgemeter.agent.doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def plan_of(doctor: "subprocess.Popen[bytes]", kept: int) -> DemoPlan:
-    """Return what can be measured by what the doctor finds, once it has ended; earlier demos' runs by this software that are `kept` count.
+def plan_of(doctor: "subprocess.Popen[bytes]", run_count: int) -> DemoPlan:
+    """Return what can be measured by what the doctor finds, once it has ended: each case three times, once beside as many earlier runs.
 
     Raises:
         MeasurementError: the doctor failed.
@@ -50,10 +50,10 @@ def plan_of(doctor: "subprocess.Popen[bytes]", kept: int) -> DemoPlan:
         findings: list[dict[str, str]] = json.loads(output)["findings"]
     except (ValueError, KeyError) as error:
         raise MeasurementError(f"`edgemeter doctor` failed: {errors.decode(errors='replace').strip()[-300:]}") from error
-    return _plan(findings, kept)
+    return _plan(findings, run_count)
 
 
-def _plan(findings: Sequence[dict[str, str]], kept: int) -> DemoPlan:
+def _plan(findings: Sequence[dict[str, str]], run_count: int) -> DemoPlan:
     by_name = {finding["name"]: finding for finding in findings}
     runtimes = [name for name in READS if by_name.get(name, {}).get("state") == "ok"]
     shipped = _shipped()
@@ -74,7 +74,7 @@ def _plan(findings: Sequence[dict[str, str]], kept: int) -> DemoPlan:
         files = (path for data_folder in _places() for path in sorted((data_folder / "language").glob("*.gguf")))
         language = [path for path in files if path.stem.endswith(("f16", "q4_0"))]
     cases, repeats = len(models) + 1 + len(language), 1 if has_power else 3
-    is_further = kept >= cases * repeats
+    is_further = run_count >= cases * repeats
     repeats = 1 if is_further else repeats
     return DemoPlan(_suite(models, fp32, language, repeats, has_power=has_power), left_out, cases * repeats, is_further)
 

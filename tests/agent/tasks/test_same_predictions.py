@@ -37,7 +37,7 @@ def test_a_detector_returns_the_scores_found_and_compares_boxes(data):
     assert task.same_predictions(0, [outputs], [yolo((44, 44, 16, 16, 0.7, 1), (21, 20, 16, 16, 0.5, 0))]) == 1.0
     assert task.same_predictions(0, [outputs], [yolo((44, 44, 16, 16, 0.7, 1))]) == pytest.approx(2 / 3)
     assert task.same_predictions(0, [yolo()], [yolo()]) is None
-    assert task._predictions[0].scores.tolist() == [0.75, 0.5]
+    assert task._boxes[0].scores.tolist() == [0.75, 0.5]
 
 
 def test_a_classifier_compares_the_best_class(data):

@@ -44,14 +44,14 @@ def test_runs_of_other_software_and_invalid_ones_do_not_count_as_measured(tmp_pa
     """A demo measures once more only beside runs of the software that is here."""
     ledger = tmp_path / "ledger.sqlite"
     assert runs_of_this_software(ledger) == 0
-    here = fingerprint.read()
-    others = (
-        {"environment": replace(here, libraries={"onnxruntime": "0.1"})},
+    environment = fingerprint.read()
+    changes_not_counted = (
+        {"environment": replace(environment, libraries={"onnxruntime": "0.1"})},
         {"verdict": Verdict(state="invalid", reasons=("load: planted",))},
     )
     with SqliteLedger(ledger) as opened:
-        for seq, changes in enumerate(({}, {}, {}, *others), 1):
-            opened.keep_own(make_record(session=1, seq=seq, **{"environment": here, **changes}), 10**9)
+        for seq, changes in enumerate(({}, {}, {}, *changes_not_counted), 1):
+            opened.keep_own(make_record(session=1, seq=seq, **{"environment": environment, **changes}), 10**9)
     assert runs_of_this_software(ledger) == 3
 
 
