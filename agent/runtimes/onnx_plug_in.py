@@ -116,7 +116,8 @@ class PlugInChoice:
         if self.provider not in providers:
             remainder = f", but of {', '.join(sorted(providers))}" if providers else ""
             raise UnavailableError(
-                f"the provider library {library!r} finds no device of {self.provider} on this machine{remainder}: check the driver"
+                f"the provider library {library!r} finds no device of {self.provider} on this machine{remainder}: check the driver, "
+                "and whether the provider supports this maker's processors"
             )
         devices = [device for device in runtime_library.module.get_ep_devices() if device.ep_name == self.provider]
         kinds = sorted({_kind(device) for device in devices})
