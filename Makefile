@@ -37,7 +37,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
-	$(BIN)/edgemeter demo
+	$(BIN)/edgemeter demo --home .demo
 
 test: .venv/.dev types
 ifdef ARGS
@@ -160,4 +160,4 @@ pins:
 	  --no-header requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 
 clean:
-	rm -rf .venv $(FRAMEWORKS) .mlserver .types .bench build dist site *.egg-info
+	rm -rf .venv $(FRAMEWORKS) .mlserver .types .bench .demo build dist site *.egg-info
