@@ -37,7 +37,7 @@ from tests.fixtures.servers import free_port
 SHIPPED = ROOT / "models" / "language"
 PROMPT_TOKENS, OUTPUT_TOKENS, CONTEXT = 512, 128, 1024
 DEPTHS, DEPTH_TOKENS, LONG_CONTEXT = (0, 1024, 4096), 64, 4224
-SECONDS = 8.0
+SECONDS = 6.0
 GOAL, DEPTH_GOAL = at_least(0.99), at_least(0.98)
 # What our loop may add to a token; tokens of a block, seconds of a line.
 MOST_ADDED_US, BLOCK_TOKENS, LOOP_SECONDS = 10.0, 64, 6.0
