@@ -20,6 +20,7 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.index.run_index import RunIndex
 from edgemeter.collector.reference.judged import JudgedReferences
+from edgemeter.collector.trend.history import without_garbage_collection
 from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext, live_chart, read_run
 from edgemeter.collector.web.events import TrendEvents
@@ -108,7 +109,7 @@ class PageServer:
         """Return the page of an address, its figures as CSV or JSON, or its chart of that number as a picture."""
         # Before anything is read: what comes meanwhile is sent to the open page.
         position, doing = self.index.position(), self._doing()
-        with self.index.reading() as connection:
+        with self.index.reading() as connection, without_garbage_collection():
             context = ViewContext(
                 connection, self.index.source, ServedLinks(), self.events, _sheet(request), photographs=self.photographs,
                 references=self.references,
