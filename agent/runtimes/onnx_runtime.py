@@ -11,7 +11,7 @@ A provider's options stand behind its short name: `tensorrt.trt_fp16_enable = "1
 `--threads`. What it computes in, if not f32, is in the record's backend: `tensorrt,tf32` (unless NVIDIA_TF32_OVERRIDE=0 is in the
 environment; `cuda` takes `cuda.use_tf32 = "1"`), `qnn,auto`. Which operators went where is recorded (1.24 and newer); a provider that
 takes none is an error.
-Plug-in providers, by extras of these names (Python 3.11+): `openvino-ep` and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
+Plug-in providers, by extras of these names (Python 3.11+): `openvino-ep` (Intel) and `ggml-ep` (x86-64), `webgpu-ep`, `qnn-ep` (aarch64);
 `openvino-ep:npu` where there are several kinds of device. `openvino-ep` computes in f32 (on an NPU `,auto`), `ggml-ep` in f32 on
 the CPU unless set (`ggml-ep.weights = "f16"`, `ggml-ep.device = "gpu"`). Any other (recorded `,auto`): backend its full name, setting
 `provider_library = "/path/lib.so"`.

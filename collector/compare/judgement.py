@@ -61,7 +61,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     intervals: dict[str, Bounds] = {}
     for name, entry in JUDGED.items():
         # Most cases have few of the figures.
-        if name not in case.spreads or (value := _change(entry, case, reference)) is None or other_work(entry, case, reference):
+        if (value := _change(entry, case, reference)) is None or other_work(entry, case, reference):
             continue
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
