@@ -13,6 +13,7 @@ import msgspec
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.corruption_draw import SEVERITIES
+from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.case_settings import OVERLAPPING
 from edgemeter.agent.contract.model_formats import PYTHON
@@ -30,7 +31,7 @@ from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, jo
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.served_queries import ServedSubject, warm_up_answered, with_outcome
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
-from edgemeter.agent.runtimes import Array
+from edgemeter.agent.runtimes import Array, Runtime
 
 UNSURE_RATIO = 0.75
 # About what the score and its bounds cost an item.
@@ -102,7 +103,7 @@ def measure(
             work = msgspec.structs.replace(work, case=msgspec.structs.replace(work.case, rate_per_s=stream.rate_per_s))
         timing = _time(work, start, emit, meet)
         start = _with_late_facts(start)
-        outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
+        outputs = loading.describe_tensors(start.model.loaded.outputs, _last_outputs(runtime))
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
         measured = _measured(work, start, timing, evaluated, outputs)
     finally:
@@ -110,6 +111,14 @@ def measure(
         runtime.close()
     agreed, why_not = _agree(work, start, timing, measured.latency.p50_ms or measured.latency.mean_ms, emit, run_reference)
     return msgspec.structs.replace(measured, agreement=agreed, agreement_reason=why_not)
+
+
+def _last_outputs(runtime: Runtime) -> list[Array]:
+    """Return the last outputs that a server gave: its last answer may be an error, which is read once, and the one before it is kept."""
+    try:
+        return runtime.outputs()
+    except AnswerError:
+        return runtime.outputs()
 
 
 def _with_late_facts(start: _Start) -> _Start:
@@ -132,7 +141,7 @@ def _agree(
     return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same, run_reference)
 
 
-def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runtime, stop_counting: Callable[[], int] | None) -> _Start:
+def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: Runtime, stop_counting: Callable[[], int] | None) -> _Start:
     emit(job.Phase(name="load"))
     before_mb = resident_mb()
     model = loading.load_model(work.case, runtime)

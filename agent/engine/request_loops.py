@@ -25,7 +25,7 @@ from edgemeter.agent.runtimes import Array, Runtime
 
 # A server that is busy asks to wait; longer than this nobody does.
 LONGEST_WAIT_S = 60.0
-WARM_ATTEMPTS = 5
+WARM_ATTEMPTS = 10
 GONE_WAIT_S = 0.1
 # The warm-up ends with its limit, but has at least this many whole queries; the cold one before it does not count.
 FEWEST_WARM_UP = 2

@@ -9,12 +9,14 @@ import numpy as np
 import psutil
 import pytest
 
+from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.energy.curve import PowerCurve
 from edgemeter.agent.energy.settling import settling_after
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import measure
+from edgemeter.agent.runtimes import Options
 from edgemeter.agent.verdict import judge
 from edgemeter.agent.verdict.answer_rules import RULES
 from edgemeter.agent.verdict.rule import RunFacts
@@ -157,6 +159,19 @@ def test_requests_that_are_dropped_or_answered_by_an_error_count_as_failed(tmp_p
     assert failed - settings.get("concurrency", 0) <= run.served.failed_queries <= failed_in_all
     assert run.served.failures == {kind: run.served.failed_queries}
     assert "failed-answers" in violated(run)
+
+
+def test_an_error_as_the_last_answer_leaves_the_outputs_of_the_answer_before(tmp_path):
+    """It was counted; what a run says of the model's outputs does not hang on it."""
+    with paced_model_server(tmp_path, service_ms=1.0, failing_ratio=1.0, status=200, first_fault=1) as server:
+        runtime = runtimes.create("served")
+        runtime.load(server.file, Options())
+        query = runtime.bind([np.ones((1, 4), np.float32)])
+        query()
+        first = runtime.outputs()
+        query()
+        np.testing.assert_array_equal(measure._last_outputs(runtime), first)
+        runtime.close()
 
 
 def test_failures_one_after_the_other_are_counted_too(tmp_path):
