@@ -146,7 +146,7 @@ def test_the_answer_comes_first_and_where_it_holds_last(tmp_path):
     assert shlex.split(command) == ["edgemeter", "compare", *words]
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.needs(module="xllamacpp")
 @pytest.mark.needs(module="gguf")
 def test_a_random_draft_decodes_slower_than_none(tmp_path):
