@@ -146,6 +146,19 @@ def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path
         requirements.program("gcc")
 
 
+@pytest.mark.slow
+@pytest.mark.needs("dpkg-query", "openssl", "unshare")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root hides programs from their absolute paths")
+def test_a_bare_machine_has_no_further_program_at_its_absolute_path_either():
+    """`.ci/bare` keeps those of Debian's base, Python, git and make; openssl is none of them."""
+    address = shutil.which("openssl")
+    assert subprocess.run([address, "version"], check=False).returncode == 0
+    bare = subprocess.run([ROOT / ".ci/bare", address, "version"], capture_output=True, text=True, check=False)
+    assert bare.returncode != 0
+    assert "Permission denied" in bare.stderr
+    assert subprocess.run([ROOT / ".ci/bare", "python3", "-c", "print()"], check=False).returncode == 0
+
+
 def test_postgresql_is_where_a_program_on_path_leads(monkeypatch, tmp_path):
     """The folder of initdb, which may be a link into it; what EDGEMETER_POSTGRESQL names counts alone."""
     monkeypatch.delenv("EDGEMETER_POSTGRESQL", raising=False)
