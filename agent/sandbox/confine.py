@@ -61,8 +61,9 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
         # Nothing can be written there, which libraries that ask for its name would try.
         tempfile.tempdir = policy.scratch
     filtered = seccomp.restrict(
-        policy.network, processes=policy.processes, files=only_filter and not policy.processes, devices=policy.accelerator
-    )
+        policy.network, processes=policy.processes, files=only_filter and not policy.processes,
+        signals=(abi or 0) >= landlock.SCOPES_SIGNALS, devices=policy.accelerator,
+    )  # fmt: skip
     changes = "and change them" if policy.accelerator or policy.processes or not filtered else "though not change them"
     missing = (*([f"{NO_FILES}, {changes}"] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
     _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
