@@ -9,6 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.sandbox import landlock, mounts, seccomp
 from edgemeter.agent.sandbox.policy import SandboxPolicy
@@ -20,6 +21,7 @@ _CAPABILITY_VERSION = 0x20080522
 _THREADS = 4096
 _OWN_THREADS, _NVIDIA = "/proc/self/task", "/dev/nv"
 NO_FILES = "this kernel gives neither Landlock nor namespaces: a model could read the files of this user"
+ALL_CHANGES = "change, create and remove them, and start programs"
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
 
 _sandbox: Sandbox | None = None
@@ -40,6 +42,7 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     """Put this process, which began at `started_ns`, into a sandbox that it cannot leave; it ends with the process that started it.
 
     Raises:
+        UnavailableError: the policy needs confined files, and the kernel has nothing to confine them with.
         MeasurementError: the kernel has Landlock, but does not apply it, or a root directory of its own was begun and could not be made.
     """
     global _sandbox, _started_ns  # noqa: PLW0603 - states of the process
@@ -57,6 +60,8 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     read = landlock.EXECUTE if policy.processes else landlock.READ
     landlock.restrict(_granted(policy, read, landlock.DEVICE, landlock.CHANGE, landlock.WRITE), policy.tcp_port)
     only_filter = abi is None and not is_mounted
+    if only_filter and policy.needs_confined_files:
+        raise UnavailableError(f"{NO_FILES}, {ALL_CHANGES}: convert only a model that you trust, with --trusted")
     if only_filter:
         # Nothing can be written there, which libraries that ask for its name would try.
         tempfile.tempdir = policy.scratch
@@ -64,7 +69,8 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
         policy.network, processes=policy.processes, files=only_filter and not policy.processes,
         signals=(abi or 0) >= landlock.SCOPES_SIGNALS, devices=policy.accelerator,
     )  # fmt: skip
-    changes = "and change them" if policy.accelerator or policy.processes or not filtered else "though not change them"
+    changes = "and change them" if policy.accelerator or not filtered else "though not change them"
+    changes = ALL_CHANGES if policy.processes else changes
     missing = (*([f"{NO_FILES}, {changes}"] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
     _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
 

@@ -271,14 +271,14 @@ print(json.dumps({"opened": opened, "missing": confine.sandbox().missing, "mount
 STARTER = """
 import subprocess, sys
 from edgemeter.agent.sandbox.policy import SandboxGrant, started
-for accelerator in (False, True):
-    with started("sandbox_files", [sys.argv[1]], SandboxGrant(accelerator=accelerator), stdout=subprocess.PIPE) as process:
+for grant in (SandboxGrant(accelerator=False), SandboxGrant(), SandboxGrant(processes=True)):
+    with started("sandbox_files", [sys.argv[1]], grant, stdout=subprocess.PIPE) as process:
         sys.stdout.write(process.communicate()[0].decode())
         sys.stdout.flush()
 """
 
 
-def test_without_landlock_and_namespaces_no_file_is_changed_but_by_a_run_on_an_accelerator(tmp_path):
+def test_without_landlock_and_namespaces_a_run_changes_no_file_but_on_an_accelerator_and_a_conversion_does_as_it_likes(tmp_path):
     """The filter of system calls alone keeps the files; device nodes are opened for reading and writing; the gap is stated."""
     (tmp_path / "sandbox_files.py").write_text(FILES)
     (tmp_path / "there").write_text("x")
@@ -288,10 +288,12 @@ def test_without_landlock_and_namespaces_no_file_is_changed_but_by_a_run_on_an_a
         capture_output=True, text=True, check=True, cwd=checkout,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
     )  # fmt: skip
-    on_cpu, on_accelerator = (json.loads(line) for line in completed.stdout.splitlines())
+    on_cpu, on_accelerator, of_conversion = (json.loads(line) for line in completed.stdout.splitlines())
     assert on_cpu == {"opened": [["there", os.O_RDONLY]], "missing": [f"{confine.NO_FILES}, though not change them"], "mounts": False}
     assert ["there", os.O_RDWR] in on_accelerator["opened"]
     assert on_accelerator["missing"] == [f"{confine.NO_FILES}, and change them"]
+    assert len(of_conversion["opened"]) == 5
+    assert of_conversion["missing"] == [f"{confine.NO_FILES}, change, create and remove them, and start programs"]
 
 
 NAMER = """
