@@ -161,9 +161,10 @@ class _TimeLimit:
         advice = "use a smaller model or another backend"
         if work.case.runtime == PYTHON:
             advice = f"let {'the factory and its first call' if part == 'load' else 'each call'} return"
+        took_s = time.monotonic() - self._begun_s
         return errors.MeasurementError(
-            f"{work.case.model!r} was ended after {time.monotonic() - self._begun_s:.0f} s: the part {part!r} took longer than its limit of "
-            f"{self._limit_s:g} s{planned}: {advice}"
+            f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer than its limit of {self._limit_s:g} s"
+            f"{planned}: {advice}"
         )
 
 

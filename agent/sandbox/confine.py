@@ -48,7 +48,7 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     global _sandbox, _started_ns  # noqa: PLW0603 - states of the process
     _started_ns = started_ns
     libc = ctypes.CDLL(None, use_errno=True)
-    _limit(is_conversion=policy.processes)
+    _limit(policy)
     abi = landlock.abi()
     # First, while this process may still map ids and mount.
     is_mounted = abi is None and mounts.restrict(_granted(policy, mounts.READ, mounts.DEVICE, mounts.WRITE, mounts.WRITE), policy.scratch)
@@ -83,18 +83,18 @@ def _granted(policy: SandboxPolicy, read: int, device: int, change: int, write: 
     return [(path, right) for right, paths in kinds for path in paths]
 
 
-def _limit(*, is_conversion: bool) -> None:
-    """Limit memory to that of the machine, and a file to half of what is free; if memory runs out, the kernel ends this process first.
+def _limit(policy: SandboxPolicy) -> None:
+    """Leave a tenth of the memory and half of the free disk to others; if memory runs out, the kernel ends this process first.
 
-    A conversion writes files of any size, on another disk than its scratch folder.
+    A conversion writes files of any size, on another disk than its scratch folder, and may use swap, which would spoil a run's figures.
     """
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 9 // 10
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     for kind, limit in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_DATA, pages + _swap_bytes()),
-        (resource.RLIMIT_FSIZE, resource.RLIM_INFINITY if is_conversion else _free_bytes() // 2),
+        (resource.RLIMIT_DATA, memory_bytes + (_swap_bytes() if policy.write else 0)),
+        (resource.RLIMIT_FSIZE, resource.RLIM_INFINITY if policy.processes else _free_bytes() // 2),
         (resource.RLIMIT_NPROC, _THREADS),
     ):
         soft, hard = resource.getrlimit(kind)

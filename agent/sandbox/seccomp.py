@@ -57,8 +57,6 @@ _NUMBERS: Mapping[str, tuple[int, int, int]] = {
 _OF_PROCESSES = ("fork", "vfork", "execve", "execveat")
 # The calls that copies are made with, besides reading and writing: by descriptors, which Landlock has judged.
 _OF_COPIES = ("fchmod", "fchown", "fchown32")
-# The calls that change the times of a descriptor where they get no path.
-_OF_TIMES = ("utimensat", "utimensat64")
 # The calls that act on the process, or the thread, that their first argument names.
 _BY_PROCESS = ("prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr", "move_pages", "migrate_pages")
 # Where neither Landlock nor a root of its own keeps the files: nothing is created, renamed, removed or opened for writing alone.
@@ -137,7 +135,7 @@ def _rules(network: Network, *, processes: bool, signals: bool, devices: bool, p
     # A datagram socket could be connected anew, to a service of this machine.
     blocks["socketpair"] = [_load(1), (_AND, 0, 0, 0xF), *_only(_STREAM, _SEQPACKET)]
     blocks["kill"] = blocks["tgkill"] = [_load(0), *_only(pid)]
-    blocks |= dict.fromkeys(_BY_PROCESS, [_load(0), *_only(0, pid)])
+    blocks |= {name: [_load(0), *_only(0, pid)] for name in _BY_PROCESS}
     blocks["setpriority"] = [*_must_be(_PRIO_PROCESS), _load(1), *_only(0, pid)]
     blocks["ioprio_set"] = [*_must_be(_IOPRIO_PROCESS), _load(1), *_only(0, pid)]
     blocks["kcmp"] = [*_must_be(pid), _load(1), *_only(pid)]
@@ -147,7 +145,8 @@ def _rules(network: Network, *, processes: bool, signals: bool, devices: bool, p
     if processes:
         for name in (*_OF_PROCESSES, *_OF_COPIES, *(("kill", "tgkill") if signals else ())):
             del blocks[name]
-        blocks |= dict.fromkeys(_OF_TIMES, [*_must_be(0, argument=1), (_LOAD, 0, 0, _OF_ARGUMENTS + 8 + 4), *_only(0)])
+        # No path: both halves of its address are 0.
+        blocks["utimensat"] = blocks["utimensat64"] = [*_must_be(0, argument=1), (_LOAD, 0, 0, _OF_ARGUMENTS + 8 + 4), *_only(0)]
         blocks["clone"] = [_load(0), (_JUMP_ANY_BIT, 0, 1, _CLONE_NAMESPACES), *_refuse(), _allow()]
     if network == "none" and devices:
         # libcuda binds a socket of its own name, to hand descriptors over. Neither kind reaches a service without `connect`.

@@ -28,7 +28,7 @@ _LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer", "executorch": "exec
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """The model, the folder for the files, the images to measure int8 ranges on, at most `calibration_images`, and `is_trusted`: `confined`."""
+    """The model, the folder for the files, and the images to measure int8 ranges on, at most `calibration_images`; see also `confined`."""
 
     source: Path
     out: Path

@@ -106,8 +106,9 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         "list the home", "find a secret among its variables", "link the key", "open the key to all", "change the times of the key",
         "connect by TCP", "send by UDP", "connect to a local service by a pair", "listen", "run a program", "end its parent",
         "limit its parent's time", "have signals sent to its parent", "have signals sent to its parent by a socket",
-        "lower the priority of its parent", "schedule its parent", "schedule its parent by a parameter", "schedule its parent by attributes",
-        "lower the priority of its parent's files", "compare its parent with others", "compare itself with its parent",
+        "lower the priority of its parent", "schedule its parent", "schedule its parent by a parameter",
+        "schedule its parent by attributes", "lower the priority of its parent's files", "compare its parent with others",
+        "compare itself with its parent",
     ]  # fmt: skip
     code = (
         "import json, pathlib, sys; from tests.fixtures import intruder\n"

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from PIL import Image
 
@@ -180,6 +181,15 @@ def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path, source, text):
     """Before the first run where it can be seen, else in it."""
     line = failure(tmp_path, source)
     assert re.search(text, line), line
+
+
+def test_a_model_that_takes_all_memory_ends_by_its_own_limit(tmp_path):
+    """A tenth of the machine's memory, without its swap, stays with the agent and the system: the line says what a run may take."""
+    total_bytes = psutil.virtual_memory().total
+    line = failure(tmp_path, f"import numpy as np\ndef make(): np.empty({total_bytes * 91 // 100}, np.uint8)")
+    assert re.search(
+        rf"out of memory .*bad.py:make': a run may take {total_bytes * 0.9 / 1e9:.3g} GB on this machine: use a smaller model", line
+    ), line
 
 
 def test_the_hash_of_the_record_is_the_one_that_is_named(run, tmp_path):
