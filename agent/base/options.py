@@ -112,6 +112,12 @@ def save_option(command: _Command) -> _Command:
     return click.option("--no-save", "save", is_flag=True, flag_value=False, default=True, help=text)(command)
 
 
+def trusted_option(command: _Command) -> _Command:
+    """Add `--trusted`."""
+    text = "Convert also where this kernel cannot keep a converter from your files: you trust whoever made the model."
+    return click.option("--trusted", "is_trusted", is_flag=True, help=text)(command)
+
+
 def delivery_timeout_option(command: _Command) -> _Command:
     """Add `--delivery-timeout`."""
     text = "Seconds to wait for receipts."

@@ -159,6 +159,7 @@ def _flag(name: str, now: bool | None, since_boot: bool | None, text: str, remed
 
 
 _OWN_ROOT = "import tempfile; from edgemeter.agent.sandbox import mounts; print(mounts.restrict((), tempfile.gettempdir()))"
+_OF_CONVERSIONS = "a conversion or a Python factory create and remove them, and start programs"
 LIBEDGETPU = "libedgetpu.so.1"
 _EDGE_TPU = """
 import sys; from pathlib import Path; from edgemeter.agent.runtimes.edgetpu import load_edgetpu_library
@@ -241,7 +242,7 @@ def _sandbox(abi: int | None, *, can_filter: bool) -> Finding:
     """Return what protects this machine from the models that it runs."""
     has_root = abi is None and "True" in _end(_begin([_OWN_ROOT]))[0]
     gaps = [
-        *([] if abi or has_root else [f"{confine.NO_FILES}, and on an accelerator change them"]),
+        *([] if abi or has_root else [f"{confine.NO_FILES}, and on an accelerator change them; {_OF_CONVERSIONS}"]),
         *([] if can_filter else [confine.NO_SECCOMP]),
     ]
     if not gaps:

@@ -35,8 +35,8 @@ LAST_LINE = 300
 LONGEST_EVENT = 1 << 30
 _LAST_BYTES = 1 << 16
 LONGEST_REFERENCE_S = 600.0
-# A factory's code may never return. What it compiles takes minutes; each part of its run may take this long beyond what it announced.
-LONGEST_SILENCE_S = 3600.0
+# Code of a user, or a driver, may never return. A part of a run may take this long beyond what was planned; compilers take minutes.
+OVERTIME_S = 600.0
 BYTECODE_S = 120.0
 
 
@@ -98,16 +98,6 @@ def ask(
 
 
 def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.MeasuredRun | job.Scored:
-    phase: str | None = None
-    limit = _SilenceLimit() if work.case.runtime == PYTHON else None
-
-    def noted(event: job.Event, pid: int) -> None:
-        nonlocal phase
-        phase = event.name if isinstance(event, job.Phase) else phase
-        if limit:
-            limit.restart(pid, (event.seconds or 0.0) if isinstance(event, job.Phase) else 0.0)
-        follow(event, pid)
-
     cpus = [",".join(map(str, work.case.cpus))] if work.case.cpus else []
     grant = grant_for(work.case)
     with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as name, tempfile.TemporaryFile() as stderr:
@@ -118,48 +108,64 @@ def _run(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
         ) as process:
             reply = partial(_reply, refer=partial(run_reference, grant=grant, scratch=scratch), meet=meet)
+            limit = _TimeLimit(process.pid)
             try:
-                event = _follow(process, work, noted, reply)
+                event = _follow(process, work, follow, reply, limit)
             finally:
-                if limit:
-                    limit.cancel()
-            if limit and limit.is_reached:
-                raise errors.MeasurementError(
-                    f"{work.case.model!r} was ended: in the part {phase or 'load'!r} of its run nothing came back for "
-                    f"{LONGEST_SILENCE_S:g} s: let {'the factory and its first call' if phase == 'load' else 'each call'} return"
-                )
+                limit.pause()
+            if limit.is_exceeded:
+                raise limit.error(work)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=60)
         if event is None:
-            raise _crash(work, process.returncode, stderr, is_loading=phase == "load")
+            raise _crash(work, process.returncode, stderr, is_loading=limit.part == "load")
         if isinstance(event, job.MeasuredRun) and event.cold_start.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
             _write_bytecode(work.case.runtime)
         return event
 
 
-class _SilenceLimit:
-    """Ends a process that has reported nothing for longer than it announced."""
+class _TimeLimit:
+    """Ends a process from which nothing comes for `OVERTIME_S` longer than the present part of its run was planned to take."""
 
-    def __init__(self) -> None:
-        self.is_reached = False
-        self._timer: threading.Timer | None = None
+    def __init__(self, pid: int) -> None:
+        self.part: str | None = None
+        self.is_exceeded = False
+        self._pid = pid
+        self._begun_s = time.monotonic()
+        self._planned_s = self._limit_s = 0.0
+        self._timer = threading.Timer(0.0, self._end)
 
-    def restart(self, pid: int, announced_s: float) -> None:
-        """Count anew, after an event of process `pid` that announced so many seconds."""
-        self.cancel()
-        self._timer = threading.Timer(announced_s + LONGEST_SILENCE_S, self._end, [pid])
+    def restart(self, event: job.Event | None) -> None:
+        """Count anew after this event, None before the first: the process has the next answer to give."""
+        self._planned_s = 0.0
+        if isinstance(event, job.Phase):
+            self.part, self._planned_s = event.name, event.seconds or 0.0
+        self._limit_s = self._planned_s + OVERTIME_S
+        self._timer = threading.Timer(self._limit_s, self._end)
         self._timer.daemon = True
         self._timer.start()
 
-    def cancel(self) -> None:
-        """Count no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+    def pause(self) -> None:
+        """Count no more until the next restart."""
+        self._timer.cancel()
 
-    def _end(self, pid: int) -> None:
-        self.is_reached = True
+    def _end(self) -> None:
+        self.is_exceeded = True
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(self._pid, signal.SIGKILL)
+
+    def error(self, work: job.RunJob) -> errors.MeasurementError:
+        """Return why the run was ended."""
+        part = self.part or "load"
+        planned = f", of which {self._planned_s:g} s were planned" if self._planned_s else ""
+        advice = "use a smaller model or another backend"
+        if work.case.runtime == PYTHON:
+            advice = f"let {'the factory and its first call' if part == 'load' else 'each call'} return"
+        took_s = time.monotonic() - self._begun_s
+        return errors.MeasurementError(
+            f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer than its limit of {self._limit_s:g} s"
+            f"{planned}: {advice}"
+        )
 
 
 @cache
@@ -178,14 +184,20 @@ def _reply(event: job.Event, refer: Callable[[job.ReferenceWanted], str], meet: 
 
 
 def _follow(
-    process: subprocess.Popen[bytes], work: job.RunJob, follow: Follow, reply: Callable[[job.Event], "str | Window | None"]
+    process: subprocess.Popen[bytes],
+    work: job.RunJob,
+    follow: Follow,
+    reply: Callable[[job.Event], "str | Window | None"],
+    limit: _TimeLimit,
 ) -> job.MeasuredRun | job.Scored | None:
     if process.stdin is None or process.stdout is None:
         return None
     sandbox: Sandbox | None = None
     try:
         _send(process.stdin, job.encode(work))
+        limit.restart(None)
         while line := process.stdout.readline(LONGEST_EVENT):
+            limit.pause()
             event = job.decode_event(line)
             if isinstance(event, job.Confined):
                 # The first event counts: what comes after the model was opened may be the model's.
@@ -200,6 +212,7 @@ def _follow(
                     return msgspec.structs.replace(event, sandbox=sandbox)
                 if isinstance(event, job.Scored):
                     return event
+            limit.restart(event)
     except BrokenPipeError:
         return None
     except msgspec.MsgspecError as error:

@@ -1,6 +1,7 @@
 """Messages between the session and the process that measures: a job in, events out, one JSON text per line."""
 
 import os
+import resource
 import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO, Literal, TypeVar
@@ -239,5 +240,7 @@ def failure(error: BaseException, case: Case) -> Failed:
     words = raised(error) if case.runtime == PYTHON else f"{type(error).__name__}: {one_line(error)}"
     message = f"{case.runtime} failed on {case.model!r}: {words}"
     if isinstance(error, MemoryError):
-        message = f"out of memory while measuring {case.model!r}: use a smaller model"
+        limit_bytes = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        may = "" if limit_bytes == resource.RLIM_INFINITY else f"a run may take {limit_bytes / 1e9:.3g} GB on this machine: "
+        message = f"out of memory while measuring {case.model!r}: {may}use a smaller model"
     return Failed(kind="MeasurementError", message=message)

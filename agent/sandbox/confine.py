@@ -9,6 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.sandbox import landlock, mounts, seccomp
 from edgemeter.agent.sandbox.policy import SandboxPolicy
@@ -20,6 +21,7 @@ _CAPABILITY_VERSION = 0x20080522
 _THREADS = 4096
 _OWN_THREADS, _NVIDIA = "/proc/self/task", "/dev/nv"
 NO_FILES = "this kernel gives neither Landlock nor namespaces: a model could read the files of this user"
+ALL_CHANGES = "change, create and remove them, and start programs"
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
 
 _sandbox: Sandbox | None = None
@@ -40,12 +42,13 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     """Put this process, which began at `started_ns`, into a sandbox that it cannot leave; it ends with the process that started it.
 
     Raises:
+        UnavailableError: the policy needs confined files, and the kernel has nothing to confine them with.
         MeasurementError: the kernel has Landlock, but does not apply it, or a root directory of its own was begun and could not be made.
     """
     global _sandbox, _started_ns  # noqa: PLW0603 - states of the process
     _started_ns = started_ns
     libc = ctypes.CDLL(None, use_errno=True)
-    _limit(is_conversion=policy.processes)
+    _limit(policy)
     abi = landlock.abi()
     # First, while this process may still map ids and mount.
     is_mounted = abi is None and mounts.restrict(_granted(policy, mounts.READ, mounts.DEVICE, mounts.WRITE, mounts.WRITE), policy.scratch)
@@ -57,13 +60,17 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     read = landlock.EXECUTE if policy.processes else landlock.READ
     landlock.restrict(_granted(policy, read, landlock.DEVICE, landlock.CHANGE, landlock.WRITE), policy.tcp_port)
     only_filter = abi is None and not is_mounted
+    if only_filter and policy.needs_confined_files:
+        raise UnavailableError(f"{NO_FILES}, {ALL_CHANGES}: convert only a model that you trust, with --trusted")
     if only_filter:
         # Nothing can be written there, which libraries that ask for its name would try.
         tempfile.tempdir = policy.scratch
     filtered = seccomp.restrict(
-        policy.network, processes=policy.processes, files=only_filter and not policy.processes, devices=policy.accelerator
-    )
-    changes = "and change them" if policy.accelerator or policy.processes or not filtered else "though not change them"
+        policy.network, processes=policy.processes, files=only_filter and not policy.processes,
+        signals=(abi or 0) >= landlock.SCOPES_SIGNALS, devices=policy.accelerator,
+    )  # fmt: skip
+    changes = "and change them" if policy.accelerator or not filtered else "though not change them"
+    changes = ALL_CHANGES if policy.processes else changes
     missing = (*([f"{NO_FILES}, {changes}"] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
     _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
 
@@ -76,18 +83,18 @@ def _granted(policy: SandboxPolicy, read: int, device: int, change: int, write: 
     return [(path, right) for right, paths in kinds for path in paths]
 
 
-def _limit(*, is_conversion: bool) -> None:
-    """Limit memory to that of the machine, and a file to half of what is free; if memory runs out, the kernel ends this process first.
+def _limit(policy: SandboxPolicy) -> None:
+    """Leave a tenth of the memory and half of the free disk to others; if memory runs out, the kernel ends this process first.
 
-    A conversion writes files of any size, on another disk than its scratch folder.
+    A conversion writes files of any size, on another disk than its scratch folder, and may use swap, which would spoil a run's figures.
     """
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 9 // 10
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     for kind, limit in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_DATA, pages + _swap_bytes()),
-        (resource.RLIMIT_FSIZE, resource.RLIM_INFINITY if is_conversion else _free_bytes() // 2),
+        (resource.RLIMIT_DATA, memory_bytes + (_swap_bytes() if policy.write else 0)),
+        (resource.RLIMIT_FSIZE, resource.RLIM_INFINITY if policy.processes else _free_bytes() // 2),
         (resource.RLIMIT_NPROC, _THREADS),
     ):
         soft, hard = resource.getrlimit(kind)

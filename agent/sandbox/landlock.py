@@ -25,6 +25,7 @@ _ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
 # The rights on files that each ABI knows.
 _FILE_RIGHTS = {1: 1 << 13, 2: 1 << 14, 3: 1 << 15, 4: 1 << 15, 5: 1 << 16}
 
+SCOPES_SIGNALS = 6  # From this ABI on signals reach only processes of the same sandbox.
 READ = _READ_FILE | _READ_DIR
 EXECUTE = READ | _EXECUTE
 DEVICE = READ | _WRITE_FILE | _IOCTL_DEV
@@ -74,7 +75,7 @@ def restrict(rights: Iterable[tuple[str, int]], tcp_port: int | None = None) -> 
     words = [handled]
     if version >= 4:
         words.append(_BIND_TCP | _CONNECT_TCP)
-    if version >= 6:
+    if version >= SCOPES_SIGNALS:
         words.append(_ABSTRACT_SOCKETS | _SIGNALS)
     try:
         attributes = (ctypes.c_uint64 * len(words))(*words)

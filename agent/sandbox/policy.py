@@ -44,7 +44,8 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The reach of a process: files and folders to read and to write, the network, and whether it may start others.
 
     `scratch` is the folder for what it writes of its own accord; `parent` the process with which it ends. Without an `accelerator` it opens
-    nothing for reading and writing, where the filter of system calls alone keeps the files.
+    nothing for reading and writing, where the filter of system calls alone keeps the files; one that `needs_confined_files` does not start
+    there.
     """
 
     scratch: str
@@ -56,6 +57,7 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     tcp_port: int | None = None
     processes: bool = False
     accelerator: bool = True
+    needs_confined_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class SandboxGrant:
     tcp_port: int | None = None
     processes: bool = False
     accelerator: bool = True
+    needs_confined_files: bool = False
 
 
 @contextmanager
@@ -116,6 +119,7 @@ def _policy(grant: SandboxGrant, scratch: Path) -> str:
         tcp_port=grant.tcp_port,
         processes=grant.processes,
         accelerator=grant.accelerator,
+        needs_confined_files=grant.needs_confined_files,
     )
     return msgspec.json.encode(policy).decode()
 

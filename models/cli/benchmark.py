@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, format_option, matters_option, names_and_config, quiet_option, save_option
+from edgemeter.agent.base.options import PATH, format_option, matters_option, names_and_config, quiet_option, save_option, trusted_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
@@ -35,10 +35,13 @@ OPTIONS = (*(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}),
 @case_options(*OPTIONS, mode=RAPID)
 @power_option
 @save_option
+@trusted_option
 @names_and_config
 @quiet_option
 @format_option("Print the pick, the files and the comparison as JSON.")
-def benchmark(model: str, out: Path, runs: int, matters: float, *, form: Format | None, save: bool, **options: Any) -> None:
+def benchmark(
+    model: str, out: Path, runs: int, matters: float, *, form: Format | None, save: bool, is_trusted: bool, **options: Any
+) -> None:
     """Convert a model to every format that this board can run, measure each in turn, and name the one to take.
 
     MODEL is a PyTorch, ONNX or LiteRT file in fp32, or a shipped model. Needs the extra convert: pip install 'edgemeter[convert]'.
@@ -62,7 +65,8 @@ def benchmark(model: str, out: Path, runs: int, matters: float, *, form: Format 
     # What is wrong with model, data or sensors shows before the conversions, which take minutes.
     compare_models.check_cases(_suite_of([(source, None)], options).cases, options)
     try:
-        converted_files = convert_all(FormatRequest(source, out, options["calibration"], options["calibration_images"]), note)
+        request = FormatRequest(source, out, options["calibration"], options["calibration_images"], is_trusted)
+        converted_files = convert_all(request, note)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted while converting: what was written is in {str(out)!r}, nothing is measured") from None
     candidates = converted_files.candidates(source)

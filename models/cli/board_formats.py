@@ -28,12 +28,13 @@ _LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer", "executorch": "exec
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """The model, the folder for the files, and the images to measure int8 ranges on, at most `calibration_images`."""
+    """The model, the folder for the files, and the images to measure int8 ranges on, at most `calibration_images`; see also `confined`."""
 
     source: Path
     out: Path
     calibration: Path | None
     calibration_images: int
+    is_trusted: bool = False
 
 
 @dataclass(slots=True)
@@ -118,7 +119,8 @@ def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:
     if request.calibration is not None:
         words += ["--calibration", str(request.calibration), "--calibration-images", str(request.calibration_images)]
     read = (*model_files(base), request.calibration)
-    with confined(words, read, request.out, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with confined(words, read, request.out, is_trusted=request.is_trusted, stdout=pipe, stderr=pipe) as process:
         document, errors = process.communicate()
     outcome = _outcome(document)
     for row in outcome.get("conversions", ()):

@@ -18,10 +18,11 @@ from edgemeter.agent.sandbox.policy import SandboxGrant, is_narrow, started
 PROGRAMS = ("edgetpu_compiler", "trtexec")
 
 
-def run_confined(source: Path, read: Iterable[Path | None], out: Path) -> None:
+def run_confined(source: Path, read: Iterable[Path | None], out: Path, *, is_trusted: bool) -> None:
     """Run this command with the file `source` in a sandbox that may write `out`, and exit as it does.
 
-    Returns in the sandbox, and where the command does not have its process for itself (a test, a program that calls it).
+    Returns in the sandbox, and where the command does not have its process for itself (a test, a program that calls it). On a kernel that
+    confines no files only a source that `is_trusted` is converted.
 
     Raises:
         ConfigError: `out` is a home or above one: all of it would be open.
@@ -31,14 +32,20 @@ def run_confined(source: Path, read: Iterable[Path | None], out: Path) -> None:
         for gap in protection.missing if protection else ():
             note(f"sandbox: {gap}")
         return
-    with confined(list(_words(context, source)), read, out) as process:
+    with confined(list(_words(context, source)), read, out, is_trusted=is_trusted) as process:
         status = process.wait()
     sys.exit(status if status >= 0 else 1)
 
 
 @contextmanager
 def confined(
-    words: Sequence[str], read: Iterable[Path | None], out: Path, *, stdout: int | None = None, stderr: int | None = None
+    words: Sequence[str],
+    read: Iterable[Path | None],
+    out: Path,
+    *,
+    is_trusted: bool,
+    stdout: int | None = None,
+    stderr: int | None = None,
 ) -> "Iterator[subprocess.Popen[bytes]]":
     """Yield `edgemeter WORDS`, which runs in a sandbox that may read `read` and write the folder `out`; it ends with the block.
 
@@ -52,7 +59,7 @@ def confined(
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     programs = (Path(path) for name in PROGRAMS if (path := shutil.which(name)))
-    grant = SandboxGrant(read=(*filter(None, read), *programs), write=(out,), processes=True)
+    grant = SandboxGrant(read=(*filter(None, read), *programs), write=(out,), processes=True, needs_confined_files=not is_trusted)
     try:
         with started("edgemeter.agent.cli", words, grant, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr) as process:
             yield process

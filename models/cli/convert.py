@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option, trusted_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
@@ -36,6 +36,7 @@ _STYLE = {"ok": "green", "degraded": "yellow", "not judged": "yellow", "ruined":
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
 @renamed_option("--subset", "limit", former=["--limit"], type=click.IntRange(1), help="Compare on a random subset of N images.")
 @click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
+@trusted_option
 @quiet_option
 @format_option('Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
 def convert(  # noqa: PLR0917 - click gives them by name
@@ -49,6 +50,7 @@ def convert(  # noqa: PLR0917 - click gives them by name
     limit: int | None,
     keep: tuple[str, ...],
     *,
+    is_trusted: bool,
     form: Format | None,
 ) -> None:
     """Convert a model to other formats and precisions, and report what each conversion costs in accuracy.
@@ -77,7 +79,7 @@ def convert(  # noqa: PLR0917 - click gives them by name
         extra = "executorch" if all("executorch" in goal for goal in goals) else "convert"
         require_extra(extra, f"converting {source!r} needs PyTorch and its converters", "torch")
     data = data_files(images, annotations) if images else ()
-    run_confined(path, (*model_files(path), calibration, *data), out)
+    run_confined(path, (*model_files(path), calibration, *data), out, is_trusted=is_trusted)
     with progress_bar() as report:
         model = sources.load_source(path)
         measured = sources.open_calibration(model, calibration, calibration_images)
@@ -168,9 +170,12 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
 @renamed_option("-o", "--output", "out", former=["--out"], type=PATH, default=Path("quantised"), show_default=True, help="Output folder.")
 @click.option("--text", type=PATH, help="UTF-8 text to compare the perplexity of each file with the source's on; needs the extra llama.")
 @click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
+@trusted_option
 @quiet_option
 @format_option('Print {"files": [{"file": ..., "size_bytes": ..., "gate": {...} or null}]}.')
-def quantise(source: Path, kinds: tuple[str, ...], out: Path, text: Path | None, context_tokens: int, *, form: Format | None) -> None:
+def quantise(
+    source: Path, kinds: tuple[str, ...], out: Path, text: Path | None, context_tokens: int, *, is_trusted: bool, form: Format | None
+) -> None:
     """Quantise a GGUF file, and report what each type costs in perplexity.
 
     Exit status: 0 written, 1 failed or a perplexity is above 1.05 times the source's, 2 wrong option or file.
@@ -185,7 +190,7 @@ def quantise(source: Path, kinds: tuple[str, ...], out: Path, text: Path | None,
     unknown = [kind for kind in kinds if kind not in gguf_quantise.TYPES]
     if unknown:
         raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
-    run_confined(source, (source, text), out)
+    run_confined(source, (source, text), out, is_trusted=is_trusted)
     material = read_material(text, None, None, context_tokens) if text is not None else None
     before = score_file(source, "llama", 1, material) if material else None
     rows: list[dict[str, Any]] = []

@@ -139,17 +139,18 @@ def test_a_kernel_without_landlock_is_examined_for_namespaces(numbers, state):
     code = (
         "import msgspec, sys; from edgemeter.agent.doctor import checks\n"
         "examined = next(finding for finding in checks.check_software() if finding.name == 'sandbox')\n"
-        "sys.stdout.buffer.write(msgspec.json.encode([examined.state, examined.remedy]))"
+        "sys.stdout.buffer.write(msgspec.json.encode([examined.state, examined.remedy, examined.what]))"
     )
     checkout = Path(__file__).parents[3]
     completed = subprocess.run(
         command(numbers, sys.executable, "-c", code), capture_output=True, check=True, cwd=checkout,
         env={**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{checkout}"},
     )  # fmt: skip
-    examined, remedy = msgspec.json.decode(completed.stdout)
+    examined, remedy, gaps = msgspec.json.decode(completed.stdout)
     if state == "ok" and examined == "warn":
         pytest.skip("no namespaces for ordinary users")
     assert (examined, bool(remedy)) == (state, state == "warn")
+    assert ("a conversion or a Python factory create and remove them, and start programs" in gaps) == (state == "warn")
 
 
 def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.engine.confinement import grant_for
-from edgemeter.agent.sandbox import confine, landlock, policy
+from edgemeter.agent.sandbox import confine, landlock, policy, seccomp
 from tests.fixtures import intruder, lesser_kernel
 from tests.fixtures.plugin_site import install
 from tests.fixtures.rows import table_row
@@ -69,7 +70,7 @@ def run(tmp_path, targets, *kernel, **variables):
 
 @with_landlock
 def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
-    """49 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
+    """63 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
     before = {process.pid for process in psutil.process_iter()}
     document, errors = run(tmp_path, targets, EDGEMETER_BROKER_PASSWORD="secret")
     (measured,) = document.get("runs", [document])
@@ -104,6 +105,10 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         "read the key by the root of any process", "read the variables of its parent", "read /etc/passwd",
         "list the home", "find a secret among its variables", "link the key", "open the key to all", "change the times of the key",
         "connect by TCP", "send by UDP", "connect to a local service by a pair", "listen", "run a program", "end its parent",
+        "limit its parent's time", "have signals sent to its parent", "have signals sent to its parent by a socket",
+        "lower the priority of its parent", "schedule its parent", "schedule its parent by a parameter",
+        "schedule its parent by attributes", "lower the priority of its parent's files", "compare its parent with others",
+        "compare itself with its parent",
     ]  # fmt: skip
     code = (
         "import json, pathlib, sys; from tests.fixtures import intruder\n"
@@ -117,6 +122,110 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         env={**os.environ, "TMPDIR": str(tmp_path), "EDGEMETER_BROKER_PASSWORD": "secret"},
     )  # fmt: skip
     assert json.loads(completed.stdout) == harmless
+
+
+OTHERS = (
+    "end its parent", "trace its parent", "limit its parent", "limit its parent's time", "have signals sent to its parent",
+    "have signals sent to its parent by a socket", "lower the priority of its parent", "lower the priority of its parent's group",
+    "schedule its parent", "schedule its parent by a parameter", "schedule its parent by attributes",
+    "lower the priority of its parent's files", "move the memory of its parent", "move its parent to other memory",
+    "compare its parent with others", "compare itself with its parent", "change the times of the key", "open the key to all",
+    "change the key's attributes", "change the attributes of the key's file",
+)  # fmt: skip
+ATTACKER = """
+import json, os, subprocess, sys
+from pathlib import Path
+import intruder_plugin as intruder
+
+def copy(_):
+    file = os.open(Path(os.environ["TMPDIR"]) / "copied", os.O_CREAT | os.O_WRONLY)
+    os.utime(file, (1, 1))
+    os.fchmod(file, 0o600)
+
+further = {
+    "give what it wrote times and a mode": copy,
+    "run a program": intruder.ATTEMPTS["run a program"],
+    "limit a program": lambda _: subprocess.run(["/bin/sh", "-c", "ulimit -n 64"], check=True),
+}
+attempts = {name: intruder.ATTEMPTS[name] for name in json.loads(sys.argv[1])}
+print(json.dumps([intruder.succeeded(attempts, {"key": Path(sys.argv[2])}), intruder.succeeded(further, {})]))
+"""
+ATTACKERS = """
+import subprocess, sys
+from edgemeter.agent.sandbox.policy import SandboxGrant, started
+for processes in (True, False):
+    with started("sandbox_attacker", sys.argv[1:], SandboxGrant(processes=processes), stdout=subprocess.PIPE) as process:
+        sys.stdout.write(process.communicate()[0].decode())
+        sys.stdout.flush()
+"""
+WITHOUT_BOTH = (*ORDINARY, *lesser_kernel.command([lesser_kernel.LANDLOCK, lesser_kernel.UNSHARE]))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param((), marks=with_landlock, id="Landlock"),
+        pytest.param(WITHOUT_LANDLOCK, marks=with_namespaces, id="namespaces"),
+        pytest.param(WITHOUT_BOTH, marks=with_namespaces, id="neither"),
+    ],
+)
+def test_a_conversion_starts_programs_and_acts_on_no_process_of_others_nor_on_files_by_path(tmp_path, targets, kernel):
+    """A factory too: limits, signals, priorities, memory, times. By descriptor it changes what it was let open; a run starts nothing."""
+    (tmp_path / "intruder_plugin.py").write_text(Path(intruder.__file__).read_text())
+    (tmp_path / "sandbox_attacker.py").write_text(ATTACKER)
+    checkout = Path(intruder.__file__).parents[2]
+    completed = subprocess.run(
+        [*kernel, sys.executable, "-c", ATTACKERS, json.dumps(OTHERS), targets["key"]],
+        capture_output=True, text=True, check=True, cwd=checkout, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
+    )  # fmt: skip
+    of_conversion, of_run = (json.loads(line) for line in completed.stdout.splitlines())
+    further = ["give what it wrote times and a mode", "run a program", "limit a program"]
+    assert (of_conversion, of_run) == ([[], further], [[], []]), completed.stderr
+
+
+def judged(program, architecture, number, *arguments):
+    """Return whether a filter allows a system call: classic BPF on struct seccomp_data, as far as the filter uses it."""
+    data = struct.pack("<iIQ6Q", number, architecture, 0, *arguments, *[0] * (6 - len(arguments)))
+    accumulator = position = 0
+    while True:
+        code, if_true, if_false, value = program[position]
+        position += 1
+        if code == 0x20:
+            (accumulator,) = struct.unpack_from("<I", data, value)
+        elif code == 0x54:
+            accumulator &= value
+        elif code == 0x06:
+            return value == 0x7FFF0000
+        else:
+            holds = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[code]
+            position += if_true if holds else if_false
+
+
+@pytest.mark.parametrize(
+    ("machine", "numbers"),
+    [
+        ("x86_64", {"prlimit64": 302, "utimensat": 280, "setpriority": 141, "kill": 62, "fcntl": 72, "read": 0, "chmod": 90}),
+        ("aarch64", {"prlimit64": 261, "utimensat": 88, "setpriority": 140, "kill": 129, "fcntl": 25, "read": 63, "chmod": 53}),
+        ("riscv64", {"prlimit64": 261, "utimensat": 88, "setpriority": 140, "kill": 129, "fcntl": 25, "read": 63, "chmod": 53}),
+        ("arm", {"prlimit64": 369, "utimensat": 348, "setpriority": 97, "kill": 37, "fcntl": 221, "read": 3, "chmod": 15}),
+        ("arm", {"prlimit64": 369, "utimensat": 412, "setpriority": 97, "kill": 37, "fcntl": 55, "read": 3, "chmod": 333}),
+    ],
+)
+def test_the_filter_of_a_conversion_is_the_same_on_every_machine(machine, numbers):
+    """Limits and priorities of itself alone, times of a descriptor alone; the numbers are those of the kernel's own tables."""
+    rules = seccomp._rules("none", processes=True, signals=False, devices=True, pid=77)
+    program, architecture = seccomp._program(rules, seccomp._MACHINES[machine]), seccomp._MACHINES[machine][1]
+    struct.pack(f"<{2 * len(program)}B", *(jump for _, *jumps, _ in program for jump in jumps))
+    expected = {
+        ("prlimit64", 0): True, ("prlimit64", 77): True, ("prlimit64", 78): False, ("setpriority", 0, 0): True,
+        ("setpriority", 0, 78): False, ("setpriority", 1, 0): False, ("setpriority", 2, 0): False, ("kill", 77): True, ("kill", 78): False,
+        ("kill", 2**32 - 1): False, ("utimensat", 5, 0): True, ("utimensat", 5, 0x7FFF0000): False, ("fcntl", 5, 1): True,
+        ("fcntl", 5, 8, 78): False, ("fcntl", 5, 15, 0x7FFF0000): False, ("chmod", 0x7FFF0000): False, ("read", 5): True,
+    }  # fmt: skip
+    assert {call: judged(program, architecture, numbers[call[0]], *call[1:]) for call in expected} == expected
+    # The lower half of an address of 64 bits may be 0.
+    assert not judged(program, architecture, numbers["utimensat"], 5, 1 << 32)
 
 
 def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
@@ -163,14 +272,14 @@ print(json.dumps({"opened": opened, "missing": confine.sandbox().missing, "mount
 STARTER = """
 import subprocess, sys
 from edgemeter.agent.sandbox.policy import SandboxGrant, started
-for accelerator in (False, True):
-    with started("sandbox_files", [sys.argv[1]], SandboxGrant(accelerator=accelerator), stdout=subprocess.PIPE) as process:
+for grant in (SandboxGrant(accelerator=False), SandboxGrant(), SandboxGrant(processes=True)):
+    with started("sandbox_files", [sys.argv[1]], grant, stdout=subprocess.PIPE) as process:
         sys.stdout.write(process.communicate()[0].decode())
         sys.stdout.flush()
 """
 
 
-def test_without_landlock_and_namespaces_no_file_is_changed_but_by_a_run_on_an_accelerator(tmp_path):
+def test_without_landlock_and_namespaces_a_run_changes_no_file_but_on_an_accelerator_and_a_conversion_does_as_it_likes(tmp_path):
     """The filter of system calls alone keeps the files; device nodes are opened for reading and writing; the gap is stated."""
     (tmp_path / "sandbox_files.py").write_text(FILES)
     (tmp_path / "there").write_text("x")
@@ -180,10 +289,12 @@ def test_without_landlock_and_namespaces_no_file_is_changed_but_by_a_run_on_an_a
         capture_output=True, text=True, check=True, cwd=checkout,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
     )  # fmt: skip
-    on_cpu, on_accelerator = (json.loads(line) for line in completed.stdout.splitlines())
+    on_cpu, on_accelerator, of_conversion = (json.loads(line) for line in completed.stdout.splitlines())
     assert on_cpu == {"opened": [["there", os.O_RDONLY]], "missing": [f"{confine.NO_FILES}, though not change them"], "mounts": False}
     assert ["there", os.O_RDWR] in on_accelerator["opened"]
     assert on_accelerator["missing"] == [f"{confine.NO_FILES}, and change them"]
+    assert len(of_conversion["opened"]) == 5
+    assert of_conversion["missing"] == [f"{confine.NO_FILES}, change, create and remove them, and start programs"]
 
 
 NAMER = """

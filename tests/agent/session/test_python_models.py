@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from PIL import Image
 
@@ -16,7 +17,7 @@ from edgemeter.agent.contract.model_formats import PYTHON, reads
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import isolation
 from tests.fixtures.command import edgemeter
-from tests.fixtures.run_jobs import one_case, run_job
+from tests.fixtures.run_jobs import hurried, one_case, run_job
 
 MODEL = """
 import time
@@ -182,6 +183,15 @@ def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path, source, text):
     assert re.search(text, line), line
 
 
+def test_a_model_that_takes_all_memory_ends_by_its_own_limit(tmp_path):
+    """A tenth of the machine's memory, without its swap, stays with the agent and the system: the line says what a run may take."""
+    total_bytes = psutil.virtual_memory().total
+    line = failure(tmp_path, f"import numpy as np\ndef make(): np.empty({total_bytes * 91 // 100}, np.uint8)")
+    assert re.search(
+        rf"out of memory .*bad.py:make': a run may take {total_bytes * 0.9 / 1e9:.3g} GB on this machine: use a smaller model", line
+    ), line
+
+
 def test_the_hash_of_the_record_is_the_one_that_is_named(run, tmp_path):
     """With its weights; the message about another one has the right one."""
     sha256 = run("net.py:make")["model"]["sha256"]
@@ -243,21 +253,26 @@ def test_code_without_its_factory_is_refused_with_what_to_add(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "part"),
+    ("source", "part", "text"),
     [
-        ("import time\ndef make(): time.sleep(999)", "'load'.*let the factory and its first call return"),
-        (f"{HANGS_LATER}def make(): return f, {{'x': ('float32', (1, 4))}}", "'warm-up'.*let each call return"),
+        (
+            "import time\ndef make(): time.sleep(999)", "load",
+            r"'.*bad.py:make' was ended after [\d.]+ s: .*'load' took longer than its limit of 0.2 s.*the factory and its first call",
+        ),
+        (
+            f"{HANGS_LATER}def make(): return f, {{'x': ('float32', (1, 4))}}", "warm-up",
+            r"'warm-up' took longer than its limit of 0.3 s, of which 0.1 s were planned.*let each call return",
+        ),
     ],
     ids=["factory", "call"],
-)
-def test_a_factory_that_never_returns_ends_the_run(tmp_path, monkeypatch, source, part):
-    """After a limit that what compiles does not reach; the line names the part of the run."""
-    monkeypatch.setattr(isolation, "LONGEST_SILENCE_S", 0.5)
+)  # fmt: skip
+def test_a_factory_that_never_returns_ends_the_run(tmp_path, monkeypatch, source, part, text):
+    """Soon after what its part was planned to take; the line names the model, the part, the time that it took and the limit."""
     (tmp_path / "bad.py").write_text(source)
     case = one_case(tmp_path / "bad.py:make", mode="rapid", seconds=0.0)
     case = msgspec.structs.replace(case, warm_up_seconds=0.1)
-    with pytest.raises(MeasurementError, match=part):
-        isolation.run_isolated(run_job(case), lambda _event, _pid: None)
+    with pytest.raises(MeasurementError, match=text):
+        isolation.run_isolated(run_job(case), hurried(monkeypatch, part))
 
 
 def test_a_model_that_keeps_its_results_is_suspect(run, tmp_path):

@@ -1,6 +1,7 @@
 """`edgemeter models convert`: what is refused before anything is imported or written, and what is printed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli.convert import convert
+from tests.fixtures import lesser_kernel
 from tests.fixtures.rows import table_row
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
@@ -57,6 +59,34 @@ def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
     result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--output", tmp_path / "out")
     assert (result.exit_code, "pip install 'edgemeter[convert]'" in result.stderr) == (1, True)
     assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("command", ["convert", "quantise", "benchmark"])
+def test_a_kernel_that_confines_no_files_converts_only_what_is_called_trusted(tmp_path, command):
+    """Neither Landlock nor namespaces: a converter that a model takes over could remove every file of the user, so nothing is begun."""
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF")
+    (tmp_path / "trtexec").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "trtexec").chmod(0o755)
+    words = {
+        "convert": ["models", "convert", FIXTURES / "onnx.onnx", "--to", "onnx-fp16"],
+        "quantise": ["models", "quantise", model, "--to", "q8_0"],
+        "benchmark": ["benchmark", FIXTURES / "onnx.onnx", "--repeats", "2", "--power", "none"],
+    }[command]
+    kernel = lesser_kernel.command([lesser_kernel.LANDLOCK, lesser_kernel.UNSHARE], sys.executable, "-m", "edgemeter.agent.cli", *words)
+    checkout = Path(lesser_kernel.__file__).parents[2]
+    environment = {
+        **os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{checkout}", "EDGEMETER_HOME": str(tmp_path / "home"),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }  # fmt: skip
+    refused, trusted = (
+        subprocess.run([*map(str, kernel), *further], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        for further in ([], ["--trusted"])
+    )
+    reason = "this kernel gives neither Landlock nor namespaces"
+    assert (refused.returncode != 0, reason in refused.stderr, "--trusted" in refused.stderr) == (True, True, True), refused.stderr
+    assert "with --trusted" not in trusted.stderr
+    assert not (tmp_path / "converted").exists()
 
 
 @pytest.mark.convert

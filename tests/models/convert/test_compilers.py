@@ -1,12 +1,15 @@
 """Compilers, played by small programs that print what the real ones do: Google's for the Edge TPU and NVIDIA's trtexec."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.models.convert import compilers
+from tests.fixtures import lesser_kernel
 from tests.fixtures.rows import table_row
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "runtimes" / "litert_int8.tflite"
@@ -179,3 +182,31 @@ def test_without_trtexec_one_line_names_where_it_comes_from(monkeypatch, tmp_pat
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(UnavailableError, match=r"trtexec is neither on the PATH nor in .*install TensorRT"):
         compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(tmp_path))
+
+
+LATE = """
+from pathlib import Path
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.models.convert import compilers
+try:
+    compilers._run(["/bin/sleep", "600"], Path("a.onnx"), 0.2)
+except UnavailableError as error:
+    print(error, flush=True)
+"""
+IN_SANDBOX = """
+from edgemeter.agent.sandbox.policy import SandboxGrant, started
+with started("late_compiler", [], SandboxGrant(processes=True)) as process:
+    assert process.wait() == 0
+"""
+
+
+@pytest.mark.parametrize("kernel", [[], lesser_kernel.command([lesser_kernel.LANDLOCK])], ids=["this kernel", "without Landlock"])
+def test_a_compiler_that_takes_too_long_is_reported_also_where_nobody_may_be_ended(tmp_path, kernel):
+    """Without Landlock the sandbox allows no signals: the compiler then ends with the conversion, which does not wait for it."""
+    (tmp_path / "late_compiler.py").write_text(LATE)
+    checkout = Path(lesser_kernel.__file__).parents[2]
+    completed = subprocess.run(
+        [*kernel, sys.executable, "-c", IN_SANDBOX], capture_output=True, text=True, check=True, cwd=checkout,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
+    )  # fmt: skip
+    assert completed.stdout == "sleep did not end within 0 s on 'a.onnx': use a smaller model\n", completed.stderr
