@@ -141,7 +141,12 @@ def test_an_absent_library_is_unavailable_and_names_the_extra(name, monkeypatch)
     runtime.close()
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def marked(check):
+    """Return a check, alone where it judges the time that a call takes."""
+    return pytest.param(check, marks=pytest.mark.alone if check is conformance.the_call_does_the_work else (), id=check.__name__)
+
+
+@pytest.mark.parametrize("check", [marked(check) for check in CHECKS])
 def test_a_runtime_keeps_the_contract(check, installed, tmp_path, monkeypatch):
     """The checks that ship, over every runtime whose library is here or has a stand-in, which computes for as long as it is told."""
     if check is conformance.the_call_does_the_work:

@@ -128,6 +128,7 @@ def test_without_a_collector_the_records_wait_and_publish_sends_them(broker, tmp
 
 @pytest.mark.mosquitto
 @pytest.mark.slow
+@pytest.mark.alone
 def test_replayed_power_becomes_the_energy_that_the_trace_holds(broker, tmp_path):
     """5 W replayed over a 10 s run: through MQTT, ledger and `compare` the energy per inference is 5 W x window / inferences."""
     model, address, ledger = replay_model(tmp_path, 20.0), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"

@@ -23,6 +23,7 @@ def _busy_s():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_step_loads_its_share_and_leaves_nothing_behind():
     """Seen from outside, by the kernel's own accounting; other tests may add to it, so only its lower bound is meaningful."""
     with load(0.5, cores=2):

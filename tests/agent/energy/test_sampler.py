@@ -117,6 +117,7 @@ def test_a_plug_in_with_a_bug_does_not_look_like_a_silent_sensor():
     assert trace.ended == "its reader failed: see the log"
 
 
+@pytest.mark.alone
 def test_several_sensors_are_read_side_by_side():
     """A slow one does not hold up a fast one; start and stop may come twice, and a sampler that never began is empty."""
     sampler = Sampler({"fast": _Scripted(1.0, period_ms=2.0), "slow": _Scripted(2.0, period_ms=50.0)})

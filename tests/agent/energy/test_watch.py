@@ -33,6 +33,7 @@ def settings(tmp_path, monkeypatch):
     return config.Config(sensors={"replay": {"path": str(path)}})
 
 
+@pytest.mark.alone
 def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(settings):
     """About 6 J gross and 4 J net, halved for two pieces of work; the recording itself determines how much, whenever the block ran."""
     for units in (1, 2):

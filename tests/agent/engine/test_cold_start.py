@@ -122,6 +122,7 @@ def test_modules_that_had_to_be_compiled_are_counted_and_noted(measured, monkeyp
     assert not any(note.startswith("compiled-at-start") for note in record.verdict.notes)
 
 
+@pytest.mark.alone
 def test_each_part_of_the_cold_start_is_its_own(run):
     """Import, load and first query are as by the library's own clock, within what surrounds it; none contains another."""
     record, marks = run

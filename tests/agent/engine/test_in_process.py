@@ -50,6 +50,7 @@ def test_a_sleep_of_known_length_is_measured_as_long():
     assert "in-process" in rules_of(run)
 
 
+@pytest.mark.alone
 def test_calls_too_short_for_the_clock_are_timed_in_batches():
     """The mean of a batch is what a loop outside gives for a call; the number of calls stands in the record."""
     values = list(range(20))

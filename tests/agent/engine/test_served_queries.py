@@ -57,6 +57,7 @@ def violated(run):
 
 
 @pytest.mark.parametrize(("users", "places"), [(1, 2), (2, 2), (6, 2)])
+@pytest.mark.alone
 def test_users_in_a_closed_loop_are_served_as_little_s_law_has_it(tmp_path, users, places):
     """With n users on k places of s seconds each, min(n, k) / s requests a second are answered, and each takes n over that."""
     with paced_model_server(tmp_path, places=places, service_ms=SERVICE_MS) as server:
@@ -93,6 +94,7 @@ def ends_in_line(arrivals, services, places):
 
 
 @pytest.mark.parametrize("places", [1, 2])
+@pytest.mark.alone
 def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
     """M/D/k: none is answered before the recursion over its arrivals has it, with the times that the server's log has for each."""
     rate_per_s = 50.0 * places
@@ -265,6 +267,7 @@ def test_users_whose_own_process_is_busy_are_a_doubt(tmp_path):
         assert ("client-busy" in violated(msgspec.structs.replace(run, scheduling=scheduling))) == is_doubted
 
 
+@pytest.mark.alone
 def test_the_requests_of_arrivals_are_made_before_the_timed_part(tmp_path):
     """A million numbers as JSON take tens of milliseconds each: the process that asks makes none of them while its own work is counted."""
     script = ServedModelScript(inputs=[("x", "FP32", [1000000])], instead=lambda _, path: (200, {}, ANSWER) if "infer" in path else None)
@@ -278,6 +281,7 @@ def test_the_requests_of_arrivals_are_made_before_the_timed_part(tmp_path):
     assert run.scheduling.window_ms - run.scheduling.waited_ms - run.timed.length_ns / 1e6 < encode_ms / 2
 
 
+@pytest.mark.alone
 def test_requests_within_their_limit_are_the_goodput(tmp_path):
     """Of a line that is longer than the limit few are good: none that took longer by the server's log."""
     with paced_model_server(tmp_path, service_ms=SERVICE_MS) as server:
@@ -307,6 +311,7 @@ def lagging_mj(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("idle_seconds", [4.0, 0.0])
+@pytest.mark.alone
 def test_the_idle_after_begins_with_the_wait_for_the_servers_counts(tmp_path, monkeypatch, idle_seconds):
     """A lag of 0.3 s and counts that come 2 s late: 5 W of the timed part are stated; the timed phase holds no wait, at either end."""
     phases = {}

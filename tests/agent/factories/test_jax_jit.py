@@ -62,6 +62,7 @@ def test_weights_may_be_safetensors(drive, functions, weights, tmp_path):
     np.testing.assert_allclose(model(x)[0], expected, rtol=1e-5)
 
 
+@pytest.mark.alone
 def test_results_are_waited_for(drive, functions):
     """A query lasts until its result is there, though JAX returns from the call long before."""
     model = drive(FACTORY, function=f"{functions}:slow", input="1000x1000")

@@ -70,6 +70,7 @@ def test_another_shape_is_traced_again(drive, network, x, tmp_path):
     assert saved.facts() == {"compilations": "0", "compiled_ns": ""}
 
 
+@pytest.mark.alone
 def test_a_signature_has_its_inputs_in_the_order_of_their_names(drive, tf, tmp_path):
     """TensorFlow's own order changes from load to load; a query returns when a slow operator has ended."""
 

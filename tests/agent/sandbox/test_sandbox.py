@@ -82,7 +82,7 @@ def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
     assert sorted(path.name for path in Path(targets["home"]).iterdir()) == [".ssh"]
     # None for one that has ended meanwhile.
     later = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
-    assert [words for words in later if "intruder" in str(words)] == []
+    assert [words for words in later if "intruder" in str(words) and str(tmp_path) in str(words)] == []
 
 
 @with_namespaces

@@ -113,6 +113,7 @@ def test_connections_that_the_server_closes_are_noted(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
     """Of 3 W the joules of a query are those of the time that it takes, by the sensor of this machine."""
     recording = tmp_path / "power.json"
@@ -124,6 +125,7 @@ def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_knee_of_a_sweep_is_the_planted_capacity(tmp_path):
     """Two places of 20 ms answer 100 a second: half of that holds its limit, and half more does not."""
     with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
@@ -138,6 +140,7 @@ def test_the_knee_of_a_sweep_is_the_planted_capacity(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_search_finds_the_planted_capacity(tmp_path):
     """Each step is a record, and the highest rate that is held lies below what two places can, not far."""
     with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:

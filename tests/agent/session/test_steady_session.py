@@ -130,6 +130,7 @@ def test_a_bettered_share_of_missed_frames_is_found(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_rate_far_beyond_the_model_ends_on_schedule(tmp_path):
     """Two seconds of them take two seconds, and the run says in one line what was answered."""
     write_replay(tmp_path, latencies_ms=[20.0])
@@ -142,6 +143,7 @@ def test_a_rate_far_beyond_the_model_ends_on_schedule(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_run_on_one_core_keeps_the_schedule(tmp_path):
     """The waiting process shares its core with nobody it started itself."""
     write_replay(tmp_path, latencies_ms=[5.0])

@@ -273,6 +273,7 @@ def test_the_page_shows_the_last_outcome(tmp_path):
     )
 
 
+@pytest.mark.alone
 def test_a_collector_that_ends_does_not_wait_for_a_comparison(damaged, monkeypatch):
     """Of a ledger of millions it takes minutes."""
     monkeypatch.setattr(daily_reconciler, "PAUSE_S", 3600.0)

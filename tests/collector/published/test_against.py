@@ -419,6 +419,7 @@ def test_of_many_comparisons_the_nearest_and_the_farthest_are_written_out():
     assert (len(judgement.comparisons), judgement.further_comparisons) == (16, 14)
 
 
+@pytest.mark.alone
 def test_thousands_of_rows_of_one_case_take_seconds():
     """The nearest row of an edition is found without looking at every other one: 5,000 took 93 s, 1,000 editions 33 s and 344 MB."""
     two_editions = [

@@ -1,5 +1,7 @@
 import time
 
+import pytest
+
 from edgemeter.collector.published import RowCollector
 from edgemeter.collector.published.readers import markup_tables
 from tests.fixtures.rows import table_row
@@ -105,6 +107,7 @@ def test_broken_pages_have_no_tables():
             assert [table.rows for table in tables if table.rows] == []
 
 
+@pytest.mark.alone
 def test_no_text_takes_the_square_of_its_length():
     """Brackets, blanks and dashes by the tens of thousands, in a cell, a heading and a delimiter."""
     for text in ("[" * 40_000, "[](" * 20_000, "`" * 40_001, "**" * 20_001):
