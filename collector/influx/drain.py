@@ -148,10 +148,6 @@ class Drain:
             self._thread.join()
         self._sink.close()
 
-    def is_alive(self) -> bool:
-        """Return whether the thread is alive; if it died, which is a bug, the process must end."""
-        return self._thread.is_alive()
-
     def positions(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Return the positions that a ledger holds, and that of this sink, 0 if it was never reached."""
         is_held = any(is_position_of(self.sink_name, name) for name in positions)

@@ -85,7 +85,7 @@ class PageServer:
         self.live = LiveFeed(self.index, self.heartbeat_s)
         self._server = _HttpServer(self)
         self.port = self._server.port
-        self._refreshing = threading.Thread(target=self._keep_up, daemon=True)
+        self._refreshing = threading.Thread(target=self._keep_up, name="edgemeter-page", daemon=True)
 
     @property
     def url(self) -> str:
