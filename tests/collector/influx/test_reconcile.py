@@ -36,7 +36,7 @@ RECEIVED_NS = NOON_NS + 5 * NS_PER_DAY
 
 def run(seq, **changes):
     """Return one of ten runs a day, of two devices in turn."""
-    about = {"device": f"pi-{seq % 2}", "session": 5, "seq": seq, "started_at_ns": NOON_NS + seq // 10 * NS_PER_DAY + seq * 10**9}
+    about = {"device": f"pi-{seq % 2}", "session": 5, "seq": seq + 1, "started_at_ns": NOON_NS + seq // 10 * NS_PER_DAY + seq * 10**9}
     return make_record(**(about | changes))
 
 
