@@ -211,16 +211,16 @@ class Points:
         A record whose stated time cannot be true has points at the time of its receipt: else they are beyond the bucket's retention,
         or stay for years after it.
         """
-        done = 0
+        yielded = 0
         try:
             records = read_records(chunk.text, self.extent, has_samples=bool(self.also)) if chunk.is_checked else ()
             for row, index in chunk.rows if records else ():
                 yield row, self._lines(records[index], chunk.received_ns)
-                done += 1
+                yielded += 1
         except UNREADABLE as error:
             logger.debug("the records of a chunk are read one by one: %s", error)
         # A record may have been removed, be of a newer schema, or hold what no point can: then each is read on its own.
-        remaining = dataclasses.replace(chunk, rows=chunk.rows[done:])
+        remaining = dataclasses.replace(chunk, rows=chunk.rows[yielded:])
         for row, lines in remaining.read_each(lambda raw: self.lines(raw, chunk.received_ns), skipped) if remaining.rows else ():
             yield row, lines or []
 

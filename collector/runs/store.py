@@ -134,8 +134,8 @@ class LedgerStore:
         """Return the runs in the ledger; records that cannot be read, and quarantined messages, are left out."""
         unread: list[LeftOut] = []
         with open_ledger(self.place, "read") as ledger:
-            held = ledger.records(with_samples=with_samples, skipped=lambda skipped: unread.append(unread_run(skipped)))
-            runs = [placed(entry.record, entry.received_ns) for entry in held]
+            entries = ledger.records(with_samples=with_samples, skipped=lambda skipped: unread.append(unread_run(skipped)))
+            runs = [placed(entry.record, entry.received_ns) for entry in entries]
             quarantined = ledger.quarantined()
         left_out = left_out_of(quarantined, {run.id for run in runs} | {entry.run for entry in unread})
         return StoreContents(oldest_first(runs), [*left_out, *unread])

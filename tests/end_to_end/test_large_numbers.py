@@ -34,20 +34,20 @@ def message(seq, **changes):
 
 
 def test_a_number_beyond_64_bits_is_quarantined_and_stops_nothing(tmp_path):
-    """In each place where one was stored and receipted before; the record after it gets its receipt."""
-    places = ("seed", "batch", "repeat", "runtime__threads", "latency__count", "monotonic_ns")
+    """In each field in which one was stored and receipted before; the record after it gets its receipt."""
+    fields = ("seed", "batch", "repeat", "runtime__threads", "latency__count", "monotonic_ns")
     path = tmp_path / "ledger.sqlite"
     with started(mosquitto(tmp_path, *TUNED)) as broker, collecting(broker, path), peer(broker, f"{TOPIC[:-6]}receipt") as device:
-        for seq, place in enumerate(places, start=1):
-            device.session.publish(TOPIC, message(seq, **{place: 2**64}))
-        device.session.publish(TOPIC, message(len(places) + 1))
+        for seq, field in enumerate(fields, start=1):
+            device.session.publish(TOPIC, message(seq, **{field: 2**64}))
+        device.session.publish(TOPIC, message(len(fields) + 1))
         assert wait_until(lambda: device.messages, 60)
     with SqliteLedger(path, "read") as ledger:
-        assert [entry.record.seq for entry in ledger.records()] == [len(places) + 1]
+        assert [entry.record.seq for entry in ledger.records()] == [len(fields) + 1]
         reasons = [entry.reason for entry in ledger.quarantined()]
-    for place, reason in zip(places, reasons, strict=True):
+    for field, reason in zip(fields, reasons, strict=True):
         assert reason.startswith("not a run record: Expected `int` <= ")
-        assert reason.endswith(f"at `$.{place.replace('__', '.')}`")
+        assert reason.endswith(f"at `$.{field.replace('__', '.')}`")
     trend = edgemeter("trend", "--ledger", path, "--json")
     assert trend.returncode == 0, trend.stderr
     assert json.loads(trend.stdout)["series"]
