@@ -141,53 +141,59 @@ class IndexRefresher:
 
     def _take(self, numbers: Sequence[int]) -> None:
         """Add the runs of these rows that are not there yet, and note those that cannot be."""
-        ids: list[str] = []
+        self._connection.execute("SAVEPOINT taking")
+        try:
+            self._take_together(numbers)
+        except UNREADABLE as error:
+            self._connection.execute("ROLLBACK TO taking")
+            self._known.clear()
+            half = len(numbers) // 2
+            for part in (numbers[:half], numbers[half:]) if half else ():
+                self._take(part)
+            if not half:
+                self._note_skipped([skipped_record(row, encode(record), error) for row, _, record in self._source.read(numbers)])
+        self._connection.execute("RELEASE taking")
+
+    def _take_together(self, numbers: Sequence[int]) -> None:
+        rows: list[tuple[object, ...]] = []
+        bodies: list[tuple[int, bytes]] = []
         changed: set[int] = set()
         newest_of_series: dict[int, int] = {}
         skipped: list[SkippedRecord] = []
         for row, received_ns, record in self._source.read(self._absent(numbers), skipped.append):
-            self._connection.execute("SAVEPOINT one_run")
-            try:
-                number, series = self._add(row, received_ns, record)
-            except UNREADABLE as error:
-                self._connection.execute("ROLLBACK TO one_run")
-                self._known.clear()
-                skipped.append(skipped_record(row, encode(record), error))
-            else:
-                ids.append(record.id)
-                newest_of_series[series] = row
-                changed.add(number)
-            self._connection.execute("RELEASE one_run")
+            run = record if received_ns is None else placed(record, received_ns)
+            text = slim_record(run)
+            (number, template), figures = self._case(run, text), figures_of(record, received_ns)
+            board = run.environment.board or UNKNOWN_BOARD
+            series = self._known.series.get((number, board))
+            if series is None:
+                series = self._known.series[number, board] = self._series_number(series_of(run))
+            figures = figures._replace(fingerprint=self._common_number(run, figures))
+            reason = None if figures.is_usable else unusable(run)
+            stored, own_values = stored_run(run, figures)
+            rows.append((row, number, series, run.session, run.seq, reason, *stored))
+            bodies.append((row, pack_record(text, template, own_values)))
+            newest_of_series[series] = row
+            changed.add(number)
         self._note_skipped(skipped)
+        if not rows:
+            return
+        self._connection.executemany(_INSERT, rows)
+        self._connection.executemany("INSERT INTO bodies VALUES (?, ?)", bodies)
         self._mark_stale(changed)
         self._mark_changed(newest_of_series)
+        ids = msgspec.json.encode([row_values[OF_RUN.index("id")] for row_values in rows]).decode()
         same_id = "substr(measured.id, -8) = substr(json_each.value, -8) AND measured.id = json_each.value"
         query = f"SELECT count(*) FROM json_each(?) CROSS JOIN measured ON {same_id}"  # noqa: S608 - our own names
-        has_repeats = self._connection.execute(query, (msgspec.json.encode(ids).decode(),)).fetchone()[0] != len(ids)
-        added = len(ids) + len(skipped)
-        self._connection.execute("UPDATE place SET runs = runs + ?, has_repeats = max(has_repeats, ?)", (added, has_repeats))
-
-    def _add(self, row: int, received_ns: int | None, record: RunRecord) -> tuple[int, int]:
-        """Add a run; return the numbers of its case and of its series."""
-        run = record if received_ns is None else placed(record, received_ns)
-        text = slim_record(run)
-        (number, template), figures = self._case(run, text), figures_of(record, received_ns)
-        board = run.environment.board or UNKNOWN_BOARD
-        series = self._known.series.get((number, board))
-        if series is None:
-            series = self._known.series[number, board] = self._series_number(series_of(run))
-        figures = figures._replace(fingerprint=self._common_number(run, figures))
-        reason = None if figures.is_usable else unusable(run)
-        stored, own_values = stored_run(run, figures)
-        self._connection.execute(_INSERT, (row, number, series, run.session, run.seq, reason, *stored))
-        self._connection.execute("INSERT INTO bodies VALUES (?, ?)", (row, pack_record(text, template, own_values)))
-        return number, series
+        has_repeats = self._connection.execute(query, (ids,)).fetchone()[0] != len(rows)
+        self._connection.execute("UPDATE place SET runs = runs + ?, has_repeats = max(has_repeats, ?)", (len(rows), has_repeats))
 
     def _note_skipped(self, skipped: Sequence[SkippedRecord]) -> None:
         for record in skipped:
             warn_of_skipped(record)
             values = record.row, record.device, record.run, record.reason
             self._connection.execute("INSERT INTO skipped VALUES (?, ?, ?, ?)", values)
+            self._connection.execute("UPDATE place SET runs = runs + 1")
 
     def _case(self, run: RunRecord, text: bytes) -> tuple[int, bytes]:
         """Return the number of the case of a run, and the record that its others are compressed against."""
