@@ -97,9 +97,10 @@ def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
     None below three runs, and where they lie so far apart that no float holds a bound.
     """
     try:
-        return None if any(point.value <= 0 for point in points) else _interval_of_points(points)
+        interval = None if any(point.value <= 0 for point in points) else _interval_of_points(points)
     except (OverflowError, ZeroDivisionError):
         return None
+    return interval if interval is not None and math.isfinite(interval.high) else None
 
 
 def _interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
