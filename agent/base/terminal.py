@@ -1,4 +1,4 @@
-"""Text and tables on a terminal, and the wait for the signal that ends a service."""
+"""Text and tables on a terminal, and the wait for what ends a service."""
 
 import signal
 import textwrap
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from edgemeter.agent.base.figures import ABSENT, printable
+from edgemeter.agent.base.threads import ended_by_dead_threads
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -169,11 +170,16 @@ def print_notes(console: "Console", notes: list[str]) -> None:
 
 @contextmanager
 def until_stopped() -> Iterator[threading.Event]:
-    """Yield what is set by SIGINT or SIGTERM; the handlers of before are put back."""
+    """Yield what is set by SIGINT, by SIGTERM and by a thread that dies; the handlers of before are put back.
+
+    Raises:
+        UnavailableError: at the end, a thread died of an error.
+    """
     stopped = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stopped
+        with ended_by_dead_threads(stopped.set):
+            yield stopped
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -199,7 +199,9 @@ def _input_values(run: RunRecord) -> int | None:
     shapes = [tensor.shape for tensor in run.inputs]
     if not shapes or any(size <= 0 for shape in shapes for size in shape):
         return None
-    return sum(prod(shape) for shape in shapes) // run.batch
+    values = sum(prod(shape) for shape in shapes) // run.batch
+    # No input has more: the product of sizes that fit 64 bits need not fit them.
+    return values if values < 2**53 else None
 
 
 # In the order in which cases are told apart in names, and in which likenesses are checked.

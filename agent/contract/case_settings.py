@@ -8,7 +8,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.toml_mistakes import mistakes
-from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.base.types import Count, Name, Positive, Sha256
 from edgemeter.agent.contract.record_conditions import Role
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
@@ -71,9 +71,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Backend of the runtime. litert: xnnpack, gpu, ...; onnx: cpu, cuda, openvino-ep, ...; python: cpu, cuda; edgetpu: usb, ..."""
     options: dict[str, str] | None = None  # Options of a runtime or factory, such as kv_type=q8_0: see docs/reference/.
     threads: Threads | list[Threads] | None = None  # Threads of the runtime.
-    subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    subset: Positive | None = None
     """Evaluate on a random subset of N images, the same on every machine. Default: all."""
-    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
+    seed: Count | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
     corrupt: list[str] | None = None
     """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
     scenario: Scenario | None = None
@@ -88,8 +88,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """steady: frames that wait at most; a new one takes the place of the oldest."""
     stream: str | None = None
     """steady: a recording (.wav, .flac) or video (.mp4, .mkv, ...) that arrives at its own speed; a recording's annotations are windows."""
-    most_missed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: windows that a valid run may miss.
-    most_false: Annotated[int, msgspec.Meta(ge=0)] | None = None  # stream: false detections that a valid run may have.
+    most_missed: Count | None = None  # stream: windows that a valid run may miss.
+    most_false: Count | None = None  # stream: false detections that a valid run may have.
     concurrency: Users | list[Users] | None = None
     """concurrent: users of a server, each with one query at a time; several for a sweep."""
     slo: str | None = None  # Limits of a request for the goodput: latency=50ms of a served model, of text also ttft=500ms,tpot=50ms.
@@ -111,9 +111,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """conversation: whether a turn may reuse what is cached of its own conversation; both for a comparison. Default: off."""
     trace: str | None = None
     """trace: file of a server's requests (JSON Lines, CSV), sent at their times with prompts and answers as long (Mooncake, Azure)."""
-    repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    repeats: Positive | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained and with minutes."""
-    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
+    queries: Positive | None = None  # Smallest number of timed queries. Default: by mode.
     seconds: Seconds | None = None  # Shortest timed part in seconds. Default: by mode.
     idle_seconds: Seconds | None = None
     """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""

@@ -8,11 +8,10 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
-from edgemeter.agent.base.types import Ratio
-from edgemeter.agent.contract.messages import Number, decoder_of
+from edgemeter.agent.base.types import Count, Int64, Ratio, TimeNs
+from edgemeter.agent.contract.messages import decoder_of
 
 Line = Annotated[str, msgspec.Meta(max_length=500)]
-TimeNs = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # UTC, as the stamps of records are.
 
 
 class Sensor(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,17 +36,17 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     floor_ns: TimeNs | None = None
     is_behind_floor: bool = False
     # What its collector finds at receipt, where it cannot be true: ahead, negative: behind. A device does not state it.
-    off_by_ns: int | msgspec.UnsetType = msgspec.UNSET
+    off_by_ns: Int64 | msgspec.UnsetType = msgspec.UNSET
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """The file system of EDGEMETER_HOME. `wear_ratio` is the eMMC's own estimate (an upper bound), `written_bytes` what ext4 counted."""
 
-    free_bytes: Number | None = None
-    size_bytes: Number | None = None
+    free_bytes: Count | None = None
+    size_bytes: Count | None = None
     wear_ratio: Ratio | None = None
     is_worn_out: bool | None = None
-    written_bytes: Number | None = None
+    written_bytes: Count | None = None
 
 
 class RecentRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +54,7 @@ class RecentRuns(msgspec.Struct, frozen=True, kw_only=True):
 
     last_ns: TimeNs | None = None
     last_verdict: Line | None = None
-    verdicts: dict[str, Number] = {}
+    verdicts: dict[str, Count] = {}
 
 
 class LastStop(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +77,7 @@ REFUSED_NS = 7 * 24 * NS_PER_HOUR
 class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
     """How many orders the device has refused because the fleet's service did not sign them for it now, and why the last."""
 
-    count: Number
+    count: Count
     last_ns: TimeNs
     reason: Line
 
@@ -96,7 +95,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     fleet: str
-    session: Number
+    session: Count
     told_ns: TimeNs
     agent: Line
     # The release that holds this agent and its runtimes, where one does: the agent's version, `+`, and 8 digits of what it holds.
@@ -116,9 +115,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     certificate_not_after_ns: TimeNs | None = None
     clock: Clock = Clock()
     disk: Disk = Disk()
-    waiting_records: Number = 0
-    dropped_records: Number = 0
-    dropped_traces: Number = 0
+    waiting_records: Count = 0
+    dropped_records: Count = 0
+    dropped_traces: Count = 0
     # Left out where there is none, so that the message stays that of before.
     outbox_trouble: Line | msgspec.UnsetType = msgspec.UNSET
     refused_orders: RefusedOrders | msgspec.UnsetType = msgspec.UNSET
@@ -126,7 +125,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     temperatures_c: dict[str, float] = {}
     is_throttled_since_boot: bool | None = None
     is_under_voltage_since_boot: bool | None = None
-    throttle_events: dict[str, int] = {}
+    throttle_events: dict[str, Count] = {}
     uptime_s: float | None = None
     boot_id: Line | None = None
     reset_reason: Line | None = None
@@ -136,7 +135,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 class OutboxHealth(msgspec.Struct, frozen=True):
     """The part of a `Health` that `waiting_records` reads, for whoever decodes those of thousands of devices."""
 
-    waiting_records: Number = 0
+    waiting_records: Count = 0
     outbox_trouble: Line | msgspec.UnsetType = msgspec.UNSET
 
 

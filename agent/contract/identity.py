@@ -12,7 +12,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.toml import toml_document
-from edgemeter.agent.base.types import Name
+from edgemeter.agent.base.types import Name, TimeNs
 from edgemeter.agent.contract.messages import decode_json, decoder_of
 
 LARGEST_BYTES = 16 << 10
@@ -52,13 +52,13 @@ class EnrolmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     request: Hex
     state: Literal["accepted", "pending", "refused", "again"]
-    now_ns: Annotated[int, msgspec.Meta(ge=0)]
+    now_ns: TimeNs
     reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
     device: Name | None = None
     fleet: Name | None = None
     number: Hex | None = None
     certificate: Pem | None = None
-    not_after_ns: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    not_after_ns: TimeNs | None = None
 
 
 EnrolmentMessage: TypeAlias = CertificateRequest | CertificateHeld

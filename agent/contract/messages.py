@@ -12,6 +12,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
+from edgemeter.agent.base.types import Count, TimeNs
 
 TopicKind = Literal[
     "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health", "want", "content", "renew", "certificate",
@@ -64,9 +65,6 @@ LONGEST_BATCH = 10_000
 LARGEST_REPORT_BYTES = 64 << 10  # A birth of a board with everything has a few kB.
 _Message = TypeVar("_Message")
 
-# What every language reads exactly from JSON, and what fits a column of any store.
-Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A collector's word that it holds, committed, these ranges of sequence numbers (both ends included) of one session.
@@ -74,9 +72,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `received_ns` is when they first came, UTC, if that is their only time: their device's clock was not set, or cannot be right.
     """
 
-    session: Number
-    held: tuple[tuple[Number, Number], ...]
-    received_ns: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
+    session: Count
+    held: tuple[tuple[Count, Count], ...]
+    received_ns: TimeNs | None = None
 
 
 class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +84,7 @@ class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     again: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16,64}\Z")]
-    since_ns: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    since_ns: TimeNs = 0
 
 
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +94,7 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     state: Literal["online", "offline", "lost", "revoked"]
-    session: Number
+    session: Count
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,15 +102,15 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     fleet: str
-    session: Number
+    session: Count
     agent: str
     board: str | None
     os: str | None
     arch: str
     runtimes: dict[str, str]
     sensors: tuple[str, ...] = ()
-    dropped_traces: Number = 0
-    dropped_records: Number = 0
+    dropped_traces: Count = 0
+    dropped_records: Count = 0
 
 
 ShortText = Annotated[str, msgspec.Meta(max_length=300)]
@@ -133,9 +131,9 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: ShortText
     case: ShortText
-    run: Number
-    runs: Number
-    failed: Number = 0
+    run: Count
+    runs: Count
+    failed: Count = 0
     job: ShortText | None = None
 
     @property
@@ -153,7 +151,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     `online` with another `session` after it.
     """
 
-    session: Number
+    session: Count
     measuring: Measuring | None = None
 
     def current(self, received_ns: int, state: str | None, session: int | None, since_ns: int | None) -> Measuring | None:
@@ -188,14 +186,14 @@ class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
     campaign: ShortText
     state: Literal["running", "paused", "aborted", "done", "cancelled"]
     reason: Annotated[str, msgspec.Meta(max_length=2000)] | None = None
-    group: Number
-    groups: Number
-    done: Number
-    failed: Number
-    cancelled: Number = 0
-    running: Number
-    waiting: Number
-    impossible: Number = 0
+    group: Count
+    groups: Count
+    done: Count
+    failed: Count
+    cancelled: Count = 0
+    running: Count
+    waiting: Count
+    impossible: Count = 0
     title: ShortText | None = None
     jobs: tuple[ShortText, ...] = ()
     executions: tuple[ExecutionProgress, ...] = ()
@@ -209,7 +207,7 @@ class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The current work of a device, for people to read; not stored anywhere."""
 
-    session: Number
+    session: Count
     doing: str
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256
 from edgemeter.agent.contract.model_file import source_of
 
 Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
@@ -27,12 +27,12 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     zero point. With `resize = "none"` `height` and `width` are those of random pictures.
     """
 
-    height: Annotated[int, msgspec.Meta(gt=0)]  # Pixels.
-    width: Annotated[int, msgspec.Meta(gt=0)]  # Pixels.
+    height: Positive  # Pixels.
+    width: Positive  # Pixels.
     layout: Literal["NHWC", "NCHW"]  # Channels last or first.
     colour: Literal["RGB", "BGR"] = "RGB"  # Order of the channels.
     resize: Resize = "stretch"  # How the photograph gets the input's size: see below.
-    pad: int = 114  # Pixel value of a letterbox's margins.
+    pad: Int64 = 114  # Pixel value of a letterbox's margins.
     crop_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.875  # Share of the shorter side that `centre-crop` keeps.
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # By channel, as above.
     sd: tuple[float, float, float] = (255.0, 255.0, 255.0)  # The same.
@@ -44,10 +44,10 @@ class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Frames go through a Fourier transform; filters sum its magnitudes; the logarithm follows, then where asked for the cosine transform.
     """
 
-    window: Annotated[int, msgspec.Meta(gt=0)]  # Samples in a frame.
-    hop: Annotated[int, msgspec.Meta(gt=0)]  # Samples from one frame to the next.
-    fft: Annotated[int, msgspec.Meta(gt=0)]  # Points of the Fourier transform.
-    bands: Annotated[int, msgspec.Meta(gt=0)]  # Number of mel filters.
+    window: Positive  # Samples in a frame.
+    hop: Positive  # Samples from one frame to the next.
+    fft: Positive  # Points of the Fourier transform.
+    bands: Positive  # Number of mel filters.
     low_hz: float = 0.0  # Where the filters begin.
     high_hz: float | None = None  # Where they end; half the sample rate by default.
     mel: Literal["htk", "slaney"] = "htk"  # Scale of the filters.
@@ -56,10 +56,10 @@ class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Which logarithm; `natural` of the sum plus `offset`; `scaled-decibel`: (decibels of the sum by `window` + 52) / 64, cut to 0..1."""
     offset: float = 1e-6  # See `log`.
     centred: bool = False  # Whether frames begin half a transform before the recording.
-    coefficients: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Cepstral coefficients that are kept; none by default.
-    first_frame: Annotated[int, msgspec.Meta(ge=0)] = 0  # First frame that is used.
-    end_frame: Annotated[int, msgspec.Meta(gt=0)] | None = None  # First frame that no longer is.
-    frames: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Frames of a call, the next begins one later; all make one by default.
+    coefficients: Positive | None = None  # Cepstral coefficients that are kept; none by default.
+    first_frame: Count = 0  # First frame that is used.
+    end_frame: Positive | None = None  # First frame that no longer is.
+    frames: Positive | None = None  # Frames of a call, the next begins one later; all make one by default.
     layout: Literal["frames-first", "bands-first"] = "frames-first"  # Order of the axes.
     samples_scale: Literal["none", "maximum", "magnitude"] = "none"  # What samples are divided by first: their largest value, or magnitude.
     pre_emphasis: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # Share of the sample before that each loses then.
@@ -70,8 +70,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class AudioInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="audio"):
     """Audio input of a model, one channel: without `features` the samples (-1..1) themselves."""
 
-    sample_rate_hz: Annotated[int, msgspec.Meta(gt=0)]  # Samples a second.
-    samples: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Length that recordings are cut or filled with silence to; any by default.
+    sample_rate_hz: Positive  # Samples a second.
+    samples: Positive | None = None  # Length that recordings are cut or filled with silence to; any by default.
     features: Features | None = None  # Features in place of samples: the table `[input.features]`.
 
 
@@ -80,11 +80,11 @@ class TextInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     tokenizer: Annotated[str, msgspec.Meta(min_length=1)]  # A tokenizer.json in the model's folder.
     tokenizer_sha256: Sha256 | None = None  # Its SHA-256.
-    tokens: Annotated[int, msgspec.Meta(gt=0)] | None = None  # Longest text in tokens; any by default.
+    tokens: Positive | None = None  # Longest text in tokens; any by default.
     padding: Literal["tokens", "none"] = "tokens"  # Whether shorter texts are padded to `tokens`.
-    stride_tokens: Annotated[int, msgspec.Meta(gt=0)] = 128  # Tokens from one window of a passage to the next.
-    question_tokens: Annotated[int, msgspec.Meta(gt=0)] = 64  # Longest question; the rest is cut.
-    answer_tokens: Annotated[int, msgspec.Meta(gt=0)] = 30  # Longest answer.
+    stride_tokens: Positive = 128  # Tokens from one window of a passage to the next.
+    question_tokens: Positive = 64  # Longest question; the rest is cut.
+    answer_tokens: Positive = 30  # Longest answer.
     inputs: tuple[Literal["ids", "mask", "types", "positions"], ...] = ()  # What each input is, in the model's order, if unnamed.
 
 
@@ -100,14 +100,14 @@ IMAGE = "image"
 class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How outputs become predictions."""
 
-    classes: int | None = None  # Number of classes.
+    classes: Count | None = None  # Number of classes.
     labels: tuple[str, ...] = ()  # Their names.
-    label_offset: int = 0  # Added to a class index to give its place in the labels.
+    label_offset: Int64 = 0  # Added to a class index to give its place in the labels.
     score_threshold: float = 0.001  # Detections with a lower score are dropped.
     nms_iou: float | None = None  # Overlap above which non-maximum suppression drops a box; none is done without it.
-    max_detections: int = 300  # Most detections of a photograph.
-    detected: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Class that is sought in a stream.
-    strides: tuple[int, ...] = ()  # Strides of the detector's grids, where its family needs them.
+    max_detections: Count = 300  # Most detections of a photograph.
+    detected: Count | None = None  # Class that is sought in a stream.
+    strides: tuple[Positive, ...] = ()  # Strides of the detector's grids, where its family needs them.
     depth: Literal["metres", "inverse"] = "metres"  # What a model of depth gives: metres, or inverse depth without scale.
     depth_min_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths from here on count; default: the data's protocol.
     depth_max_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths up to here count; default: the data's protocol.
@@ -127,9 +127,9 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source: str | None = None  # Where it comes from.
     input: CardInput  # The table `[input]`.
     output: CardOutput = CardOutput()  # The table `[output]`.
-    made: dict[str, str | int | float] = {}  # How the file was made.
-    accuracy: dict[str, str | int | float] = {}  # How accurate it is.
-    parity: dict[str, str | int | float] = {}  # How far it is from the file it was converted from.
+    made: dict[str, str | Int64 | float] = {}  # How the file was made.
+    accuracy: dict[str, str | Int64 | float] = {}  # How accurate it is.
+    parity: dict[str, str | Int64 | float] = {}  # How far it is from the file it was converted from.
 
     @property
     def image(self) -> ImageInput:

@@ -10,7 +10,8 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.messages import Number, decode_json, decoder_of
+from edgemeter.agent.base.types import Count
+from edgemeter.agent.contract.messages import decode_json, decoder_of
 
 JobId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -30,7 +31,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A file by its hash; `name` is its display name, never its location."""
 
     sha256: Sha256
-    size_bytes: Number
+    size_bytes: Count
     name: FileName
 
 
@@ -123,7 +124,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     job: JobId
     attempt: Annotated[int, msgspec.Meta(ge=1, le=1000)]
-    version: Number
+    version: Count
     work: Work
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=604_800)]
 
@@ -140,9 +141,9 @@ class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
 
     job: JobId
     attempt: Annotated[int, msgspec.Meta(ge=1, le=1000)]
-    expected_version: Number
+    expected_version: Count
     state: JobState
-    session: Number
+    session: Count
     reason: Reason | None = None
     done_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     runs: tuple[str, ...] = ()
@@ -158,7 +159,7 @@ class ReportReceipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     noted: JobId
     attempt: Annotated[int, msgspec.Meta(ge=1, le=1000)]
-    version: Number
+    version: Count
     state: JobState | None = None
 
 
@@ -166,7 +167,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     """A device's request for `length` bytes of a content from `offset` on."""
 
     sha256: Sha256
-    offset: Number
+    offset: Count
     length: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_CHUNK_BYTES)]
 
 
@@ -174,8 +175,8 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """The head of one piece of content; `size_bytes` is that of the whole, None when the server has no such content."""
 
     sha256: Sha256
-    offset: Number
-    size_bytes: Number | None
+    offset: Count
+    size_bytes: Count | None
 
 
 encode_order: Callable[[Order | ExecutionReport | ReportReceipt | Want], bytes] = msgspec.json.encode

@@ -7,13 +7,13 @@ came: a store keeps the raw samples, which are most of the bytes, apart, and the
 
 import re
 import sys
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
-from edgemeter.agent.base.types import Count, Name
+from edgemeter.agent.base.types import Count, Int64, Name, Positive, TimeNs
 from edgemeter.agent.contract import operating_point, record_accuracy, record_conditions, record_figures, record_generation, record_served
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record_accuracy import (
@@ -82,19 +82,19 @@ class Series(RecordPart, frozen=True, kw_only=True):
 class RunRecord(RecordPart, frozen=True, kw_only=True):
     """One measurement of one case in one process."""
 
-    schema: int = SCHEMA  # Schema number of the record.
+    schema: Count = SCHEMA  # Schema number of the record.
     id: str  # Unique id of the run.
     device: Name  # Device that measured.
     fleet: Name  # Fleet of the device.
     role: Role  # `reference`: others are compared with this device.
-    session: int | None = None
+    session: Positive | None = None
     """Session of the outbox; device, session and seq identify the record for ever. Null if it never went through an outbox."""
-    seq: int | None = None  # Number of the record in its session, from 1 without gaps.
+    seq: Positive | None = None  # Number of the record in its session, from 1 without gaps.
     job: str | None = None
     """Order of the fleet's server, or execution of a schedule, that the run belongs to; null if it was started by hand."""
-    started_at_ns: int  # Start of the run, UTC in ns since 1970.
+    started_at_ns: TimeNs  # Start of the run, UTC in ns since 1970.
     clock_synchronised: bool | None  # Whether the wall clock was synchronised at the start; null if unknown.
-    monotonic_ns: int  # Monotonic clock at the start, in ns.
+    monotonic_ns: TimeNs  # Monotonic clock at the start, in ns.
     stamped_by: StampedBy = "device"
     """Who set `started_at_ns`: the device at the run; the device later, once its clock was synchronised; the collector on arrival."""
     suite: str | None  # Name of the suite.
@@ -102,11 +102,11 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     repeat: Count  # Repeat of the case, from 0.
     scenario: str  # How queries arrive, e.g. single_stream.
     mode: str  # How long the run measures, e.g. quick.
-    seed: int  # Seed of inputs, arrivals and order.
+    seed: Int64  # Seed of inputs, arrivals and order.
     model: Model  # The model.
     runtime: RuntimeInfo  # The runtime that executed it.
     precision: str  # Precision of the model, e.g. int8.
-    batch: Annotated[int, msgspec.Meta(ge=1)]  # Samples in a batch.
+    batch: Positive  # Samples in a batch.
     inputs: tuple[Tensor, ...]  # Inputs of the model.
     outputs: tuple[Tensor, ...]  # Outputs of the model.
     dataset: DatasetInfo  # The data set.
@@ -151,9 +151,9 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
     cool_down: CoolDown | None = None  # Wait before the run; null if none was asked for.
     sandbox: Sandbox | None = None  # What protected this machine from the model; null of runs of older releases.
-    cpus: tuple[int, ...] | None = None  # Cores the run was pinned to; null: any.
-    order_seed: int | None = None  # Seed of the order in which the session ran its cases.
-    order_place: int | None = None  # Place of this run in that order, from 1.
+    cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
+    order_seed: Int64 | None = None  # Seed of the order in which the session ran its cases.
+    order_place: Positive | None = None  # Place of this run in that order, from 1.
     predictions: PackedPredictions | None = None  # Predictions; null unless asked for.
     predictions_reason: str | None = None  # Why none are kept, if asked for.
     samples: tuple[Series, ...] = ()  # Raw samples.
@@ -161,7 +161,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
 
 
 class _SchemaOnly(msgspec.Struct):
-    schema: int
+    schema: Count
 
 
 class _UnreadSeries(Series, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ def check(payload: bytes | msgspec.Raw) -> None:
         decode(payload)
 
 
-def check_schema(schema: int) -> None:
+def check_schema(schema: Count) -> None:
     """Raise ConfigError if records of this schema are newer than this version."""
     if schema > SCHEMA:
         raise ConfigError(f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from edgemeter.agent.base.metrics import Better
-from edgemeter.agent.base.types import Count, Ratio, Sha256
+from edgemeter.agent.base.types import Count, Int64, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
 
 # The share of a reference's accuracy that a model must keep for its speed to count, unless another is given; see `engine.verdict.gate`.
@@ -42,7 +42,7 @@ class Corruption(RecordPart, frozen=True, kw_only=True):
 class Robustness(RecordPart, frozen=True, kw_only=True):
     """Accuracy on corrupted data."""
 
-    seed: int  # Seed of the corruptions.
+    seed: Int64  # Seed of the corruptions.
     mean_value: float | None  # Mean accuracy over all corruptions and severities.
     drop_value: float | None  # How much worse `mean_value` is than the accuracy on clean data.
     corruptions: tuple[Corruption, ...]  # The corruptions one by one.

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.types import Count, Name, Sha256
+from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256, TimeNs
 
 # `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
 Provenance = Literal["measured", "replayed", "estimated", "published"]
@@ -54,7 +54,7 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     package: str  # Installed package that did the work.
     version: str  # Version of that package.
     backend: str  # Backend inside the runtime, e.g. xnnpack or cuda.
-    threads: Annotated[int, msgspec.Meta(ge=1)]  # Number of threads of the runtime.
+    threads: Positive  # Number of threads of the runtime.
     threads_reason: str | None = None
     """Why the number of threads is not known, as of a function's libraries; `threads` is 1 then and says nothing."""
     options: dict[str, str] = {}  # Options the runtime was given.
@@ -83,10 +83,10 @@ class Tensor(RecordPart, frozen=True, kw_only=True):
     """One input or output of the model."""
 
     name: str  # Name of the tensor in the model.
-    shape: tuple[int, ...]  # Shape as bound for the run.
+    shape: tuple[Int64, ...]  # Shape as bound for the run.
     dtype: str  # Element type, e.g. float32.
     scale: float | None = None  # Quantisation scale; null if the tensor is not quantised.
-    zero_point: int | None = None  # Quantisation zero point; null if the tensor is not quantised.
+    zero_point: Int64 | None = None  # Quantisation zero point; null if the tensor is not quantised.
 
 
 class Subset(RecordPart, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class Subset(RecordPart, frozen=True, kw_only=True):
 
     images: Count  # Number of images used.
     drawn_from: Count  # Number of images in the whole data set.
-    seed: int  # Seed of the selection.
+    seed: Int64  # Seed of the selection.
     method: str  # How the images are selected.
 
 
@@ -141,7 +141,7 @@ class MachineBounds(RecordPart, frozen=True, kw_only=True):
     float32_gop_per_s: float | None = None  # Products of float32 matrices, in 10^9 operations/s; a multiplication and an addition are two.
     int8_gop_per_s: float | None = None  # Products of int8 matrices, in 10^9 operations/s.
     reasons: tuple[str, ...] = ()  # Why one of them is missing.
-    measured_at_ns: int  # When they were measured, UTC in ns since 1970.
+    measured_at_ns: TimeNs  # When they were measured, UTC in ns since 1970.
     took_s: float  # How long that took, in s.
 
 
@@ -152,7 +152,7 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     soc: str | None  # System on chip.
     arch: str  # Processor architecture, e.g. aarch64.
     cpu: str | None  # Processor model.
-    cores: int  # Number of logical cores.
+    cores: Count  # Number of logical cores.
     os: str | None  # Operating system and version.
     kernel: str  # Kernel release.
     firmware: str | None  # Firmware or BIOS version.
@@ -175,9 +175,9 @@ class OtherProcess(RecordPart, frozen=True, kw_only=True):
     """The processes of one name that were not measured."""
 
     name: str  # The kernel's short name of the processes.
-    pid: int  # Process id of the busiest one.
+    pid: Count  # Process id of the busiest one.
     load_ratio: float  # Their share of the CPU time of all cores, 0..1.
-    count: Annotated[int, msgspec.Meta(ge=1)] = 1  # Number of processes of that name.
+    count: Positive = 1  # Number of processes of that name.
 
 
 class Condition(RecordPart, frozen=True, kw_only=True):
@@ -220,7 +220,7 @@ class Scheduling(RecordPart, frozen=True, kw_only=True):
     ran_ms: float | None = None  # CPU time in ms.
     waited_ms: float | None = None  # Time in ms in which a thread that did not end was ready to run and no core was free.
     preemptions: Count | None = None  # Number of involuntary context switches.
-    cores: Annotated[int, msgspec.Meta(ge=1)] = 1  # Number of cores the process may use.
+    cores: Positive = 1  # Number of cores the process may use.
 
 
 class Sandbox(RecordPart, frozen=True, kw_only=True):
@@ -238,8 +238,8 @@ class ObserverEffect(RecordPart, frozen=True, kw_only=True):
     effect_ratio: float  # Relative change of p50 caused by sampling.
     low_ratio: float  # Lower 95% bound of the effect, over pairs.
     high_ratio: float  # Upper 95% bound of the effect, over pairs.
-    pairs: Annotated[int, msgspec.Meta(ge=2)]  # Number of pairs of runs.
-    measured_at_ns: int  # When the effect was measured, UTC in ns since 1970.
+    pairs: Annotated[int, msgspec.Meta(ge=2, lt=2**53)]  # Number of pairs of runs.
+    measured_at_ns: TimeNs  # When the effect was measured, UTC in ns since 1970.
     case: str  # The case it was measured with.
     p50_ms: float  # p50 without sampling, in ms.
     sensors: tuple[str, ...] = ()  # Power sensors that were sampled.

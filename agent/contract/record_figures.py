@@ -4,12 +4,10 @@ Every field with a dimension ends in its unit (`_ms`, `_w`, `_mj`, `_mb`, `_c`, 
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
-
-import msgspec
+from typing import Literal
 
 from edgemeter.agent.base.figures import significant
-from edgemeter.agent.base.types import Count, Ratio
+from edgemeter.agent.base.types import Count, Int64, Positive, Ratio, TimeNs
 from edgemeter.agent.contract.record_conditions import RecordPart
 
 Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
@@ -43,7 +41,7 @@ class Latency(RecordPart, frozen=True, kw_only=True):
     early_stopping_ms: dict[str, float] = {}  # MLPerf's early-stopping estimate in ms, by percentile.
     early_stopping_reason: str | None = None
     """Why there is no early-stopping estimate although enough queries were timed; null if there is one."""
-    refused: dict[str, int] = {}  # Percentiles that too few queries support, with the number of queries each one needs.
+    refused: dict[str, Count] = {}  # Percentiles that too few queries support, with the number of queries each one needs.
     effective: dict[str, Count] = {}
     """How many independent queries those timed are worth, by percentile: all of them unless they depend on each other."""
     unbounded: dict[str, Count] = {}
@@ -93,8 +91,8 @@ class Goodput(RecordPart, frozen=True, kw_only=True):
 class Load(RecordPart, frozen=True, kw_only=True):
     """The load offered to the model; offered rate and queueing are those of an open loop (scenarios `poisson` and `steady`)."""
 
-    samples_per_query: Annotated[int, msgspec.Meta(ge=1)]  # Samples in a query.
-    calls_per_query: Annotated[int, msgspec.Meta(ge=1)] = 1  # Calls of the runtime in a query.
+    samples_per_query: Positive  # Samples in a query.
+    calls_per_query: Positive = 1  # Calls of the runtime in a query.
     samples: Count  # Samples in all.
     target_per_s: float | None = None  # Offered rate in queries per second.
     achieved_per_s: float | None = None  # Served rate in queries per second.
@@ -163,7 +161,7 @@ class Neighbour(RecordPart, frozen=True, kw_only=True):
     sha256: str  # SHA-256 of its file.
     runtime: str  # Its runtime.
     threads: Count  # Its threads.
-    cpus: tuple[int, ...] | None = None  # Cores it was pinned to; null: any.
+    cpus: tuple[Count, ...] | None = None  # Cores it was pinned to; null: any.
 
     @property
     def setting_text(self) -> str:
@@ -315,15 +313,15 @@ class Energy(RecordPart, frozen=True, kw_only=True):
 class Stretch(RecordPart, frozen=True, kw_only=True):
     """A stretch of the monotonic clock, counted from the first timed query; negative before it."""
 
-    start_ns: int  # Start in ns.
-    end_ns: int  # End in ns.
+    start_ns: Int64  # Start in ns.
+    end_ns: Int64  # End in ns.
 
 
 class Windows(RecordPart, frozen=True, kw_only=True):
     """When the parts of the run took place."""
 
-    timed_start_ns: int  # Monotonic clock at the first timed query, in ns; everything else counts from it.
-    timed_end_ns: int  # End of the timed part in ns.
+    timed_start_ns: TimeNs  # Monotonic clock at the first timed query, in ns; everything else counts from it.
+    timed_end_ns: TimeNs  # End of the timed part in ns.
     idle_before: Stretch | None = None  # Idle stretch before the timed part.
     idle_after: Stretch | None = None  # Idle stretch after the timed part.
 

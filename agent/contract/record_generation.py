@@ -1,10 +1,8 @@
 """The part of the record on generated text: what was asked for, when its tokens came, and the model as its file describes it."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-import msgspec
-
-from edgemeter.agent.base.types import Count, Ratio, Sha256
+from edgemeter.agent.base.types import Count, Positive, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
 from edgemeter.agent.contract.record_figures import Goodput, Latency, Scope
 
@@ -121,7 +119,7 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     counts: TokenCounts
     """Who counts the tokens: the engine token by token, a server's total of each query, or an estimate from chunks of text."""
     is_local: bool  # Whether the engine runs in the run's own process.
-    stamped_tokens_max: Annotated[int, msgspec.Meta(ge=1)]  # Most tokens that came together.
+    stamped_tokens_max: Positive  # Most tokens that came together.
     cached_tokens: Count | None
     """Most tokens of a prompt that were not processed again for a query, of a filled context the fewest; null where not stated."""
     ended_early: Count  # Queries with fewer tokens than asked for.

@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.types import Name
+from edgemeter.agent.base.types import Count, Name
 from edgemeter.agent.contract.identity import Hex, Pem
-from edgemeter.agent.contract.messages import Number, decode_json, decoder_of
+from edgemeter.agent.contract.messages import decode_json, decoder_of
 
 SERVICE_NAME = "edgemeter-fleet"  # The common name of the service's certificate; no device may have a name like it.
 ENVELOPE_BYTES = 8 << 10  # Room for the envelope around a message.
@@ -27,7 +27,7 @@ class SealedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     """A random number that orders to a board have to repeat; the board makes it anew at each start of its agent and once an hour."""
 
-    session: Number
+    session: Count
     challenge: Hex
 
 

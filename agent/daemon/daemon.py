@@ -24,6 +24,7 @@ from edgemeter.agent.base import config as configuration
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.service_manager import notify_service_manager
+from edgemeter.agent.base.threads import ended_by_dead_threads
 from edgemeter.agent.daemon.handler import IDLE_S, Handler, HandlerContext, make_handlers
 from edgemeter.agent.delivery import birth
 from edgemeter.agent.delivery.outbox import Outbox
@@ -178,8 +179,7 @@ class Daemon:
                 # Another process may have put a record into the outbox.
                 self._publisher.wake()
             self._dispatcher.serve(POLL_S)
-            if self._publisher.is_alive():
-                notify_service_manager("WATCHDOG=1")
+            notify_service_manager("WATCHDOG=1")
 
     def end(self) -> None:
         """Let `run` return; may be called from a signal."""
@@ -210,7 +210,8 @@ def run_daemon(document: str) -> int:
             waiting = daemon.outbox.count(options.device)
             logger.info("agent of %r, broker %s, %d records wait", options.device, daemon.address, waiting)
             # On a terminal somebody has started it by hand, and it alone.
-            daemon.run(0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
+            with ended_by_dead_threads(daemon.end):
+                daemon.run(0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
         finally:
             daemon.close()
     except EdgemeterError as error:

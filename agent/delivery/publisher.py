@@ -189,10 +189,6 @@ class Publisher:
         """Return whether the connection is up."""
         return self._session is not None and self._session.is_connected() and not self._is_new_connection
 
-    def is_alive(self) -> bool:
-        """Return whether the started thread is running; True before `start`."""
-        return self._thread is None or self._thread.is_alive()
-
     @property
     def resent(self) -> int:
         """How many records were sent again."""

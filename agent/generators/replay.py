@@ -26,14 +26,12 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
+from edgemeter.agent.base.types import Count, Positive
 from edgemeter.agent.generators import ChatMessage, EngineTimings, Generated, Limits, LoadedGenerator, Prompt, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 from edgemeter.agent.runtimes.replay import Milliseconds, read_recording, spinning_ns, wait_until
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RecordedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import RunLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.jobs import journal
@@ -372,5 +373,5 @@ def _needs_quiet(entry: journal.JournalEntry) -> bool:
 
 class _OrderOutline(msgspec.Struct, frozen=True):
     job: orders.JobId
-    attempt: int
-    version: messages.Number
+    attempt: Count
+    version: Count

@@ -3,18 +3,24 @@
 A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions are kept.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from edgemeter.agent.base import deflate
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, one_line
+from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.contract.record import RunRecord, decode, split_samples
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.quarantine import RecordReference, Rejection
+
+logger = logging.getLogger(__name__)
+
+_Read = TypeVar("_Read")
 
 
 class Arrival(NamedTuple):
@@ -83,6 +89,46 @@ def unpack_chunk(body: bytes) -> list[bytes]:
     return [bytes(raw) for raw in raw_records(body)]
 
 
+# What a record makes a reader raise that cannot take it: it is none, or of a newer schema, or holds what the reader does not reckon with.
+UNREADABLE = (ConfigError, msgspec.MsgspecError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRecord:
+    """A record of the ledger, in row `row`, that a reader cannot take, and why; the `reference` is None where it is none at all."""
+
+    row: int
+    reference: RecordReference | None
+    reason: str
+
+    @property
+    def device(self) -> str:
+        """The device that sent it."""
+        return self.reference.device if self.reference else ""
+
+    @property
+    def run(self) -> str | None:
+        """The id of the run."""
+        return self.reference.id if self.reference else None
+
+
+def skipped_record(row: int, payload: bytes | msgspec.Raw, error: Exception) -> SkippedRecord:
+    """Return the record with this JSON as one that a reader cannot take, which raised `error`."""
+    try:
+        reference = quarantine.read_reference(payload)
+    except ConfigError:
+        reference = None
+    reason = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+    return SkippedRecord(row, reference, one_line(reason))
+
+
+def warn_of_skipped(skipped: SkippedRecord) -> None:
+    """Log which run is skipped, and why."""
+    at = skipped.reference
+    run = f"run {at.id} of device {at.device!r} (session {at.session}, seq {at.seq})" if at else f"the record in row {skipped.row}"
+    logger.warning("skipped %s, which is in the ledger but cannot be read: %s", run, skipped.reason, extra=about(skipped.device))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldChunk:
     """Records that a ledger holds in one JSON array, `text`: the row of each and its place in the array, in the order of commits."""
@@ -104,20 +150,25 @@ class HeldChunk:
         """Yield row and JSON text of each record; raises as `raw_records`."""
         return ((row, bytes(raw)) for row, raw in self.raw_records())
 
-    def records(self) -> Iterator[tuple[int, RunRecord]]:
-        """Yield row and record of each; one that is not checked yet and turns out to be invalid is left out: it will be quarantined.
+    def read_each(
+        self, read: Callable[[msgspec.Raw], _Read], skipped: Callable[[SkippedRecord], object] = warn_of_skipped
+    ) -> Iterator[tuple[int, _Read | None]]:
+        """Yield row and what `read` makes of each record, None of one that it cannot take.
 
-        Raises:
-            ConfigError: what was checked is no record.
+        `skipped` is called with it; not if only its envelope was validated so far, since it will be quarantined with its reason.
         """
         for row, raw in self.raw_records():
+            value = None
             try:
-                record = decode(raw)
-            except ConfigError:
+                value = read(raw)
+            except UNREADABLE as error:
                 if self.is_checked:
-                    raise
-                continue
-            yield row, record
+                    skipped(skipped_record(row, raw, error))
+            yield row, value
+
+    def records(self, skipped: Callable[[SkippedRecord], object] = warn_of_skipped) -> Iterator[tuple[int, RunRecord]]:
+        """Yield row and record of each; one that cannot be read is skipped."""
+        return ((row, record) for row, record in self.read_each(decode, skipped) if record is not None)
 
 
 def without_samples(body: bytes) -> bytes:

@@ -7,7 +7,7 @@ that several collectors share. The statements that both understand stand here.
 import operator
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,11 @@ from edgemeter.agent.ledger.chunks import (
     Committed,
     HeldChunk,
     RecordKey,
+    SkippedRecord,
     coalesce,
     is_position_of,
     unpack_chunk,
+    warn_of_skipped,
 )
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
@@ -218,13 +220,20 @@ class Ledger(ABC):
         """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
         return True
 
-    def records(self, *, with_samples: bool = False, after_row: int = 0, rows: Sequence[int] | None = None) -> Iterator[HeldRecord]:
+    def records(
+        self,
+        *,
+        with_samples: bool = False,
+        after_row: int = 0,
+        rows: Sequence[int] | None = None,
+        skipped: Callable[[SkippedRecord], object] = warn_of_skipped,
+    ) -> Iterator[HeldRecord]:
         """Yield the records after `after_row`, or those of the `rows`, in the order of commits; without samples unless asked for.
 
-        A record that is not checked yet and turns out to be invalid is left out: it will be quarantined.
+        One that cannot be read is left out, and `skipped` is called with it; if only its envelope was validated, it will be quarantined.
         """
         for chunk in self.chunks(after_row=after_row) if rows is None else self.chunks_at(rows):
-            for row, record in chunk.records():
+            for row, record in chunk.records(skipped):
                 has_surplus = record.samples and not with_samples
                 yield HeldRecord(row, chunk.received_ns, msgspec.structs.replace(record, samples=()) if has_surplus else record)
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.statements import Statements
+from edgemeter.agent.base.types import Positive
 from edgemeter.agent.contract.messages import TOPIC_ROOT, decoder_of
 
 PAYLOAD_LIMIT_BYTES = 1 << 20
@@ -78,8 +79,8 @@ class RecordReference(msgspec.Struct, frozen=True):
 
     fleet: str
     device: str
-    session: int
-    seq: int
+    session: Positive
+    seq: Positive
     id: str
 
 

@@ -171,11 +171,14 @@ class LedgerRuns:
         return None
 
     def entry(self, run_id: str, *, with_samples: bool = False) -> HeldRecord:
-        """Return the record of a run as it is stored; the row of an excluded one is 0."""
+        """Return the record of a run as it is stored; the row of an excluded one is 0. Raises ConfigError if it cannot be read."""
         for row, *_ in self._ledger.query(_ROWS, run_id):
             for entry in self._entries(row, with_samples=with_samples):
                 return entry
-        return next(entry for entry in self._excluded(with_samples=with_samples) if entry.record.id == run_id)
+        for entry in self._excluded(with_samples=with_samples):
+            if entry.record.id == run_id:
+                return entry
+        raise ConfigError(f"run {run_id} is in {self._ledger.where}, but cannot be read: the line before says why")
 
     def is_counted(self, run_id: str) -> bool:
         """Return whether statistics count the run."""

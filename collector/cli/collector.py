@@ -332,14 +332,10 @@ def _broker_address(broker: str | None, folder: Path | None, files: dict[str, Pa
 
 
 def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Event) -> None:
-    """Return when it is stopped; the service manager restarts a collector that hangs. Raises UnavailableError if a thread has stopped."""
+    """Return when it is stopped; the service manager restarts a collector that hangs."""
     while not stopped.wait(STATUS_POLL_S):
         if not service.is_stalled():
             manager.alive()
-        if not service.is_alive():
-            raise UnavailableError(
-                f"a thread of the collector has stopped; committed results are safe in {str(service.place)!r}: see the log, then restart"
-            )
 
 
 @contextmanager

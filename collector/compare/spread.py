@@ -92,9 +92,18 @@ _FEWEST_DAYS = 2
 
 
 def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
-    """Return the interval of the median over the highest level that has enough members, holding that median; None below three runs."""
-    if any(point.value <= 0 for point in points):
+    """Return the interval of the median over the highest level that has enough members, holding that median.
+
+    None below three runs, and where they lie so far apart that no float holds a bound.
+    """
+    try:
+        interval = None if any(point.value <= 0 for point in points) else _interval_of_points(points)
+    except (OverflowError, ZeroDivisionError):
         return None
+    return interval if interval is not None and math.isfinite(interval.high) else None
+
+
+def _interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
     level, values = _members(points)
     interval = median_interval(values)
     if interval is None:

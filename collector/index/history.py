@@ -151,7 +151,9 @@ class LedgerHistory:
     def newest_day(self) -> int:
         """Return the day of the newest run of all, also where only those of one device were read."""
         newest, last_row = max(map(self.last_day, self._series), default=0), self._source.last_row()
-        return max(newest, self._source.one(last_row).started_at_ns // NS_PER_DAY if last_row else 0)
+        # The last record may be one that cannot be read.
+        last_runs = self._source.read([last_row], lambda _: None) if last_row else ()
+        return max(newest, *(run.started_at_ns // NS_PER_DAY for _, _, run in last_runs), 0)
 
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""

@@ -34,7 +34,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 20
+INDEX_VERSION = 21
 # Pages of the file that are held in memory; in larger ones less is left over beside a summary.
 CACHE_KB, PAGE_BYTES = 16 << 10, 8 << 10
 
@@ -124,7 +124,8 @@ CREATE TABLE found (
     body BLOB NOT NULL,
     PRIMARY KEY (name, series)
 );
-CREATE TABLE stale (case_number INTEGER PRIMARY KEY)"""  # noqa: S608 - our own names
+CREATE TABLE stale (case_number INTEGER PRIMARY KEY);
+CREATE TABLE skipped (row INTEGER PRIMARY KEY, device TEXT NOT NULL, id TEXT, reason TEXT NOT NULL)"""  # noqa: S608 - our own names
 
 
 class IndexedCase(NamedTuple):

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import select
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,10 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from types import TracebackType
 
-from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError, one_line
 from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.agent.base.threads import ended_by_dead_threads
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, ledger_version
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,8 @@ def index_keeper(ledger: LedgerPlace) -> Iterator[None]:
     """Keep the index and the trends of `ledger` up to date for the block, and log what the process reports."""
     command = [sys.executable, "-m", "edgemeter.collector.index.keeper"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    reports = threading.Thread(target=_log_reports, args=(process.stdout,), name="edgemeter-keeper", daemon=True)
+    is_over = threading.Event()
+    reports = threading.Thread(target=_log_reports, args=(process, is_over), name="edgemeter-keeper", daemon=True)
     reports.start()
     try:
         if process.stdin is not None:
@@ -66,6 +69,7 @@ def index_keeper(ledger: LedgerPlace) -> Iterator[None]:
             process.stdin.flush()
         yield
     finally:
+        is_over.set()
         # Killing is safe: its transactions are complete or absent.
         process.kill()
         process.wait()
@@ -74,29 +78,40 @@ def index_keeper(ledger: LedgerPlace) -> Iterator[None]:
             process.stdin.close()
 
 
-def _log_reports(reports: IO[bytes] | None) -> None:
-    if reports is None:
-        return
-    with reports:
+def _log_reports(process: subprocess.Popen[bytes], is_over: threading.Event) -> None:
+    """Log what the process reports; raise UnavailableError if it dies by itself."""
+    with process.stdout or contextlib.nullcontext(()) as reports:
         for line in reports:
             logger.warning("%s", line.decode("utf-8", "replace").rstrip("\n"))
+    # Ctrl-C, and systemd, end all processes of a service at once.
+    if process.wait() not in (-signal.SIGINT, -signal.SIGTERM) and not is_over.is_set():
+        raise UnavailableError(f"the process that keeps the index ended with status {process.returncode}")
 
 
-def _report(text: str) -> None:
-    """Write a line to whoever started the process; one that the pipe has no room for is dropped, so that nobody is waited for."""
-    os.set_blocking(sys.stdout.fileno(), False)
-    with contextlib.suppress(OSError):
-        os.write(sys.stdout.fileno(), f"{' '.join(text.split())}\n".encode())
+class ReportHandler(logging.Handler):
+    """Writes a line to whoever started the process; one that the pipe has no room for is dropped, so that nobody is waited for."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        os.set_blocking(sys.stdout.fileno(), False)
+        with contextlib.suppress(OSError):
+            os.write(sys.stdout.fileno(), f"{' '.join(record.getMessage().split())}\n".encode())
 
 
 def main(ledger: LedgerPlace) -> None:
     """Refresh repeatedly until standard input ends."""
     os.nice(NICENESS)
-    if isinstance(ledger, PostgresAddress):
-        threading.Thread(target=_fill_views, args=(ledger,), name="edgemeter-views", daemon=True).start()
+    is_over = threading.Event()
+    with ended_by_dead_threads(is_over.set):
+        if isinstance(ledger, PostgresAddress):
+            threading.Thread(target=_fill_views, args=(ledger,), name="edgemeter-views", daemon=True).start()
+        _keep_up(ledger, is_over)
+
+
+def _keep_up(ledger: LedgerPlace, is_over: threading.Event) -> None:
     duties: tuple[Duty, ...] = ()
     pause_s = FIRST_REFRESH_S
-    while not select.select([sys.stdin], [], [], pause_s)[0]:
+    while not is_over.is_set() and not select.select([sys.stdin], [], [], pause_s)[0]:
         pause_s = REFRESH_S
         # The next reader reports what is wrong with the ledger, or with the index.
         with contextlib.suppress(EdgemeterError, sqlite3.DatabaseError):
@@ -117,12 +132,12 @@ def _fill_views(ledger: PostgresAddress) -> None:
                 while True:
                     filler.fill()
                     if reported:
-                        _report("the tables for SQL are filled again")
+                        logger.warning("the tables for SQL are filled again")
                         reported = ""
                     time.sleep(POLL_S)
         except EdgemeterError as error:
             if (reason := str(error)) != reported:
-                _report(f"the tables for SQL are not filled: {reason}")
+                logger.warning("the tables for SQL are not filled: %s", one_line(reason))
                 reported = reason
         time.sleep(POLL_S)
 
@@ -159,5 +174,11 @@ def _duties(ledger: LedgerPlace) -> tuple[Duty, ...]:
     )
 
 
+def _report_death(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
+    logger.error("the process that keeps the index dies of %s: %s", kind.__name__, one_line(error))
+
+
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, handlers=[ReportHandler()])
+    sys.excepthook = _report_death
     main(ledger_place(sys.stdin.readline().rstrip("\n")))

@@ -2,16 +2,20 @@
 
 import contextlib
 import dataclasses
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
+from edgemeter.agent.base.errors import one_line
 from edgemeter.agent.base.file_version import transaction
+from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
-from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.contract.record_time import placed
+from edgemeter.agent.ledger.chunks import UNREADABLE, SkippedRecord, skipped_record, warn_of_skipped
 from edgemeter.collector.index.index_file import COUNT_CASE, FACETS, code_hash, empty_index, pack_record, slim_record
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.index.stored_runs import COMMON, OF_RUN, stored_run
@@ -21,14 +25,17 @@ from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, Run
 from edgemeter.collector.trend.current import SegmentStart, current_case, level_figures, segment_starts
 from edgemeter.collector.trend.history import Points, series_order
 
+logger = logging.getLogger(__name__)
+
 BATCH = 2000
 SUMMED_AT_ONCE = 50
 Progress = Callable[[str, int, int], None]
 
 # The runs of a case, oldest first, as `oldest_first` has them.
 _IN_ORDER = "ORDER BY started_at_ns, coalesce(session, 0), coalesce(seq, 0), row"
-_ROWS = "SELECT row FROM measured"
-_ROWS_OF = f"{_ROWS} JOIN cases USING (case_number) WHERE device = ?"
+_ROWS = "SELECT row FROM measured UNION ALL SELECT row FROM skipped"
+_ROWS_OF = """SELECT row FROM measured JOIN cases USING (case_number) WHERE device = ?1
+UNION ALL SELECT row FROM skipped WHERE device = ?1"""
 _INSERT = f"INSERT INTO measured VALUES ({', '.join('?' * len(OF_RUN))})"  # noqa: S608 - question marks
 
 
@@ -118,7 +125,8 @@ class IndexRefresher:
 
     def _absent(self, rows: Sequence[int]) -> list[int]:
         """Return those of the rows that the index does not have: the runs of a device may have been added before those of others."""
-        query = "SELECT value FROM json_each(?) WHERE NOT EXISTS (SELECT 1 FROM measured WHERE row = value)"
+        query = """SELECT value FROM json_each(?) WHERE NOT EXISTS (SELECT 1 FROM measured WHERE row = value)
+        AND NOT EXISTS (SELECT 1 FROM skipped WHERE row = value)"""
         return [row for (row,) in self._connection.execute(query, (msgspec.json.encode(list(rows)).decode(),))]
 
     @contextlib.contextmanager
@@ -132,12 +140,27 @@ class IndexRefresher:
             raise
 
     def _take(self, numbers: Sequence[int]) -> None:
-        """Add the runs of these rows that are not there yet."""
+        """Add the runs of these rows that are not there yet, and note those that cannot be."""
+        self._connection.execute("SAVEPOINT taking")
+        try:
+            self._take_together(numbers)
+        except UNREADABLE as error:
+            self._connection.execute("ROLLBACK TO taking")
+            self._known.clear()
+            half = len(numbers) // 2
+            for part in (numbers[:half], numbers[half:]) if half else ():
+                self._take(part)
+            if not half:
+                self._note_skipped([skipped_record(row, encode(record), error) for row, _, record in self._source.read(numbers)])
+        self._connection.execute("RELEASE taking")
+
+    def _take_together(self, numbers: Sequence[int]) -> None:
         rows: list[tuple[object, ...]] = []
         bodies: list[tuple[int, bytes]] = []
         changed: set[int] = set()
         newest_of_series: dict[int, int] = {}
-        for row, received_ns, record in self._source.read(self._absent(numbers)):
+        skipped: list[SkippedRecord] = []
+        for row, received_ns, record in self._source.read(self._absent(numbers), skipped.append):
             run = record if received_ns is None else placed(record, received_ns)
             text = slim_record(run)
             (number, template), figures = self._case(run, text), figures_of(record, received_ns)
@@ -152,6 +175,7 @@ class IndexRefresher:
             bodies.append((row, pack_record(text, template, own_values)))
             newest_of_series[series] = row
             changed.add(number)
+        self._note_skipped(skipped)
         if not rows:
             return
         self._connection.executemany(_INSERT, rows)
@@ -163,6 +187,13 @@ class IndexRefresher:
         query = f"SELECT count(*) FROM json_each(?) CROSS JOIN measured ON {same_id}"  # noqa: S608 - our own names
         has_repeats = self._connection.execute(query, (ids,)).fetchone()[0] != len(rows)
         self._connection.execute("UPDATE place SET runs = runs + ?, has_repeats = max(has_repeats, ?)", (len(rows), has_repeats))
+
+    def _note_skipped(self, skipped: Sequence[SkippedRecord]) -> None:
+        for record in skipped:
+            warn_of_skipped(record)
+            values = record.row, record.device, record.run, record.reason
+            self._connection.execute("INSERT INTO skipped VALUES (?, ?, ?, ?)", values)
+            self._connection.execute("UPDATE place SET runs = runs + 1")
 
     def _case(self, run: RunRecord, text: bytes) -> tuple[int, bytes]:
         """Return the number of the case of a run, and the record that its others are compressed against."""
@@ -220,8 +251,8 @@ class IndexRefresher:
             gone = np.setdiff1d(indexed, np.fromiter(remaining(), np.int64)).tolist()
             marks = [(row,) for row in gone]
             find = "SELECT case_number, series FROM measured WHERE row = ?"
-            changed = {self._connection.execute(find, row).fetchone() for row in marks}
-            for table in ("measured", "bodies"):
+            changed = {self._connection.execute(find, row).fetchone() for row in marks} - {None}
+            for table in ("measured", "bodies", "skipped"):
                 self._connection.executemany(f"DELETE FROM {table} WHERE row = ?", marks)  # noqa: S608 - our own names
             query = "SELECT coalesce(max(row), 0) FROM measured WHERE series = ?"
             self._mark_changed({series: self._connection.execute(query, (series,)).fetchone()[0] for _, series in changed})
@@ -263,7 +294,10 @@ class IndexRefresher:
         fingerprints: dict[int, Fingerprint] = {}
         starts = segment_starts([self._points(number, fingerprints) for number in numbers])
         for number, start in zip(numbers, starts, strict=True):
-            since_ns = self._keep_summary(number, runs_of(self._connection, number), start)
+            try:
+                since_ns = self._keep_summary(number, runs_of(self._connection, number), start)
+            except UNREADABLE as error:
+                since_ns = self._drop_summary(number, error)
             self._connection.execute("UPDATE cases SET since_ns = ? WHERE case_number = ?", (since_ns, number))
         self._connection.executemany(COUNT_CASE, [(number,) for number in numbers])
 
@@ -278,6 +312,15 @@ class IndexRefresher:
         values = number, first.started_at_ns, first.session or 0, first.seq or 0, *summaries
         self._connection.execute("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         return now.segment.since_ns if now.segment else 0
+
+    def _drop_summary(self, number: int, error: Exception) -> int:
+        """Drop the summary of a case that cannot be summed up, so that the others are; return since when its runs count."""
+        (key,) = self._connection.execute("SELECT key FROM cases WHERE case_number = ?", (number,)).fetchone()
+        case = msgspec.json.decode(key, type=CaseKey)
+        text = "cannot sum up the runs of %s on %s, which is left out: %s: %s"
+        logger.warning(text, case.model, case.device, type(error).__name__, one_line(error), extra=about(case.device))
+        self._connection.execute("DELETE FROM summaries WHERE case_number = ?", (number,))
+        return 0
 
     def _points(self, number: int, fingerprints: dict[int, Fingerprint]) -> Points:
         """Return the usable runs of a case, oldest first, as the search for its current level reads them."""

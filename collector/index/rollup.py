@@ -20,7 +20,7 @@ from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.index.stored_runs import BESIDE_BODY
 from edgemeter.collector.index.stored_summaries import read_summaries
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of
+from edgemeter.collector.runs.store import UNREAD, LedgerStore, LeftOut, RunStore, left_out_of
 from edgemeter.collector.trend.history import without_garbage_collection
 
 logger = logging.getLogger(__name__)
@@ -119,6 +119,9 @@ def _read(
         rejected = connection.execute(f"SELECT id, reason {_UNUSABLE.format('')}").fetchall()
         names = connection.execute("SELECT DISTINCT device, json_extract(key, '$.role') FROM cases").fetchall()
         unreadable = left_out_of(quarantined, _HeldRuns(connection)) if quarantined else []
+        unreadable += [
+            LeftOut(run, f"{UNREAD}: {reason}") for run, reason in connection.execute("SELECT id, reason FROM skipped ORDER BY row")
+        ]
     devices, roles = (frozenset(part) for part in zip(*names, strict=True)) if names else (frozenset[str](), frozenset[str]())
     return RolledUp(path, summaries, unreadable, [LeftOut(run, reason) for run, reason in rejected], devices, roles)
 
@@ -130,4 +133,5 @@ class _HeldRuns:
     connection: sqlite3.Connection
 
     def __contains__(self, run: object) -> bool:
-        return self.connection.execute(f"SELECT 1 FROM measured WHERE {WITH_ID} LIMIT 1", (run,)).fetchone() is not None  # noqa: S608
+        query = f"SELECT 1 FROM measured WHERE {WITH_ID} UNION ALL SELECT 1 FROM skipped WHERE id = ?1 LIMIT 1"  # noqa: S608 - our own
+        return self.connection.execute(query, (run,)).fetchone() is not None

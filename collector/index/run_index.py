@@ -73,6 +73,13 @@ class RunIndex:
         with self.reading() as connection:
             return int(connection.execute("SELECT count(*) FROM stale").fetchone()[0])
 
+    def skipped(self) -> tuple[int, str]:
+        """Return how many records cannot be read, and the newest of them in words."""
+        with self.reading() as connection:
+            (count,) = connection.execute("SELECT count(*) FROM skipped").fetchone()
+            newest = connection.execute("SELECT id, device, reason FROM skipped ORDER BY row DESC LIMIT 1").fetchone()
+        return count, "run {} of {}: {}".format(*newest) if newest else ""
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Give a connection to read with, for one view; raises UnavailableError if the index cannot be read, or is damaged."""

@@ -1,11 +1,12 @@
 """Where the index gets records from: the collector's ledger, or documents that `edgemeter run --json` printed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.chunks import SkippedRecord, warn_of_skipped
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.collector.influx.reconciliation import Reconciliation, outcomes
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
@@ -48,10 +49,15 @@ class LedgerSource:
         with open_ledger(self.place, "read") as ledger:
             return ledger.rows_of(device)
 
-    def read(self, rows: Sequence[int]) -> Iterator[tuple[int, int | None, RunRecord]]:
-        """Yield the records of these rows: the row, when it was received (None: unknown), and the record without samples."""
+    def read(
+        self, rows: Sequence[int], skipped: Callable[[SkippedRecord], object] = warn_of_skipped
+    ) -> Iterator[tuple[int, int | None, RunRecord]]:
+        """Yield the records of these rows: the row, when it was received (None: unknown), and the record without samples.
+
+        One that cannot be read is left out, and `skipped` is called with it.
+        """
         with open_ledger(self.place, "read") as ledger:
-            for entry in ledger.records(rows=rows):
+            for entry in ledger.records(rows=rows, skipped=skipped):
                 yield entry.row, entry.received_ns, entry.record
 
     def one(self, row: int) -> RunRecord:
@@ -59,7 +65,9 @@ class LedgerSource:
         with open_ledger(self.place, "read") as ledger:
             entry = next(ledger.records(with_samples=True, rows=[row]), None)
         if entry is None:
-            raise UnavailableError(f"row {row} of the ledger {str(self.place)!r} no longer exists: it was deleted because of its age")
+            raise UnavailableError(
+                f"row {row} of the ledger {str(self.place)!r} cannot be read, or no longer exists: it was deleted because of its age"
+            )
         return entry.record
 
     def devices(self) -> Sequence[DevicePresence]:
@@ -111,7 +119,9 @@ class DocumentSource:
         """Return the rows of the records of a device."""
         return [row for row, record in enumerate(self.records, start=1) if record.device == device]
 
-    def read(self, rows: Sequence[int]) -> Iterator[tuple[int, int | None, RunRecord]]:
+    def read(
+        self, rows: Sequence[int], _skipped: Callable[[SkippedRecord], object] = warn_of_skipped
+    ) -> Iterator[tuple[int, int | None, RunRecord]]:
         """Yield the records of these rows."""
         return ((row, None, self.records[row - 1]) for row in rows)
 

@@ -16,8 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
-from edgemeter.agent.ledger.chunks import IDENTITY_MARK, HeldChunk, is_position_of
+from edgemeter.agent.ledger.chunks import IDENTITY_MARK, HeldChunk, SkippedRecord, is_position_of, warn_of_skipped
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
@@ -68,7 +70,7 @@ class RecordPoints(Protocol):
     def known(self) -> TagValues | None:
         """The values that are admitted, None: no limit."""
 
-    def of_chunk(self, chunk: HeldChunk) -> Iterator[tuple[int, Sequence[Line]]]:
+    def of_chunk(self, chunk: HeldChunk, skipped: Callable[[SkippedRecord], object]) -> Iterator[tuple[int, Sequence[Line]]]:
         """Yield row and points of each record."""
 
 
@@ -84,6 +86,7 @@ class _Batch:
     lines: list[Line] = field(default_factory=list)
     owners: list[tuple[int, HeldChunk]] = field(default_factory=list)
     characters: int = 0
+    skipped: list[SkippedRecord] = field(default_factory=list)
 
     def add(self, row: int, chunk: HeldChunk, lines: Sequence[Line]) -> None:
         self.last_row = row
@@ -147,10 +150,6 @@ class Drain:
         if self._thread.is_alive():
             self._thread.join()
         self._sink.close()
-
-    def is_alive(self) -> bool:
-        """Return whether the thread is alive; if it died, which is a bug, the process must end."""
-        return self._thread.is_alive()
 
     def positions(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Return the positions that a ledger holds, and that of this sink, 0 if it was never reached."""
@@ -307,7 +306,9 @@ class Drain:
     def _next(self, ledger: Ledger, after_row: int, writing: Future[list[RejectedPoint]] | None) -> _Batch | None:
         """Return the next batch: a full one, or a smaller one where the sink is idle: `writing` is what it stores now."""
         batch = _Batch(after_row)
-        points = ((chunk, point) for chunk in ledger.chunks(after_row=after_row) for point in self._points.of_chunk(chunk))
+        points = (
+            (chunk, point) for chunk in ledger.chunks(after_row=after_row) for point in self._points.of_chunk(chunk, batch.skipped.append)
+        )
         for chunk, (row, lines) in points:
             batch.add(row, chunk, lines)
             share = self._share if writing is not None and not writing.done() else self._share * IDLE_SHARE
@@ -315,7 +316,7 @@ class Drain:
                 break
         if self._points.known is not None:
             self._points.known.save(ledger)
-        return batch if batch.lines else None
+        return batch if batch.last_row > after_row else None
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> bool:
         # A record of many points is rejected once.
@@ -332,6 +333,11 @@ class Drain:
         # Of thousands rejected together one line reports all.
         for reason, count in Counter(rejection.reason for rejection in rejections).items():
             logger.warning("quarantined %d records: %s", count, reason)
+        for skipped in batch.skipped:
+            warn_of_skipped(skipped)
+            if skipped.reference is not None:
+                reason = f"it is not drained, because it cannot be read: {skipped.reason}"
+                rejections.append(Rejection(self.sink_name, msgspec.json.encode(skipped.reference), reason, time.time_ns()))
         self.rejected += len(rejections)
         is_expected = ledger.advance(self.sink_name, batch.last_row, rejections, after=self._position)
         if is_expected:

@@ -3,11 +3,11 @@
 import dataclasses
 import functools
 import itertools
+import logging
 import math
 import operator
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -21,7 +21,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.agent.ledger.chunks import HeldChunk
+from edgemeter.agent.ledger.chunks import UNREADABLE, HeldChunk, SkippedRecord, warn_of_skipped
 from edgemeter.agent.ledger.run_history import WithdrawnRun
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.field_writer import FieldWriter, all_of, quoted
@@ -29,6 +29,8 @@ from edgemeter.collector.influx.influx_config import Extent, Extra
 from edgemeter.collector.influx.point_schema import CASE_TAGS, PATHS, RECORD, TAGS, case_tags, figures_of, trace_source
 from edgemeter.collector.influx.record_reader import REPEATED, Tree, read_part, read_record, read_records, tree_of
 from edgemeter.collector.influx.tag_values import TagValues
+
+logger = logging.getLogger(__name__)
 
 _KEPT_NS = 1_000_000
 _SESSIONS = 65_536
@@ -201,32 +203,26 @@ class Points:
     also: frozenset[Extra] = frozenset()
     known: TagValues | None = None
 
-    def of_chunk(self, chunk: HeldChunk) -> Iterator[tuple[int, list[str]]]:
-        """Yield row and points of each record, its own point first; damaged samples give none, and invalid records are left out.
+    def of_chunk(self, chunk: HeldChunk, skipped: Callable[[SkippedRecord], object] = warn_of_skipped) -> Iterator[tuple[int, list[str]]]:
+        """Yield row and points of each record, its own point first; damaged samples give none.
+
+        Of a record that cannot be read there are no points, and `skipped` is called with it.
 
         A record whose stated time cannot be true has points at the time of its receipt: else they are beyond the bucket's retention,
         or stay for years after it.
-
-        Raises:
-            ConfigError: what was validated before is no record.
         """
-        records: Sequence[Any] = ()
-        # A record may have been removed, or be of a newer schema: then each is read on its own.
-        with suppress(ConfigError):
+        yielded = 0
+        try:
             records = read_records(chunk.text, self.extent, has_samples=bool(self.also)) if chunk.is_checked else ()
-        if records:
-            for row, index in chunk.rows:
+            for row, index in chunk.rows if records else ():
                 yield row, self._lines(records[index], chunk.received_ns)
-            return
-        for row, raw in chunk.raw_records():
-            try:
-                lines = self.lines(raw, chunk.received_ns)
-            except ConfigError:
-                if chunk.is_checked:
-                    raise
-                # It will be quarantined.
-                continue
-            yield row, lines
+                yielded += 1
+        except UNREADABLE as error:
+            logger.debug("the records of a chunk are read one by one: %s", error)
+        # A record may have been removed, be of a newer schema, or hold what no point can: then each is read on its own.
+        remaining = dataclasses.replace(chunk, rows=chunk.rows[yielded:])
+        for row, lines in remaining.read_each(lambda raw: self.lines(raw, chunk.received_ns), skipped) if remaining.rows else ():
+            yield row, lines or []
 
     def lines(self, payload: bytes | msgspec.Raw, received_ns: int = 0) -> list[str]:
         """Return the points of the record in `payload` (JSON), its own first; raises ConfigError if it is no record."""

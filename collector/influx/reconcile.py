@@ -181,7 +181,8 @@ class Reconciler:
             self._pause()
         history = LedgerRuns(self._ledger)
         ended = {event.id: event.device for event in history.events() if event.action in ("excluded", "deleted")}
-        references = (quarantine.read_reference(entry.payload) for entry in self._ledger.quarantined())
+        refused = [entry for entry in self._ledger.quarantined() if quarantine.is_sinks(entry.topic)]
+        references = [quarantine.read_reference(entry.payload) for entry in refused]
         times, names = np.frombuffer(at_ns, np.int64), np.frombuffer(keys, np.uint64)
         order = np.argsort(times, kind="stable")
         return _LedgerSide(
@@ -191,7 +192,7 @@ class Reconciler:
             np.sort(names),
             position,
             frozenset(_key(device, run_id) for run_id, device in ended.items() if not history.is_counted(run_id)),
-            frozenset(_key(reference.device, reference.id) for reference in references if reference is not None),
+            frozenset(_key(reference.device, reference.id) for reference in references),
         )
 
     def _compare(

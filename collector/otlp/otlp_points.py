@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.contract.energy_provenance import group_provenance
 from edgemeter.agent.contract.figures import Figure, in_view, without_unit
-from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.agent.ledger.chunks import HeldChunk
+from edgemeter.agent.ledger.chunks import HeldChunk, SkippedRecord, warn_of_skipped
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.influx.points import point_ns, tags_of
 from edgemeter.collector.influx.status_points import DEVICE_FIELDS, CollectorStatus
@@ -71,10 +71,10 @@ class OtlpPoints:
         default_factory=lambda: [(entry, names_of(entry)) for entry in in_view("influx")]
     )
 
-    def of_chunk(self, chunk: HeldChunk) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield row and metrics of each record; raises ConfigError if what was validated before is no record."""
-        for row, record in chunk.records():
-            yield row, [self.of_record(placed(record, chunk.received_ns))]
+    def of_chunk(self, chunk: HeldChunk, skipped: Callable[[SkippedRecord], object] = warn_of_skipped) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield row and metrics of each record: none of one that cannot be read, which `skipped` is called with."""
+        for row, request in chunk.read_each(lambda raw: self.of_record(placed(decode(raw), chunk.received_ns)), skipped):
+            yield row, [] if request is None else [request]
 
     def of_record(self, run: RunRecord) -> bytes:
         """Return the metrics of a run."""

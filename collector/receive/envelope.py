@@ -7,7 +7,7 @@ import msgspec
 
 from edgemeter.agent.base import deflate
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.base.types import Count, Name, Positive, Sha256, TimeNs
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, check_schema, not_a_record
 from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
 
@@ -47,14 +47,14 @@ class Envelope(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The fields by which a record is stored and found. The rest is JSON, but not yet known to be valid."""
 
     # As in the record itself, the default is the first schema.
-    schema: int = 1
+    schema: Count = 1
     id: str
     device: Name
     fleet: Name
     role: Role
-    session: int | None
-    seq: int | None
-    started_at_ns: int
+    session: Positive | None
+    seq: Positive | None
+    started_at_ns: TimeNs
     clock_synchronised: bool | None
     stamped_by: StampedBy = "device"
     model: _EnvelopeModel

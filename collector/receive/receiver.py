@@ -232,10 +232,6 @@ class Receiver:
         """The name of this collector at the broker; empty before the start."""
         return self._name.id if self._name is not None else ""
 
-    def is_alive(self) -> bool:
-        """Return whether the writer thread is alive; if it died, which is a bug, the process must end."""
-        return self._writer is not None and self._writer.is_alive()
-
     def stalled_s(self) -> float:
         """Return for how many seconds neither a commit nor a pass of the writer has ended; a writer without work passes every second."""
         return time.monotonic() - self._progress_s

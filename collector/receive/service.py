@@ -133,8 +133,6 @@ class Collector:
 
     def unwell(self) -> str | None:
         """Return why nothing can be received now, None if it can; it asks nobody, so that whoever supervises has an answer at once."""
-        if not self._receiver.is_alive():
-            return "the writer thread has stopped"
         trouble = self._receiver.refusal or self._receiver.trouble
         stalled_s = self._receiver.stalled_s()
         if trouble is None and stalled_s > STALLED_S:
@@ -193,10 +191,6 @@ class Collector:
             yield MonitorMetric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
         yield from _alert_metrics(self.place)
         yield from process_metrics()
-
-    def is_alive(self) -> bool:
-        """Return whether every thread is alive; if not, the process must end."""
-        return self._receiver.is_alive() and all(drain.is_alive() for drain in self._drains)
 
     def _drain_metrics(self, ledger: Ledger) -> Iterator[MonitorMetric]:
         positions = ledger.positions()

@@ -18,7 +18,7 @@ from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_store
+from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_store, unread_run
 
 ZIP_MAGIC = b"PK\x03\x04"
 SELECTORS: Mapping[str, Callable[[RunRecord], str | None]] = {
@@ -91,7 +91,7 @@ class RunSelection:
     def _of_store(self, store: RunStore, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
         if isinstance(store, LedgerStore):
             with open_ledger(store.place, "read") as ledger:
-                for entry in ledger.records(with_samples=with_samples):
+                for entry in ledger.records(with_samples=with_samples, skipped=lambda skipped: self.unreadable.append(unread_run(skipped))):
                     yield entry.record
             return
         contents = store.contents(with_samples=with_samples)

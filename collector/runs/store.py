@@ -13,6 +13,7 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
+from edgemeter.agent.ledger.chunks import SkippedRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called, short_id
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from edgemeter.collector.influx.influx_config import InfluxConfig
 
 SQLITE_MAGIC = b"SQLite format 3\0"
+UNREAD = "in the ledger, but it cannot be read"  # Begins the reason of a `LeftOut`.
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -129,14 +131,22 @@ class LedgerStore:
     place: LedgerPlace
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return the runs in the ledger; quarantined messages are left out."""
+        """Return the runs in the ledger; records that cannot be read, and quarantined messages, are left out."""
+        unread: list[LeftOut] = []
         with open_ledger(self.place, "read") as ledger:
-            runs = [placed(entry.record, entry.received_ns) for entry in ledger.records(with_samples=with_samples)]
+            entries = ledger.records(with_samples=with_samples, skipped=lambda skipped: unread.append(unread_run(skipped)))
+            runs = [placed(entry.record, entry.received_ns) for entry in entries]
             quarantined = ledger.quarantined()
-        return StoreContents(oldest_first(runs), left_out_of(quarantined, {run.id for run in runs}))
+        left_out = left_out_of(quarantined, {run.id for run in runs} | {entry.run for entry in unread})
+        return StoreContents(oldest_first(runs), [*left_out, *unread])
 
 
-def left_out_of(quarantined: Sequence[QuarantinedMessage], run_ids: Container[str]) -> list[LeftOut]:
+def unread_run(skipped: SkippedRecord) -> LeftOut:
+    """Return a record that a ledger holds and nobody can read."""
+    return LeftOut(skipped.run, f"{UNREAD}: {skipped.reason}")
+
+
+def left_out_of(quarantined: Sequence[QuarantinedMessage], run_ids: Container[str | None]) -> list[LeftOut]:
     """Return the entries of a ledger's quarantine; `run_ids` are the ids of its runs."""
     messages = [(_identity(entry.payload), entry.reason) for entry in quarantined]
     # What InfluxDB rejected is quarantined too, although the ledger holds the run.

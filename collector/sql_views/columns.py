@@ -172,10 +172,8 @@ def layout() -> str:
 
 
 def storable(value: Any) -> Any:
-    """Return `value` as PostgreSQL can store it: a text without NUL, an integer of 64 bits or None."""
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd")
-    return value if not isinstance(value, int) or -(2**63) <= value < 2**63 else None
+    """Return `value` as PostgreSQL can store it: a text without NUL."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 class Contexts:

@@ -4,9 +4,13 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.agent.contract.record import decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.collector.influx.status_points import DEVICE_FIELDS
 from edgemeter.collector.ledgers.place import open_ledger
@@ -78,16 +82,25 @@ class ViewsFiller:
         return True
 
     def _batches(self, position: int) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
-        """Yield the rows to add after `position`, and the last row of the ledger that they are up to."""
+        """Yield the rows to add after `position`, and the last row of the ledger that they are up to.
+
+        A record that cannot be read has none.
+        """
         rows: list[tuple[Any, ...]] = []
-        for entry in self._ledger.records(after_row=position):
-            run = placed(entry.record, entry.received_ns)
-            rows.append((entry.row, self._contexts.number(run), *(read(run) for read in _READERS)))
-            if len(rows) >= BATCH_ROWS:
-                yield entry.row, rows
-                rows = []
-        if rows:
-            yield rows[-1][0], rows
+        last_row = position
+        for chunk in self._ledger.chunks(after_row=position):
+            for last_row, values in chunk.read_each(partial(self._values, chunk.received_ns)):
+                if values is not None:
+                    rows.append((last_row, *values))
+                if len(rows) >= BATCH_ROWS:
+                    yield last_row, rows
+                    position, rows = last_row, []
+        if last_row > position:
+            yield last_row, rows
+
+    def _values(self, received_ns: int, raw: msgspec.Raw) -> tuple[Any, ...]:
+        run = placed(decode(raw), received_ns)
+        return self._contexts.number(run), *(read(run) for read in _READERS)
 
     def _add(self, position: int, last_row: int, rows: Sequence[Sequence[Any]]) -> bool:
         """Add rows and move the position from `position` to `last_row`; return False if it is another one meanwhile."""
@@ -96,7 +109,7 @@ class ViewsFiller:
             moved = statements.execute(_MOVE, (last_row, position_name(), position)).rowcount
             if moved and contexts:
                 statements.execute(_ADD_CONTEXTS, _arrays(_CONTEXTS, contexts))
-            if moved:
+            if moved and rows:
                 statements.execute(_ADD_RUNS, _arrays(_RUNS, rows))
         self._contexts.unsaved.clear()
         return bool(moved)

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from urllib.parse import urlsplit
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.kept_predictions import predictions_of
@@ -85,7 +86,7 @@ class PageServer:
         self.live = LiveFeed(self.index, self.heartbeat_s)
         self._server = _HttpServer(self)
         self.port = self._server.port
-        self._refreshing = threading.Thread(target=self._keep_up, daemon=True)
+        self._refreshing = threading.Thread(target=self._keep_up, name="edgemeter-page", daemon=True)
 
     @property
     def url(self) -> str:
@@ -159,7 +160,9 @@ class PageServer:
         behind = f" {last - position:,} more records are being read." if last > position else ""
         exports = {form: f"/{address(request.view, {**request.fields, 'format': form})}" for form in ("csv", "json")}
         inside = content(view, request, offered(context), context.links, exports)
-        page = served_page(view.title, inside, f"{position:,} records.{behind}", moment)
+        skipped, newest = self.index.skipped()
+        unread = f" {count(skipped, 'record')} cannot be read, the last is {newest}." if skipped else ""
+        page = served_page(view.title, inside, f"{position:,} records.{behind}{unread}", moment)
         return PageResponse(200, "text/html; charset=utf-8", page.encode())
 
     def _doing(self) -> str:

@@ -81,7 +81,7 @@ class FleetService:
         self._registry.close()
 
     def is_alive(self) -> bool:
-        """Return whether it runs; when not, the process has to end."""
+        """Return whether it runs; when not, another service has taken over, and the process has to end."""
         return self._thread.is_alive()
 
     def is_stalled(self) -> bool:

@@ -160,9 +160,9 @@ def test_the_index_of_a_ledger_whose_newest_run_is_deleted_is_not_made_anew(ledg
         class Source(LedgerSource):
             """Notes after which rows records are read."""
 
-            def read(self, rows):
+            def read(self, rows, skipped):
                 rows_read.extend(rows)
-                return super().read(rows)
+                return super().read(rows, skipped)
 
         with contextlib.closing(connect_index(tmp_path / "index")) as connection:
             refresher = IndexRefresher(connection, Source(ledger_place))

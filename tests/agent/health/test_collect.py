@@ -8,8 +8,9 @@ import sys
 import msgspec
 import pytest
 
+from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract.health import Health, LastStop, decode_health, dropped_records, encode_health, waiting_records
-from edgemeter.agent.contract.messages import Number, Receipt
+from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.health import collect, health_handler
 from edgemeter.agent.health.collect import CollectOrder, read_health
@@ -120,8 +121,8 @@ def test_a_wrong_configuration_is_one_line_of_the_process_that_collects(tmp_path
 class HealthBefore(msgspec.Struct):
     """The counts as a reader of before knows them."""
 
-    waiting_records: Number = 0
-    dropped_records: Number = 0
+    waiting_records: Count = 0
+    dropped_records: Count = 0
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 import json
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
 
@@ -107,8 +108,11 @@ def test_a_number_that_is_taken_stays_in_quarantine(path):
 def test_a_record_with_megabytes_of_samples_that_influxdb_refused_is_brought_to_it_again_whole(influx2_server, tmp_path):
     """Only its head lies in the quarantine; the samples stay in the ledger through the retry."""
     noise = samples.pack("latency", "ns", np.random.default_rng(1).integers(0, 2**32, 500_000))
-    bad = make_record(session=5, seq=1, seed=2**63, samples=(noise,))
+    bad = make_record(session=5, seq=1, order_place=2, samples=(noise,))
     config = InfluxConfig(influx2_server.url, influx2_server.token, influx2_server.org, influx2_server.bucket)
+    # Somebody else wrote the field with another type.
+    with closing(open_sink(config)) as sink:
+        sink.write([f"run,device=x order_place=1.5 {STARTED_AT_NS}"])
     with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit([Arrival(bad, record.encode(bad), TOPIC, 7)])
         for _ in range(2):
@@ -118,7 +122,7 @@ def test_a_record_with_megabytes_of_samples_that_influxdb_refused_is_brought_to_
             drain.stop()
             (entry,) = ledger.quarantined()
             assert entry.size_bytes == len(entry.payload) < 10_000
-            assert "out of range" in entry.reason
+            assert "field type conflict" in entry.reason
             retried = json.loads(run("quarantine", "retry", "--ledger", tmp_path / "ledger", "--json"))["retried"]
             assert [(entry["taken"], entry["reason"]) for entry in retried] == [(1, None)]
         (stored,) = ledger.records(with_samples=True)

@@ -240,3 +240,12 @@ def test_ten_runs_of_one_day_hold_the_level_of_other_days_in_a_third_of_all():
 
     assert coverage(1, 10) == (pytest.approx(0.31, abs=0.08), "this day, this board")
     assert coverage(6, 3) == (pytest.approx(0.95, abs=0.04), "this board, days taken as independent")
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 6, 9, 20])
+def test_runs_that_lie_too_far_apart_for_a_float_have_no_interval_or_a_finite_one(count):
+    """Any board can send them; one day each, as the search for dependent days works on ratios."""
+    extremes = (5e-324, 1e308, 1e-200, 1e200)
+    runs = [RunPoint(extremes[number % len(extremes)], "pi-1", number) for number in range(count)]
+    interval = compare_spread.interval_of_points(runs)
+    assert interval is None or 0 <= interval.low <= interval.high < float("inf")

@@ -1,14 +1,17 @@
 """The keeper makes the index and the trends by itself, and never outlives who started it."""
 
 import contextlib
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.agent.base.threads import ended_by_dead_threads
 from edgemeter.collector.index import index_file, keeper
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.mqtt_peer import wait_until
@@ -82,7 +85,13 @@ def test_why_the_tables_for_sql_are_not_filled_is_logged_once(caplog):
 
 def test_a_reader_that_reads_nothing_stops_no_keeper():
     """A hundred thousand reports into a pipe that is full: the process goes on, and ends."""
-    flood = "from edgemeter.collector.index import keeper\nfor _ in range(100_000): keeper._report('the server does not answer ' * 4)"
+    lines = (
+        "import logging",
+        "from edgemeter.collector.index import keeper",
+        "logging.basicConfig(handlers=[keeper.ReportHandler()])",
+        "for _ in range(100_000): logging.warning('the server does not answer ' * 4)",
+    )
+    flood = "\n".join(lines)
     process = subprocess.Popen([sys.executable, "-c", flood], stdout=subprocess.PIPE)
     try:
         assert process.wait(60) == 0
@@ -91,3 +100,22 @@ def test_a_reader_that_reads_nothing_stops_no_keeper():
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_keeper_that_dies_by_itself_ends_the_collector(tmp_path, monkeypatch, number):
+    """As the kernel ends one that takes too much memory; SIGTERM is how systemd ends all processes of a service."""
+    started = []
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: started.append(real(*arguments, **options)) or started[-1])
+    ended = threading.Event()
+    is_by_itself = number == signal.SIGKILL
+    died = pytest.raises(UnavailableError, match=r"the thread 'edgemeter-keeper' died .*ended with status -9")
+    with (
+        died if is_by_itself else contextlib.nullcontext(),
+        ended_by_dead_threads(ended.set),
+        keeper.index_keeper(tmp_path / "none.sqlite"),
+    ):
+        started[0].send_signal(number)
+        started[0].wait(60)
+        assert ended.wait(60) if is_by_itself else not ended.is_set()

@@ -140,19 +140,6 @@ def test_the_next_batch_is_written_while_the_ledger_notes_the_one_before(scripte
     assert numbers[12:] == list(range(1, 31))
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_drain_that_died_is_not_called_alive(scripted, sink_of, tmp_path, monkeypatch):
-    """A bug in it must end the process, which a service manager starts again, and not stop InfluxDB for ever without a word."""
-    fill(tmp_path / "ledger", [make_record(session=5, seq=1)])
-    drain = Drain(tmp_path / "ledger", sink_of(scripted.config))
-    monkeypatch.setattr(Points, "of_chunk", lambda *_, **__: 1 / 0)
-    drain.start()
-    try:
-        assert wait_until(lambda: not drain.is_alive())
-    finally:
-        drain.stop()
-
-
 def test_two_places_are_drained_apart(influx_place, sink_of, path):
     """Each sink has its own position in the ledger, by its name; a drain that starts again goes on where it was."""
     fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])

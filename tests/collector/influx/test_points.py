@@ -81,28 +81,26 @@ def test_an_unread_record_is_checked_whole():
     sound = contract_record.encode(make_record(session=5, seq=1))
     text = sound.replace(b'"warm_up":{', b'"warm_up":{"queries":"many",', 1)
     chunk = HeldChunk([(8, 0), (9, 1)], 7, b"[%s,%s]" % (text, sound), is_checked=False)
-    assert [row for row, _ in Points("figures").of_chunk(chunk)] == [9]
-
-
-def test_a_record_that_was_validated_and_is_none_is_an_error():
-    """A ledger that is damaged is not drained as if it held less."""
-    for extent in ("all", "figures"):
-        with pytest.raises(ConfigError, match="run record"):
-            list(Points(extent).of_chunk(HeldChunk([(8, 0)], 7, b'[{"id":1}]', is_checked=True)))
+    assert [(row, len(lines)) for row, lines in Points("figures").of_chunk(chunk)] == [(8, 0), (9, 1)]
 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])
 def test_a_chunk_gives_what_can_be_read_of_it(extent):
-    """A removed record is left out; a record of a newer schema, and a text that was cut off, are errors that say what to do."""
-    text = contract_record.encode(make_record(session=5, seq=1))
+    """A removed record is left out; one that cannot be read has no points, and is named; a text that was cut off is an error."""
+    text = contract_record.encode(make_record(session=5, seq=1, id="r-1"))
     with_removed = HeldChunk([(8, 0), (9, 1)], 7, b"[{},%s]" % text, is_checked=True)
     assert [row for row, _ in Points(extent).of_chunk(with_removed)] == [9]
     newer = text.replace(b'"schema":1', b'"schema":99')
-    for array, message in ((b"[%s,%s]" % (text, newer), "schema 99.*update"), (b"[%s" % text, "damaged.*backup")):
-        with pytest.raises(ConfigError, match=message):
-            list(Points(extent).of_chunk(HeldChunk([(8, 0), (9, 1)], 7, array, is_checked=True)))
+    for unread, run, reason in ((newer, "r-1", "schema 99.*update"), (b'{"id":1}', None, "not a run record")):
+        skipped = []
+        chunk = HeldChunk([(8, 0), (9, 1), (10, 2)], 7, b"[%s,%s,%s]" % (text, unread, text), is_checked=True)
+        assert [(row, len(lines)) for row, lines in Points(extent).of_chunk(chunk, skipped.append)] == [(8, 1), (9, 0), (10, 1)]
+        assert [(record.row, record.run) for record in skipped] == [(9, run)]
+        assert re.search(reason, skipped[0].reason)
+    with pytest.raises(ConfigError, match=r"damaged.*backup"):
+        list(Points(extent).of_chunk(HeldChunk([(8, 0), (9, 1)], 7, b"[%s" % text, is_checked=True)))
     unchecked = HeldChunk([(8, 0), (9, 1)], 7, b"[%s,%s]" % (text.replace(b'"steady":', b'"steadily":'), text), is_checked=False)
-    assert [row for row, _ in Points(extent).of_chunk(unchecked)] == [9]
+    assert [(row, len(lines)) for row, lines in Points(extent).of_chunk(unchecked, pytest.fail)] == [(8, 0), (9, 1)]
 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])

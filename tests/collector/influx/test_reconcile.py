@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_HOUR
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx import daily_reconciler, reconcile
@@ -36,7 +37,7 @@ RECEIVED_NS = NOON_NS + 5 * NS_PER_DAY
 
 def run(seq, **changes):
     """Return one of ten runs a day, of two devices in turn."""
-    about = {"device": f"pi-{seq % 2}", "session": 5, "seq": seq, "started_at_ns": NOON_NS + seq // 10 * NS_PER_DAY + seq * 10**9}
+    about = {"device": f"pi-{seq % 2}", "session": 5, "seq": seq + 1, "started_at_ns": NOON_NS + seq // 10 * NS_PER_DAY + seq * 10**9}
     return make_record(**(about | changes))
 
 
@@ -180,7 +181,9 @@ def test_runs_that_influxdb_does_not_retain_or_refuses_are_no_difference(influx_
     now_ns = time.time_ns()
     runs = [run(seq, started_at_ns=now_ns - (40 - seq) * NS_PER_DAY + NS_PER_HOUR, seed=2**63 if seq == 39 else 1) for seq in range(40)]
     with open_ledger(ledger_place) as ledger:
-        ledger.commit([arrival(entry, now_ns) for entry in runs])
+        # What a device sent that is no record at all lies there too.
+        garbage = Rejection("edgemeter/v1/lab/pi-1/result", b"garbage", "not a run record", now_ns)
+        ledger.commit([arrival(entry, now_ns) for entry in runs], [garbage])
     drain(ledger_place, sink_of(influx_place.config()))
     for repairs in (False, True):
         outcome = Damaged(influx_place, ledger_place, sink_of, runs).compared(repairs=repairs)

@@ -1,7 +1,10 @@
+import re
 import zlib
 
 import msgspec
+import pytest
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import health as contract_health
 from edgemeter.agent.contract import messages, record
@@ -71,19 +74,33 @@ def test_a_record_on_another_devices_topic_is_rejected():
         assert "but arrived on the topic of device 'pi-1' of fleet 'lab'" in reason_of(admit(encoded(**{field: value}))), field
 
 
-def test_a_record_without_a_number_that_a_ledger_can_hold_is_rejected():
-    """Absent, zero, negative, and larger than a column."""
-    for fields in (
-        {"session": None},
-        {"seq": None},
-        {"session": 0},
-        {"seq": -1},
-        {"session": 2**53},
-        {"seq": 10**40},
-        {"started_at_ns": 2**63},
-        {"started_at_ns": -1},
-    ):
+def test_a_record_without_a_number_is_rejected():
+    """It has none where it never went through an outbox."""
+    for fields in ({"session": None}, {"seq": None}):
         assert "did not come from an outbox" in reason_of(admit(altered(**fields))), fields
+
+
+def test_a_number_beyond_its_bounds_is_rejected_by_name():
+    """Validated whole or by its envelope and whole later; in any part of a record, in a batch too."""
+    latency = msgspec.json.decode(encoded())["latency"]
+    for fields, where in (
+        ({"session": 0}, "$.session"),
+        ({"seq": -1}, "$.seq"),
+        ({"session": 2**53}, "$.session"),
+        ({"seq": 10**40}, "$.seq"),
+        ({"started_at_ns": 2**63}, "$.started_at_ns"),
+        ({"started_at_ns": -1}, "$.started_at_ns"),
+        ({"seed": 2**64}, "$.seed"),
+        ({"batch": 2**64}, "$.batch"),
+        ({"monotonic_ns": 2**64}, "$.monotonic_ns"),
+        ({"latency": latency | {"count": 2**64}}, "$.latency.count"),
+        ({"latency": latency | {"refused": {"p99": 2**64}}}, "$.latency.refused"),
+    ):
+        assert f"at `{where}" in reason_of(admit(altered(**fields))), fields
+        (rejection,) = admit(b"[%s,%s]" % (encoded(), altered(**{"seq": 2, "id": "x"} | fields))).rejections
+        assert f"at `{where}" in rejection.reason, fields
+        with pytest.raises(ConfigError, match=re.escape(where)):
+            record.check(altered(**fields))
 
 
 GARBAGE = [

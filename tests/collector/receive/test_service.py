@@ -3,6 +3,7 @@
 import re
 import sqlite3
 import time
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.receive.monitor import as_text
 from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Collector
 from edgemeter.collector.trend.watch_file import watch_file_beside
@@ -21,7 +23,7 @@ from tests.fixtures.collecting import collecting
 from tests.fixtures.exposition import read_metrics
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.publishing import peer
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import LOOPBACK
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
@@ -126,9 +128,11 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
 
 @pytest.mark.mosquitto
 def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(influx_place, broker, device, tmp_path):
-    """A real InfluxDB that takes one of two records."""
+    """A real InfluxDB that takes one of two records: in the other is a field that somebody else wrote with another type."""
+    with closing(open_sink(influx_place.config())) as sink:
+        sink.write([f"run,device=x order_place=1.5 {STARTED_AT_NS}"])
     with collecting(broker, tmp_path / "ledger", influx_place.config()) as collector:
-        for payload in (run(1), run(2, seed=2**63)):
+        for payload in (run(1), run(2, order_place=2)):
             device.session.publish(TOPIC, payload)
         assert wait_until(lambda: 2 in [value for (name, _), value in metrics(collector).items() if name == "sink_row"])
         metrics_now = metrics(collector)

@@ -143,7 +143,7 @@ def test_a_run_that_goes_between_reading_and_writing_is_not_added(lab, reader):
 
 
 def test_hostile_texts_and_numbers_stop_nothing(lab, reader):
-    """NUL, quotes, braces and backslashes in free fields, numbers beyond 64 bits, a time that cannot be: each run has its row."""
+    """NUL, quotes, braces and backslashes in free fields, the largest numbers, a time that cannot be: each run has its row."""
     (tensor,) = make_record().inputs
     nasty = "a\0b'\"{},\\n %s ? ü\x01"
     shape = {"inputs": (msgspec.structs.replace(tensor, shape=(2**40, 2**40)),)}
@@ -152,9 +152,9 @@ def test_hostile_texts_and_numbers_stop_nothing(lab, reader):
         {"runtime": make_runtime(backend=nasty, options={nasty: nasty})},
         {"precision": nasty.replace("\0", "")},
         shape,
-        {"generation": make_generation(prompt_tokens=2**62, output_tokens=10**30)},
+        {"generation": make_generation(prompt_tokens=2**53 - 1, output_tokens=2**53 - 1)},
         {"started_at_ns": 2**62},
-        {"started_at_ns": -(2**62)},
+        {"started_at_ns": 0},
     ]
     received_ns = 1_760_000_000_000_000_000
     runs = [make_record(**({"id": f"run-{seq}", "session": 5, "seq": seq} | change)) for seq, change in enumerate(changes, 1)]
@@ -163,7 +163,7 @@ def test_hostile_texts_and_numbers_stop_nothing(lab, reader):
     assert [row["seq"] for row in rows] == [run.seq for run in runs]
     assert (rows[0]["board"], rows[0]["case_name"]) == (nasty.replace("\0", "\ufffd"),) * 2
     assert rows[3]["input_values"] is None
-    assert (rows[4]["prompt_tokens"], rows[4]["output_tokens"]) == (2**62, None)
+    assert (rows[4]["prompt_tokens"], rows[4]["output_tokens"]) == (2**53 - 1,) * 2
     assert rows[5]["time"] == rows[6]["time"] == datetime.fromtimestamp(received_ns // 10**9, timezone.utc)
 
 
@@ -275,3 +275,18 @@ def started_keeper(lab):
     keeper.stdin.write(f"{lab.text}\n".encode())
     keeper.stdin.flush()
     return keeper
+
+
+def test_a_record_that_cannot_be_read_has_no_row_and_is_passed(lab, reader, caplog):
+    """Also where it is the newest one: it is read and named once."""
+    with open_ledger(lab) as ledger:
+        for run in runs_of((1, 2, 3)):
+            entry = arrival(run)
+            text = entry.payload if run.seq == 1 else msgspec.json.encode(msgspec.json.decode(entry.payload) | {"seed": 2**64})
+            ledger.commit([entry._replace(payload=text)])
+        with contextlib.closing(ViewsFiller(lab)) as filler:
+            assert filler.fill()
+            assert filler.fill()
+        assert ledger.positions()[position_name()] == ledger.last_row()
+    assert seqs(reader) == [1]
+    assert [caplog.text.count(f"run run-{seq} of device 'pi-1'") for seq in (2, 3)] == [1, 1]

@@ -1,0 +1,36 @@
+"""The threads of a service: when one dies of an error, the service ends, so that its supervisor starts it again."""
+
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgemeter.agent.base.errors import UnavailableError, one_line
+
+
+@contextmanager
+def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
+    """Call `end` once a thread of this process dies of an error; the block is expected to end then.
+
+    Raises:
+        UnavailableError: at the end of the block, a thread died: the line names it, its error, and where that was raised.
+    """
+    deaths: list[str] = []
+
+    def note(death: threading.ExceptHookArgs) -> None:
+        if death.exc_type is SystemExit:
+            return
+        frames = traceback.extract_tb(death.exc_traceback)
+        where = f", {Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else ""
+        name = death.thread.name if death.thread is not None else "unknown"
+        deaths.append(f"the thread {name!r} died ({death.exc_type.__name__}: {one_line(death.exc_value)}{where})")
+        end()
+
+    before, threading.excepthook = threading.excepthook, note
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+    if deaths:
+        raise UnavailableError(f"{deaths[0]}: what was stored is safe; start the service again, and report this error if it returns")

@@ -1,0 +1,54 @@
+"""Facts about the threads of a service: one that dies ends it, with a line that names it."""
+
+import sys
+import threading
+
+import pytest
+
+from edgemeter.agent.base.errors import FAILED, UnavailableError
+from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.agent.base.threads import ended_by_dead_threads
+
+DEADLINE_S = 60
+
+
+def start(work, name="edgemeter-page"):
+    """Start a thread."""
+    threading.Thread(target=work, name=name, daemon=True).start()
+
+
+def overflow():
+    """Die."""
+    raise OverflowError("can't serialize ints\n < -2**63")
+
+
+def test_a_thread_that_dies_ends_the_service_with_a_line_that_names_it():
+    """What waits for a signal wakes; the error has the exit status of a failure, and says of what and where the thread died."""
+    before = threading.excepthook
+    with pytest.raises(UnavailableError) as ended, until_stopped() as stopped:  # noqa: PT012 - the wait belongs to it
+        start(overflow)
+        assert stopped.wait(DEADLINE_S)
+    text = str(ended.value)
+    assert text.startswith("the thread 'edgemeter-page' died (OverflowError: can't serialize ints < -2**63, test_threads.py line ")
+    assert "\n" not in text
+    assert ended.value.exit_status == FAILED
+    assert threading.excepthook is before
+
+
+def test_a_thread_that_ends_is_no_death():
+    """By itself, or by `sys.exit`."""
+    ended = []
+    with ended_by_dead_threads(lambda: ended.append(1)):
+        for work in (list, sys.exit):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(DEADLINE_S)
+    assert ended == []
+
+
+def test_another_error_of_the_service_comes_first():
+    """A service that fails as it ends reports that."""
+    with pytest.raises(KeyError), until_stopped() as stopped:  # noqa: PT012 - the wait belongs to it
+        start(overflow)
+        stopped.wait(DEADLINE_S)
+        raise KeyError

@@ -1,0 +1,75 @@
+"""Facts about services of which a thread dies of an error that nobody expected: each ends at once, with a line that names the thread."""
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.ledgers import fill
+from tests.fixtures.publishing import TUNED, started
+from tests.fixtures.servers import mosquitto
+from tests.provisioning.identity.lab import Lab
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 120
+COMMAND = "from edgemeter.agent.cli.main import main; import sys; main(sys.argv[1:])"
+DAEMON = "from edgemeter.agent.daemon.daemon import run_daemon; import sys; sys.exit(run_daemon(sys.argv[1]))"
+
+
+def ended(tmp_path, method, *arguments, program=COMMAND):
+    """Return the lines of a service that ends by itself, of which `method` (a dotted name) fails as no code of ours foresees."""
+    module, _, name = method.partition(":")
+    patch = f"import {module} as patched\ndef fail(*_): raise OverflowError('too large')\npatched.{name} = fail\n{program}"
+    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-c", patch, *map(str, arguments)]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert process.returncode == 1, process.stderr
+    assert "Traceback" not in process.stderr
+    return process.stderr.splitlines()
+
+
+def test_the_page_ends_if_nobody_keeps_it_up_to_date(tmp_path):
+    """It would show the same for ever."""
+    path = fill(tmp_path / "ledger.sqlite", [make_run()])
+    lines = ended(tmp_path, "edgemeter.collector.index.run_index:RunIndex.refresh", "collector", "web", "--ledger", path, "--port", 0)
+    assert lines[-1].startswith("edgemeter: the thread 'edgemeter-page' died (OverflowError: too large, <string> line 2): ")
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize(
+    ("method", "thread"),
+    [
+        ("edgemeter.collector.receive.receiver:Receiver._apply_retention", "edgemeter-ledger"),
+        ("edgemeter.collector.receive.feed:Feed._converse", "edgemeter-feed"),
+        ("edgemeter.collector.index.keeper:_log_reports", "edgemeter-keeper"),
+    ],
+)
+def test_the_collector_ends_whichever_of_its_threads_dies(tmp_path, method, thread):
+    """Its supervisor starts it again."""
+    with started(mosquitto(tmp_path, *TUNED)) as broker:
+        lines = ended(tmp_path, method, "collector", "up", "--broker", broker, "--ledger", tmp_path / "ledger.sqlite")
+    assert f"the thread '{thread}' died (OverflowError: too large" in lines[-1]
+
+
+def test_the_agent_ends_if_its_publisher_dies(tmp_path):
+    """It would deliver nothing any more."""
+    options = '{"device": "pi-1", "fleet": "lab", "broker": "127.0.0.1:1", "config": null, "files": {}}'
+    lines = ended(tmp_path, "edgemeter.agent.delivery.publisher:Publisher._step", options, program=DAEMON)
+    assert "the thread 'edgemeter-publisher' died (OverflowError: too large" in lines[-1]
+
+
+@pytest.mark.mosquitto
+def test_the_fleets_service_ends_if_its_thread_dies(tmp_path):
+    """No order and no enrolment would be answered."""
+    with ExitStack() as stack:
+        lab = Lab(tmp_path, stack)
+        lab.broker.start()
+        stack.callback(lab.broker.kill)
+        lines = ended(
+            tmp_path, "edgemeter.provisioning.serve.service:FleetService._poll_all", "fleet", "serve", "--folder", lab.folder.path
+        )
+    assert "the thread 'edgemeter-fleet' died (OverflowError: too large" in lines[-1]
