@@ -121,7 +121,7 @@ class HttpServer(ThreadingHTTPServer):
                 self._end(connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; of too many, the connection that has waited longest for its request makes room, if there is one."""
+        """Answer in a thread of its own; of too many, the one that has waited longest for its request makes room."""
         if not self._room.acquire(blocking=False) and not self._make_room():
             self.shutdown_request(request)
             return
