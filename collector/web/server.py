@@ -30,6 +30,8 @@ from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address
 
 logger = logging.getLogger(__name__)
 REFRESH_S = 2.0
+# An answer takes some 20 MB while it is made, which the process keeps; more at once would not be made any sooner.
+MADE_AT_ONCE = 2
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 COMPRESS_FROM_BYTES = 1024
@@ -68,6 +70,7 @@ class PageServer:
     live: LiveFeed = field(init=False)
     _server: HttpServer = field(init=False)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
+    _making: threading.Semaphore = field(init=False, default_factory=lambda: threading.Semaphore(MADE_AT_ONCE))
     _refreshing: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +104,7 @@ class PageServer:
         """Return the page of an address, or its figures as CSV or JSON."""
         # Before anything is read: what comes meanwhile is sent to the open page.
         position, doing = self.index.position(), self._doing()
-        with self.index.reading() as connection, without_garbage_collection():
+        with self._making, self.index.reading() as connection, without_garbage_collection():
             context = ViewContext(
                 connection, self.index.source, ServedLinks(), self.events, photographs=self.photographs, references=self.references,
             )  # fmt: skip

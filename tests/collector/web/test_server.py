@@ -1,10 +1,13 @@
+import contextlib
 import csv
 import gzip
 import http.client
 import io
 import json
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -17,8 +20,9 @@ from edgemeter.collector.show import run_facts
 from edgemeter.collector.web.context import compare
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter, cases
-from edgemeter.collector.web.server import PageServer
+from edgemeter.collector.web.server import MADE_AT_ONCE, PageServer
 from edgemeter.collector.web.side_by_side import compare_view
+from edgemeter.collector.web.site import show
 from edgemeter.collector.web.view import PlainRows, ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_environment
@@ -278,6 +282,23 @@ def fleetless(small):
     server.start()
     yield server
     server.stop()
+
+
+def test_a_third_answer_waits_for_one_of_two_that_are_being_made(fleetless, monkeypatch):
+    """Each takes memory while it is made, which the process keeps; all come in the end."""
+    third = threading.Barrier(MADE_AT_ONCE + 1, timeout=0.5)
+    met = []
+
+    def meeting(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            third.wait()
+            met.append(arguments)
+        return show(*arguments)
+
+    monkeypatch.setattr("edgemeter.collector.web.server.show", meeting)
+    with ThreadPoolExecutor(6) as clients:
+        statuses = [answer[0] for answer in clients.map(lambda _: ask(fleetless, "/compare"), range(6))]
+    assert (statuses, met) == ([200] * 6, [])
 
 
 def test_an_index_that_cannot_be_opened_is_tried_again(small, fleetless, monkeypatch):
