@@ -16,6 +16,7 @@ from edgemeter.agent.base.errors import UnavailableError
 logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
+ROOM_S = 1.0
 
 
 class HttpHandler(BaseHTTPRequestHandler):
@@ -117,25 +118,38 @@ class HttpServer(ThreadingHTTPServer):
         now_s = time.monotonic()
         for connection, deadline_s in list(self._deadlines_s.items()):
             if now_s > deadline_s:
-                self.end_wait(connection)
-                with contextlib.suppress(OSError):
-                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+                self._end(connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, or close the connection where there are too many."""
-        if not self._room.acquire(blocking=False):
+        """Answer in a thread of its own; of too many, the one that has waited longest for its request makes room."""
+        if not self._room.acquire(blocking=False) and not self._make_room():
             self.shutdown_request(request)
             return
+        self.await_head(request)
         try:
             super().process_request(request, client_address)
         except RuntimeError:
             # No thread can be started.
+            self.end_wait(request)
             self._room.release()
             self.shutdown_request(request)
 
+    def _make_room(self) -> bool:
+        # In the order in which they began to wait. The connections of a reverse proxy all have its address, so that is no measure.
+        waiting = list(self._deadlines_s)
+        if not waiting:
+            return False
+        self._end(waiting[0])
+        # Its thread has to notice that.
+        return self._room.acquire(timeout=ROOM_S)
+
+    def _end(self, connection: socket.socket) -> None:
+        self.end_wait(connection)
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer, and make room for another."""
-        self.await_head(request)
         try:
             super().process_request_thread(request, client_address)
         finally:

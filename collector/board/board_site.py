@@ -144,8 +144,8 @@ def _choices(runs: Sequence[RunRecord], request: ViewRequest) -> FormChoices:
     return {name: dict(zip(names, names, strict=True)) for name, names in values.items()}
 
 
-def _drawn(chart: Chart, number: int) -> Markup:
-    return live_chart(chart, number, element("noscript", None, raw(vega.svg(chart, is_alone=False))))
+def _drawn(chart: Chart) -> Markup:
+    return live_chart(chart, element("noscript", None, raw(vega.svg(chart, is_alone=False))))
 
 
 def _file(text: str) -> str:

@@ -73,15 +73,15 @@ class Chart:
 
 @dataclass(slots=True)
 class ChartSheet:
-    """Writes charts into a page with `write`, and keeps them in order, so that each can be asked for by its number, from 1."""
+    """Writes charts into a page with `write`, and keeps them in order."""
 
-    write: Callable[[Chart, int], str]
+    write: Callable[[Chart], str]
     charts: list[Chart] = field(default_factory=list)
 
     def draw(self, chart: Chart) -> str:
         """Return the figure as markup."""
         self.charts.append(chart)
-        return self.write(chart, len(self.charts))
+        return self.write(chart)
 
 
 def script_data(value: object) -> str:

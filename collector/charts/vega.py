@@ -1,6 +1,7 @@
-"""Vega's JavaScript, bundled once and kept, and charts drawn here: SVG for print and for browsers without scripts, PNG and PDF.
+"""Vega's JavaScript, bundled once and kept, and charts drawn here: SVG and PDF, for files that are printed or read without scripts.
 
-No other module knows the library. Nothing of it is fetched: the package holds all JavaScript.
+A process keeps the memory that drawing takes, so one that serves draws none: the browser does. No other module
+knows the library. Nothing of it is fetched: the package holds all JavaScript.
 """
 
 import contextlib
@@ -18,8 +19,6 @@ from edgemeter.agent.base.plugins import import_extra, require_extra
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, Spec
 
 VEGA_LITE = "6.4"
-# A picture has as many pixels for each of a drawing.
-PICTURE_SCALE = 2.0
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
@@ -68,11 +67,6 @@ def svg(chart: Chart, *, is_alone: bool = True) -> str:
     return re.sub(
         r"\b(clip|gradient_)(\d+)\b", lambda match: f"{match[1]}{chart_hash}-{numbers.setdefault(match[2], len(numbers))}", svg_text
     )
-
-
-def png(chart: Chart) -> bytes:
-    """Return the chart as PNG."""
-    return bytes(_library().vegalite_to_png(_standing_alone(chart), vl_version=VEGA_LITE, scale=PICTURE_SCALE))
 
 
 def pdf(chart: Chart) -> bytes:

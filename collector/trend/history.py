@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,18 +15,22 @@ from edgemeter.collector.runs.run_figures import RunFigures, figures_of
 from edgemeter.collector.trend.run_columns import RunColumns, columns_of
 
 Points = list[tuple[RunFigures, Fingerprint]]
+# Several threads read at once: the one that found it on leaves it on.
+_switching = threading.Lock()
 
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
     """Switch the garbage collector off for the block: of a million objects that are read it would scan all repeatedly, and free none."""
-    was_on = gc.isenabled()
-    gc.disable()
+    with _switching:
+        was_on = gc.isenabled()
+        gc.disable()
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        with _switching:
+            if was_on:
+                gc.enable()
 
 
 class History(Protocol):

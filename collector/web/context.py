@@ -21,7 +21,7 @@ from edgemeter.collector.web.view import Links
 REFERENCE = "reference"
 
 
-def live_chart(chart: Chart, _number: int, fallback: Markup = NOTHING) -> Markup:
+def live_chart(chart: Chart, fallback: Markup = NOTHING) -> Markup:
     """Return a chart that the page's script draws; `fallback` is what a browser without scripts shows."""
     return part("chart", chart, fallback, raw(script_data(chart.document())))
 

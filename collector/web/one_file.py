@@ -68,9 +68,9 @@ def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progres
         addresses, left_away = _held(ViewContext(connection, index.source, FileLinks(()), events), choice)
         written_views: list[tuple[str, Markup, str]] = []
 
-        def write(chart: Chart, number: int) -> Markup:
+        def write(chart: Chart) -> Markup:
             # Without a script the first view is all there is to see.
-            return live_chart(chart, number, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
+            return live_chart(chart, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
 
         context = ViewContext(
             connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.matters,

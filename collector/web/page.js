@@ -695,7 +695,6 @@ async function drawAll(places, picked = {}) {
 
 // Live: what came since the page was made. The parts of the view that are other now are replaced, everything else stays as it is.
 const written = new WeakMap();
-const asWritten = (node) => node.outerHTML.replace(/<noscript>.*?<\/noscript>/gs, "");
 async function refreshView() {
   const answer = await fetch(location.href);
   if (!answer.ok) return;
@@ -704,7 +703,7 @@ async function refreshView() {
   for (const name of ["header", "footer"]) document.querySelector(name).replaceWith(page.querySelector(name));
   const kept = new Map([...main.children].map((one) => [written.get(one), one])), active = document.activeElement, fresh = [];
   main.replaceChildren(...[...page.querySelector("main").children].map((one) => {
-    const text = asWritten(one);
+    const text = one.outerHTML;
     if (kept.has(text)) return kept.get(text);
     written.set(one, text);
     fresh.push(one);
@@ -791,7 +790,7 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
 if (isFile) { addEventListener("hashchange", route); route(); }
 else if (isBoard) narrowed(document, Object.fromEntries(new URLSearchParams(location.search)));
 else {
-  document.querySelectorAll("main > *").forEach((one) => written.set(one, asWritten(one)));
+  document.querySelectorAll("main > *").forEach((one) => written.set(one, one.outerHTML));
   dress(document);
   const { position, now } = document.querySelector("footer").dataset;
   if (position !== undefined) live(position, now);

@@ -6,7 +6,6 @@ import hmac
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from http.cookies import CookieError, SimpleCookie
 from importlib.metadata import version
@@ -18,32 +17,27 @@ from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopbac
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.kept_predictions import predictions_of
 from edgemeter.collector.charts import vega
-from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.index.run_index import RunIndex
 from edgemeter.collector.reference.judged import JudgedReferences
 from edgemeter.collector.trend.history import without_garbage_collection
 from edgemeter.collector.web.activity import read_activities
-from edgemeter.collector.web.context import ViewContext, live_chart, read_run
+from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
-from edgemeter.collector.web.markup import Markup, element, render, text_of
+from edgemeter.collector.web.markup import render, text_of
 from edgemeter.collector.web.photograph_folder import PHOTOGRAPH, PhotographFolder
 from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
 logger = logging.getLogger(__name__)
 REFRESH_S = 2.0
+# An answer takes some 20 MB while it is made, which the process keeps; more at once would not be made any sooner.
+MADE_AT_ONCE = 2
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 COMPRESS_FROM_BYTES = 1024
 # What has its content in its name never changes.
 FOREVER = "public, max-age=31536000, immutable"
-PICTURES: dict[str, tuple[str, Callable[[Chart], str | bytes]]] = {
-    "svg": ("image/svg+xml", vega.svg),
-    "png": ("image/png", vega.png),
-    "pdf": ("application/pdf", vega.pdf),
-}
-MOST_DIGITS = 6
 LIVE, LONGEST_ROW = "live", 18
 
 
@@ -77,6 +71,7 @@ class PageServer:
     live: LiveFeed = field(init=False)
     _server: HttpServer = field(init=False)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
+    _making: threading.Semaphore = field(init=False, default_factory=lambda: threading.Semaphore(MADE_AT_ONCE))
     _refreshing: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,20 +101,17 @@ class PageServer:
         if self._refreshing.is_alive():
             self._refreshing.join()
 
-    def answer(self, request: ViewRequest, form: str, number: str = "") -> PageResponse:
-        """Return the page of an address, its figures as CSV or JSON, or its chart of that number as a picture."""
+    def answer(self, request: ViewRequest, form: str) -> PageResponse:
+        """Return the page of an address, or its figures as CSV or JSON."""
         # Before anything is read: what comes meanwhile is sent to the open page.
         position, doing = self.index.position(), self._doing()
-        with self.index.reading() as connection, without_garbage_collection():
+        with self._making, self.index.reading() as connection, without_garbage_collection():
             context = ViewContext(
-                connection, self.index.source, ServedLinks(), self.events, _sheet(request), photographs=self.photographs,
-                references=self.references,
+                connection, self.index.source, ServedLinks(), self.events, photographs=self.photographs, references=self.references,
             )  # fmt: skip
             view = show(context, request)
             if view is None:
                 return _message(404, "There is no such page", f"There is no view {request.view!r}.")
-            if form in PICTURES:
-                return _picture(context.sheet.charts, request, form, number)
             if form and (period := read_period(request.get("between"))):
                 view = view.between(*period)
             if form == "csv" and view.tables:
@@ -243,19 +235,17 @@ class _PageHandler(HttpHandler):
             logger.debug("%s has gone: %s", self.client_address, error)
 
     def _answer(self, request: ViewRequest) -> PageResponse:
-        form, number = request.get("format"), request.get("chart")
-        if form not in {"", "csv", "json", *PICTURES}:
-            return _message(404, "There is no such format", f"format={form!r}: there are csv, json, {', '.join(PICTURES)}.")
-        request = replace(
-            request, fields={name: value for name, value in request.fields.items() if name not in {"format", "token", "chart"}}
-        )
+        form = request.get("format")
+        if form not in {"", "csv", "json"}:
+            return _message(404, "There is no such format", f"format={form!r}: there are csv, json.")
+        request = replace(request, fields={name: value for name, value in request.fields.items() if name not in {"format", "token"}})
         try:
             if part := _part(request.view):
                 return part
-            tag = self.page.tag(request, f"{form} {number}")
+            tag = self.page.tag(request, form)
             if self.headers.get("If-None-Match") == tag:
                 return PageResponse(304, "", b"", (("ETag", tag),))
-            response = self.page.photograph(request) if request.view == PHOTOGRAPH else self.page.answer(request, form, number)
+            response = self.page.photograph(request) if request.view == PHOTOGRAPH else self.page.answer(request, form)
         except (TransientError, UnavailableError) as error:
             return _message(503, "Try again", str(error))
         except EdgemeterError as error:
@@ -304,23 +294,6 @@ def _part(name: str) -> PageResponse | None:
     if name.startswith("charts-") and name == vega.bundle_name():
         return PageResponse(200, "text/javascript; charset=utf-8", vega.bundle().encode(), (("Cache-Control", FOREVER),))
     return None
-
-
-def _sheet(request: ViewRequest) -> ChartSheet:
-
-    def write(chart: Chart, number: int) -> Markup:
-        source = f"/{address(request.view, {**request.fields, 'format': 'svg', 'chart': str(number)})}"
-        return live_chart(chart, number, element("noscript", None, element("img", {"src": source, "alt": chart.title, "loading": "lazy"})))
-
-    return ChartSheet(write)
-
-
-def _picture(charts: Sequence[Chart], request: ViewRequest, form: str, number: str) -> PageResponse:
-    if not (number.isascii() and number.isdigit() and len(number) < MOST_DIGITS and 0 < int(number) <= len(charts)):
-        return _message(404, "There is no such chart", f"chart={number!r}: this view has {len(charts)}, counted from 1.")
-    kind, draw = PICTURES[form]
-    picture = draw(charts[int(number) - 1])
-    return PageResponse(200, kind, picture.encode() if isinstance(picture, str) else picture, _named(f"{request.view}-{number}.{form}"))
 
 
 def _named(file: str) -> tuple[tuple[str, str], ...]:

@@ -109,6 +109,8 @@ class _Server(HttpServer):
         tls = self.content.tls
         try:
             request.settimeout(REQUEST_TIMEOUT_S)
+            # TLS takes its descriptor away: the connection waits in its place.
+            self.end_wait(request)
             # Over TLS, the client shows a certificate of the fleet's authority first.
             with tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) if tls else request as connection:
                 self.await_head(connection)

@@ -4,7 +4,6 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 
 from edgemeter.agent.base.http_server import LOOPBACK, HttpHandler, HttpServer
 
@@ -51,14 +50,28 @@ class Prompt(HttpHandler):
 
 
 class StrictServer(HttpServer):
-    """Has room for four, for a short time."""
+    """Waits a short time for a request."""
 
-    most_connections = 4
     head_s = 0.5
 
 
-def test_a_request_that_does_not_come_ends_the_connection_and_makes_room():
-    """A silent client, and one that sends a byte of its head now and then; a client beyond the limit is turned away at once."""
+class PatientServer(HttpServer):
+    """Has room for four, and time."""
+
+    most_connections = 4
+    head_s = 1000.0
+
+
+def status(port):
+    """Return the begin of the answer to a whole request; empty if the connection is closed without one."""
+    with socket.create_connection((LOOPBACK, port), 150) as client, contextlib.suppress(ConnectionError):
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        return client.recv(12)
+    return b""
+
+
+def test_a_request_that_does_not_come_ends_the_connection():
+    """A silent client, and one that sends a byte of its head now and then."""
     server = StrictServer(LOOPBACK, 0, Prompt, "--port")
     server.start()
     clients = [socket.create_connection((LOOPBACK, server.port), 60) for _ in range(4)]
@@ -73,21 +86,63 @@ def test_a_request_that_does_not_come_ends_the_connection_and_makes_room():
     dripping.start()
     try:
         clients[1].sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
-        with socket.create_connection((LOOPBACK, server.port), 60) as fifth:
-            assert fifth.recv(1) == b""
         for client in clients:
             with contextlib.suppress(ConnectionError):
                 assert client.recv(1) == b""
-        # Room is there when a connection's thread ends, a moment after its client sees the end.
-        deadline, answer = time.monotonic() + 30, b""
-        while not answer and time.monotonic() < deadline:
-            with socket.create_connection((LOOPBACK, server.port), 60) as honest, contextlib.suppress(ConnectionError):
-                honest.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-                answer = honest.recv(12)
-        assert answer == b"HTTP/1.1 200"
     finally:
         ended.set()
         dripping.join()
+        for client in clients:
+            client.close()
+        server.stop()
+
+
+def test_a_whole_request_is_answered_while_300_half_sent_ones_are_open():
+    """From the same address, as behind a reverse proxy: whoever has waited longest for its request makes room."""
+    server = HttpServer(LOOPBACK, 0, Prompt, "--port")
+    # Time makes no room here.
+    server.head_s = 1000.0
+    server.start()
+    clients = []
+    try:
+        for _ in range(300):
+            clients.append(socket.create_connection((LOOPBACK, server.port), 150))
+            clients[-1].sendall(b"GET / HT")
+        assert [status(server.port) for _ in range(3)] == [b"HTTP/1.1 200"] * 3
+        # The first ones made room, the last ones can still send the rest.
+        with contextlib.suppress(ConnectionError):
+            assert clients[0].recv(1) == b""
+        clients[-1].sendall(b"TP/1.1\r\nHost: x\r\n\r\n")
+        assert clients[-1].recv(12) == b"HTTP/1.1 200"
+    finally:
+        for client in clients:
+            client.close()
+        server.stop()
+
+
+def test_a_connection_that_is_being_answered_makes_no_room():
+    """Four answers that are under way are not ended for a fifth request, which is turned away."""
+    may_answer, under_way = threading.Event(), threading.Semaphore(0)
+
+    class Slow(HttpHandler):
+        def answer(self) -> None:
+            """Answer when the test says so."""
+            under_way.release()
+            may_answer.wait(150)
+            self.respond(200, b"ok")
+
+    server = PatientServer(LOOPBACK, 0, Slow, "--port")
+    server.start()
+    clients = [socket.create_connection((LOOPBACK, server.port), 150) for _ in range(4)]
+    try:
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert under_way.acquire(timeout=150)
+        assert status(server.port) == b""
+        may_answer.set()
+        assert [client.recv(12) for client in clients] == [b"HTTP/1.1 200"] * 4
+    finally:
+        may_answer.set()
         for client in clients:
             client.close()
         server.stop()

@@ -238,10 +238,11 @@ def test_csv_holds_what_the_table_shows(tab, tmp_path):
     assert exported == sorted(map(tuple, cells), key=lambda pair: [row["device"] for row in rows].index(pair[0]))
 
 
-def test_pictures_are_written_and_stand_alone(tab, tmp_path):
+def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
     """The SVG is XML in plain colours with title and legend; the PNG has twice its size and is not of one colour."""
     page = tab("compare")
     page.drawn()
+    addresses = {url for url in page.requests() if url.startswith("http")}
     button = "[...document.querySelectorAll('figure.chart-figure .figure-tools button')].find(one => one.textContent === '{}').click()"
     drawing = page.download(button.format("SVG"), tmp_path)
     text = drawing.read_text()
@@ -259,6 +260,8 @@ def test_pictures_are_written_and_stand_alone(tab, tmp_path):
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", picture[16:24]) == (2 * int(float(tree.get("width"))), 2 * int(float(tree.get("height"))))
     assert len(colours(picture)) > 3
+    # The server was asked for nothing.
+    assert {url for url in page.requests() if url.startswith("http")} == addresses
     assert page.complaints() == []
 
 

@@ -1,10 +1,13 @@
+import contextlib
 import csv
 import gzip
 import http.client
 import io
 import json
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -17,8 +20,9 @@ from edgemeter.collector.show import run_facts
 from edgemeter.collector.web.context import compare
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter, cases
-from edgemeter.collector.web.server import PageServer
+from edgemeter.collector.web.server import MADE_AT_ONCE, PageServer
 from edgemeter.collector.web.side_by_side import compare_view
+from edgemeter.collector.web.site import show
 from edgemeter.collector.web.view import PlainRows, ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_environment
@@ -117,18 +121,16 @@ def test_a_page_is_small_beside_the_script_that_all_share(fleet_page):
         assert len(ask(fleet_page, f"/{view}")[2]) < 300_000, view
 
 
-@pytest.mark.slow
-def test_every_chart_is_a_picture_for_a_browser_without_scripts(fleet_page):
-    """The page names it, and it can be downloaded as SVG, PNG and PDF."""
-    body = ask(fleet_page, "/compare?precision=int8")[2].decode()
-    places = re.findall(r'<noscript><img src="([^"]+)"', body)
-    assert len(places) == body.count('class="chart-data"') > 1
-    for form, begin in (("svg", b"<svg"), ("png", b"\x89PNG"), ("pdf", b"%PDF-")):
-        status, headers, picture = ask(fleet_page, places[0].replace("&amp;", "&").replace("format=svg", f"format={form}"))
-        assert (status, picture.startswith(begin)) == (200, True)
-        assert f'.{form}"' in headers["Content-Disposition"]
-    assert ask(fleet_page, "/compare?format=svg&chart=99")[0] == 404
-    assert ask(fleet_page, "/compare?format=svg&chart=x")[0] == 404
+def test_the_server_draws_no_picture(fleet_page):
+    """The browser does: a drawing takes memory that the server would keep. An address that asks for one is told what there is."""
+    for form in ("svg", "png", "pdf"):
+        status, _, body = ask(fleet_page, f"/compare?format={form}&chart=1")
+        assert status == 404
+        assert "there are csv, json" in body.decode()
+    body = ask(fleet_page, "/compare")[2].decode()
+    assert body.count('class="chart-data"') > 1
+    assert "format=svg" not in body
+    assert "Without a script this page shows no charts" in body
 
 
 def test_a_picked_period_narrows_what_is_exported(fleet_page):
@@ -280,6 +282,23 @@ def fleetless(small):
     server.start()
     yield server
     server.stop()
+
+
+def test_a_third_answer_waits_for_one_of_two_that_are_being_made(fleetless, monkeypatch):
+    """Each takes memory while it is made, which the process keeps; all come in the end."""
+    third = threading.Barrier(MADE_AT_ONCE + 1, timeout=0.5)
+    met = []
+
+    def meeting(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            third.wait()
+            met.append(arguments)
+        return show(*arguments)
+
+    monkeypatch.setattr("edgemeter.collector.web.server.show", meeting)
+    with ThreadPoolExecutor(6) as clients:
+        statuses = [answer[0] for answer in clients.map(lambda _: ask(fleetless, "/compare"), range(6))]
+    assert (statuses, met) == ([200] * 6, [])
 
 
 def test_an_index_that_cannot_be_opened_is_tried_again(small, fleetless, monkeypatch):
