@@ -35,8 +35,12 @@ class _SentMessage:
 @dataclass(frozen=True, slots=True)
 class _Loss:
     reason: str
-    message: _SentMessage
-    is_alone: bool
+    unanswered: Sequence[_SentMessage]
+
+    @property
+    def largest_bytes(self) -> int:
+        """The size of the message that is too large, if any is."""
+        return max(message.size_bytes for message in self.unanswered)
 
 
 class MessageLimit:
@@ -90,9 +94,9 @@ class MessageLimit:
             unanswered.append(leaving)
         if not unanswered:
             return None
-        largest = max(unanswered, key=lambda message: message.size_bytes)
-        self._losses.append(_Loss(reason, largest, len(unanswered) == 1))
-        size_text = f"right after a message of {largest.size_bytes} bytes"
+        loss = _Loss(reason, unanswered)
+        self._losses.append(loss)
+        size_text = f"right after a message of {loss.largest_bytes} bytes"
         self.trouble = f"lost {size_text} ({reason})"
         return size_text
 
@@ -165,16 +169,17 @@ class MessageLimit:
                 self._has_grown, self._answered = True, 0
 
     def _learn_loss(self, loss: _Loss) -> None:
-        size_bytes = loss.message.size_bytes
-        smaller_bytes = int(SMALLER_RATIO * size_bytes)
+        size_bytes = loss.largest_bytes
+        # A broker reads messages in their order.
+        smaller_bytes = int(SMALLER_RATIO * loss.unanswered[0].size_bytes)
         self._together_bytes = smaller_bytes if self._together_bytes is None else min(smaller_bytes, self._together_bytes)
         self._lost_bytes = max(self._lost_bytes, size_bytes)
         self._failed_growths += self._has_grown
         self._has_grown, self._answered = False, 0
         if loss.reason == mqtt_session.PACKET_TOO_LARGE:
             self._add(Refusal(size_bytes, "0x95"))
-        elif loss.reason == mqtt_session.CUT and loss.is_alone and len(loss.message.records) == 1:
-            self.deferred.add(loss.message.records[0].row)
+        elif loss.reason == mqtt_session.CUT and [len(message.records) for message in loss.unanswered] == [1]:
+            self.deferred.add(loss.unanswered[0].records[0].row)
             if self._has_passed:
                 self._add(Refusal(size_bytes, "closed"))
 
