@@ -37,12 +37,12 @@ def outbox(outbox):
 
 
 def deliver(broker, outbox, timeout_s=60):
-    """Return how many records are left, and why, after a publisher has delivered what it can."""
+    """Return how many records are remaining, and why, after a publisher has delivered what it can."""
     publisher = Publisher(broker.address, outbox, make_birth(outbox))
     publisher.connect()
     try:
-        left = publisher.drain(timeout_s)
-        return left, publisher.why_left() if left else None
+        remaining = publisher.drain(timeout_s)
+        return remaining, publisher.why_left() if remaining else None
     finally:
         publisher.close()
 
@@ -52,8 +52,8 @@ def deliver(broker, outbox, timeout_s=60):
 def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive(outbox, answer):
     """Those before it and those behind it, in order; it is kept, and is not sent once its size is known to be refused."""
     with strict_broker(answer=answer) as broker:
-        left, reason = deliver(broker, outbox)
-        assert left == 1
+        remaining, reason = deliver(broker, outbox)
+        assert remaining == 1
         arrived = [run.seq for runs in broker.accepted_runs for run in runs]
         assert list(dict.fromkeys(arrived)) == [seq for seq in range(1, 12) if seq != LARGE]
         alone = broker.refused.count([LARGE])
