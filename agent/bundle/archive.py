@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.foreign_text import parse_json
+from edgemeter.agent.base.foreign_text import decode_json, parse_json
 from edgemeter.agent.base.types import Count, Sha256
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.model_file import BROKEN_ZIP, COMPRESSIONS
@@ -104,8 +104,8 @@ def decode_manifest(text: bytes) -> RunManifest:
         ConfigError: it is not a manifest, or of a newer version than this edgemeter reads.
     """
     try:
-        manifest = msgspec.json.decode(text, type=RunManifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        manifest = decode_json(text, RunManifest)
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"{MANIFEST_FILE} is not the manifest of a bundle: {error}") from error
     if manifest.version > BUNDLE_VERSION:
         raise ConfigError(f"the bundle has version {manifest.version}, this edgemeter reads up to {BUNDLE_VERSION}: update edgemeter here")
