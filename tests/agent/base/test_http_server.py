@@ -79,7 +79,7 @@ def test_a_request_that_does_not_come_ends_the_connection_and_makes_room():
             with contextlib.suppress(ConnectionError):
                 assert client.recv(1) == b""
         # Room is there when a connection's thread ends, a moment after its client sees the end.
-        deadline, answer = time.monotonic() + 30, b""
+        deadline, answer = time.monotonic() + 60, b""
         while not answer and time.monotonic() < deadline:
             with socket.create_connection((LOOPBACK, server.port), 60) as honest, contextlib.suppress(ConnectionError):
                 honest.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

