@@ -307,9 +307,10 @@ class Drain:
     def _next(self, ledger: Ledger, after_row: int, writing: Future[list[RejectedPoint]] | None) -> _Batch | None:
         """Return the next batch: a full one, or a smaller one where the sink is idle: `writing` is what it stores now."""
         batch = _Batch(after_row)
+        points = ((chunk, point) for chunk in ledger.chunks(after_row=after_row) for point in self._points.of_chunk(chunk))
         # Ended before anything is saved: SQLite refuses at once what is written within a read that commits have overtaken.
-        with closing(ledger.chunks(after_row=after_row)) as chunks:
-            for chunk, (row, lines) in ((chunk, point) for chunk in chunks for point in self._points.of_chunk(chunk)):
+        with closing(points):
+            for chunk, (row, lines) in points:
                 batch.add(row, chunk, lines)
                 share = self._share if writing is not None and not writing.done() else self._share * IDLE_SHARE
                 if len(batch.lines) >= BATCH_POINTS * share or batch.characters >= BATCH_CHARACTERS * share:
