@@ -84,10 +84,11 @@ def mapped(path: Path, form: FileFormat) -> Iterator[None]:
         UnavailableError: it may not be opened or written, or the disk is full.
         TransientError: another process holds it longer than the busy timeout.
     """
+    began_s = time.monotonic()
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise _operational(error, path, form) from error
+        raise _operational(error, path, form, time.monotonic() - began_s) from error
     except sqlite3.DatabaseError as error:
         raise ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({error}): {form.elsewhere}") from error
 
@@ -146,7 +147,9 @@ def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
     return (pages - free) * size_bytes, free * size_bytes
 
 
-def _operational(error: sqlite3.OperationalError, path: Path, form: FileFormat) -> ConfigError | UnavailableError | TransientError:
+def _operational(
+    error: sqlite3.OperationalError, path: Path, form: FileFormat, waited_s: float
+) -> ConfigError | UnavailableError | TransientError:
     text = str(error)
     # Where not even the log's index can be made, SQLite says no more than that of a full disk.
     if "full" in text or ("disk I/O error" in text and _is_full(path)):
@@ -158,9 +161,12 @@ def _operational(error: sqlite3.OperationalError, path: Path, form: FileFormat) 
             f"the {form.what} {str(path)!r} cannot be locked, its file system gives no locks (ENOLCK): start its lock service (NFS: "
             "rpc.statd), or put the file on a local disk"
         )
+    if ("locked" in text or "busy" in text) and waited_s < BUSY_TIMEOUT_S:
+        # SQLite does not wait where that could not help, as for a transaction within a read that others have overtaken.
+        return TransientError(f"the {form.what} {str(path)!r} is locked by another connection: try again")
     if "locked" in text or "busy" in text:
         return TransientError(
-            f"the {form.what} {str(path)!r} has been locked by another process for over {BUSY_TIMEOUT_S:.0f} s: end it or try again"
+            f"the {form.what} {str(path)!r} has been locked by another process for over {BUSY_TIMEOUT_S:g} s: end it or try again"
         )
     if "no such table" in text or "no such column" in text:
         return ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({text}): {form.elsewhere}")

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -309,11 +309,13 @@ class Drain:
         points = (
             (chunk, point) for chunk in ledger.chunks(after_row=after_row) for point in self._points.of_chunk(chunk, batch.skipped.append)
         )
-        for chunk, (row, lines) in points:
-            batch.add(row, chunk, lines)
-            share = self._share if writing is not None and not writing.done() else self._share * IDLE_SHARE
-            if len(batch.lines) >= BATCH_POINTS * share or batch.characters >= BATCH_CHARACTERS * share:
-                break
+        # Ended before anything is saved: SQLite refuses at once what is written within a read that commits have overtaken.
+        with closing(points):
+            for chunk, (row, lines) in points:
+                batch.add(row, chunk, lines)
+                share = self._share if writing is not None and not writing.done() else self._share * IDLE_SHARE
+                if len(batch.lines) >= BATCH_POINTS * share or batch.characters >= BATCH_CHARACTERS * share:
+                    break
         if self._points.known is not None:
             self._points.known.save(ledger)
         return batch if batch.last_row > after_row else None

@@ -62,7 +62,8 @@ FORGET_S = 60.0
 SLICE_S = 0.2
 
 # The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a slow card both take seconds at most.
-STALLED_S = 60.0
+# After the longer one only a restart helps: a commit waits 30 s for another process, or 40 s for a server, and fails with the reason.
+UNWELL_S, STALLED_S = 10.0, 60.0
 _Result = TypeVar("_Result")
 
 # Bounds of the histogram of receipts: from one commit on a fast disk to a card that stalls.

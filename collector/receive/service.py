@@ -22,7 +22,7 @@ from edgemeter.collector.influx.tag_values import MOST_VALUES, tag_uses
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
-from edgemeter.collector.receive.receiver import STALLED_S, Receiver
+from edgemeter.collector.receive.receiver import STALLED_S, UNWELL_S, Receiver
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ class Collector:
         """Return why nothing can be received now, None if it can; it asks nobody, so that whoever supervises has an answer at once."""
         trouble = self._receiver.refusal or self._receiver.trouble
         stalled_s = self._receiver.stalled_s()
-        if trouble is None and stalled_s > STALLED_S:
-            return f"no commit has ended for {stalled_s:.0f} s: see the log and the disk, then restart"
+        if trouble is None and stalled_s > UNWELL_S:
+            return f"no commit has ended for {stalled_s:.0f} s: see the log, the disk and who else uses the ledger"
         if not self._receiver.is_connected():
             return f"no connection to the broker at {self.address}"
         return trouble

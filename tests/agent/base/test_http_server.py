@@ -97,7 +97,7 @@ def test_a_request_that_does_not_come_ends_the_connection():
         server.stop()
 
 
-def test_a_whole_request_is_answered_while_300_half_sent_ones_are_open():
+def test_a_whole_request_is_served_while_300_half_sent_ones_are_open():
     """From the same address, as behind a reverse proxy: whoever has waited longest for its request makes room."""
     server = HttpServer(LOOPBACK, 0, Prompt, "--port")
     # Time makes no room here.
@@ -120,7 +120,7 @@ def test_a_whole_request_is_answered_while_300_half_sent_ones_are_open():
         server.stop()
 
 
-def test_a_connection_that_is_being_answered_makes_no_room():
+def test_a_connection_that_is_being_served_makes_no_room():
     """Four answers that are under way are not ended for a fifth request, which is turned away."""
     may_answer, under_way = threading.Event(), threading.Semaphore(0)
 

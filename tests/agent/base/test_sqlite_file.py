@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from edgemeter.agent.base import sqlite_file
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.file_version import FileFormat
 from tests.fixtures import lesser_kernel
 from tests.fixtures.small_disk import small_disk
@@ -103,6 +103,18 @@ def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(tm
     # The root of a board that boots over the network, with `nolock` by default: no other machine uses it.
     mounts.write_text(line % "/")
     sqlite_file.Database(path, FORM).close()
+
+
+def test_how_long_a_file_has_been_locked_is_what_was_waited(tmp_path, monkeypatch):
+    """Over the busy timeout only where that passed; SQLite refuses some transactions at once, and then no time is claimed."""
+    path = tmp_path / "ledger.sqlite"
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
+    with sqlite_file.Database(path, FORM) as database, sqlite_file.Database(path, FORM) as holder, holder.transaction():
+        with pytest.raises(TransientError, match=r"has been locked by another process for over 0\.05 s: end it or try again"):
+            database.query("BEGIN IMMEDIATE")
+        monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 30.0)
+        with pytest.raises(TransientError, match="is locked by another connection: try again"):
+            database.query("BEGIN IMMEDIATE")
 
 
 def test_a_file_system_that_gives_no_locks_is_named_and_no_other_process_is_blamed(tmp_path):

@@ -140,6 +140,25 @@ def test_the_next_batch_is_written_while_the_ledger_notes_the_one_before(scripte
     assert numbers[12:] == list(range(1, 31))
 
 
+def test_new_tag_values_are_stored_while_the_receiver_commits(scripted, sink_of, path, monkeypatch):
+    """SQLite refuses at once what is written within a read that a commit has overtaken: the read has ended by then."""
+    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 1)
+    for seq in (1, 2, 3):
+        fill(path, [make_record(session=5, seq=seq)])
+    points, of_chunk = Points(known=TagValues()), Points.of_chunk
+
+    def committing(self, chunk, note):
+        fill(path, [make_record(session=6, seq=chunk.rows[0][0])])
+        return of_chunk(self, chunk, note)
+
+    monkeypatch.setattr(Points, "of_chunk", committing)
+    drain = Drain(path, sink_of(scripted.config), points)
+    with SqliteLedger(path) as ledger:
+        points.known.refresh(ledger)
+        assert drain._next(ledger, 0, None).last_row == 1
+        assert ledger.query("SELECT count(*) FROM tag_values")[0][0] > 0
+
+
 def test_two_places_are_drained_apart(influx_place, sink_of, path):
     """Each sink has its own position in the ledger, by its name; a drain that starts again goes on where it was."""
     fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])

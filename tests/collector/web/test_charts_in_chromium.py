@@ -438,7 +438,7 @@ def test_an_alert_leads_to_its_series_and_period(tab):
     assert not page.run("document.querySelector('.period').hidden")
 
 
-def test_without_a_script_the_page_says_where_its_figures_are(browser, lab):
+def test_without_a_script_the_page_names_where_its_figures_are(browser, lab):
     """No chart is drawn; the tables and the exports are there."""
     page = browser.open(lab.url + "compare", has_scripts=False)
     assert "no charts: its tables, CSV and JSON have the figures" in page.run("document.querySelector('noscript').innerText")

@@ -284,7 +284,7 @@ def fleetless(small):
     server.stop()
 
 
-def test_a_third_answer_waits_for_one_of_two_that_are_being_made(fleetless, monkeypatch):
+def test_a_third_page_waits_for_one_of_two_that_are_being_made(fleetless, monkeypatch):
     """Each takes memory while it is made, which the process keeps; all come in the end."""
     third = threading.Barrier(MADE_AT_ONCE + 1, timeout=0.5)
     met = []
