@@ -28,9 +28,7 @@ FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-INSTALL = re.compile(
-    r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[[^\]]+\]\(\.\./install\.md\)\)\.", re.MULTILINE
-)
+INSTALL = re.compile(r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[[^\]]+\]\(\.\./install\.md\)\)\.", re.MULTILINE)
 LIMIT_S = 590.0
 
 
@@ -143,6 +141,11 @@ class Walk:
             assert process.poll() is None, f"$ {command}\n{log.read_text()}"
             assert time.monotonic() < deadline, f"$ {command}\n{log.read_text()}"
             time.sleep(0.05)
+
+    def warnings(self) -> list[str]:
+        """Return the lines in which what runs until stopped warns of something."""
+        lines = [line for log in self.folder.parent.glob("log-*") for line in log.read_text().splitlines()]
+        return [line for line in lines if line.startswith("WARNING")]
 
     def stop(self) -> None:
         """End what runs until stopped, the latest first."""
