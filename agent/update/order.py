@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import tarfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -163,7 +164,7 @@ def carry_out(order: Order, archive: Path, home: Path, release: InstalledRelease
     _ask(home / UPDATE_FOLDER / REQUEST_FILE, request)
 
 
-def _ask(path: Path, request: dict[str, str | int]) -> None:
+def _ask(path: Path, request: Mapping[str, object]) -> None:
     try:
         with durable_file.replacing(path, 0o644) as file:
             file.write(msgspec.json.encode(request))

@@ -97,7 +97,7 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab, ended_s_ago,
     assert ("last job" in fleet("show", "pi-good", "--folder", lab.folder.path)) == (text == "1 min, done")
 
 
-def test_what_a_device_says_of_its_job_is_shown(lab):
+def test_what_a_device_reports_of_its_job_is_shown(lab):
     """An update that is interrupted again and again is seen in `list`, `show` and JSON."""
     with lab.registry.transaction() as connection:
         job = jobs.add(connection, NewJob(Doctor(), "doctor", timeout_s=300), [("pi-good", "lab")], lab.now_ns)

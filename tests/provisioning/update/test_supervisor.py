@@ -365,7 +365,7 @@ def test_a_bad_release_leaves_the_two_that_worked(board):
 
 
 @pytest.mark.parametrize(
-    ("name", "moment", "needed", "cuts_power"),
+    ("name", "moment", "path", "cuts_power"),
     [
         ("pause", "before", "releases/2.0", True),
         pytest.param("Supervisor._staged", "before", "", True, marks=pytest.mark.long),
@@ -379,9 +379,9 @@ def test_a_bad_release_leaves_the_two_that_worked(board):
         pytest.param("Supervisor._report", "before", "", True, marks=pytest.mark.long),
     ],
 )
-def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(board, name, moment, needed, cuts_power):
+def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(board, name, moment, path, cuts_power):
     """Three times at the same step: by power cuts before the switch and after the verdict, between them by kills; it is not bad."""
-    board.plan_kills(3, name, moment, needed, cuts_power=cuts_power)
+    board.plan_kills(3, name, moment, path, cuts_power=cuts_power)
     board.start()
     board.want(board.release("2.0"), "2.0")
     board.restart_killed(3)
