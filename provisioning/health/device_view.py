@@ -95,7 +95,7 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
         "disk free": disk_free,
         "job": job,
         "measuring": measuring,
-        "note": plain(line.issues[0].text if line.issues else (line.job and line.job.reason) or ""),
+        "note": plain("; ".join(filter(None, (line.issues[0].text if line.issues else None, line.job.reason if line.job else None)))),
     }
 
 

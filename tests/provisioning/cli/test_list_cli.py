@@ -103,8 +103,11 @@ def test_what_a_device_reports_of_its_job_is_shown(lab):
         job = jobs.add(connection, NewJob(Doctor(), "doctor", timeout_s=300), [("pi-good", "lab")], lab.now_ns)
         (execution,) = jobs.executions_of_job(lab.registry, job)
         jobs.update_executions(connection, [replace(execution, state="running", reason="interrupted 3 times,\x1b[2J resuming")])
+    lab.says("pi-good", "online", told_ns=lab.now_ns, clock=Clock(is_synchronised=False))
+    lab.passes(1)
     (good,) = [line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-good")]
     assert "doctor running" in good
+    assert "its clock is not synchronised" in good
     assert good.endswith("interrupted 3 times, [2J resuming")
     devices_by_name = {entry["device"]: entry for entry in json.loads(fleet("list", "--json", "--folder", lab.folder.path))["devices"]}
     assert devices_by_name["pi-good"]["job"]["reason"] == "interrupted 3 times,\x1b[2J resuming"

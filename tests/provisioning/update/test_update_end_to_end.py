@@ -160,7 +160,7 @@ def test_an_interrupted_installation_is_listed_by_the_fleet_and_withdrawn_by_its
     assert fleet(folder, "release", "add", board.release("2.0", wheels=agent_wheels("2.0"))).returncode == 0
     campaign = fleet(folder, "update", "--on", "pi-1", "--detach").stderr.split()[-1]
     board.restart_killed(1)
-    assert wait_until(lambda: "interrupted 1 time, resuming" in fleet(folder, "list").stdout, LONG_S), board.log()
+    assert wait_until(lambda: "interrupted 1 time, resuming" in fleet(folder, "list", "--json").stdout, LONG_S), board.log()
     assert fleet(folder, "campaign", "cancel", campaign).returncode == 0
     assert wait_until(lambda: "was withdrawn" in board.said("outcome").get("reason", ""), LONG_S), board.log()
     assert board.releases() == ["1.0"]
