@@ -343,7 +343,7 @@ class Supervisor:
             named = {"job": step["order"]["job"], "attempt": int(step["order"]["attempt"])}
             with contextlib.suppress(OSError):
                 self.update.write("interrupted.json", {**named, "times": interrupted})
-            logger.info("the installation of %s was interrupted %d times, resuming", step["order"]["version"], interrupted)
+            logger.info("the installation of %s was interrupted (%d), resuming", step["order"]["version"], interrupted)
             self._has_reported_interruption = True
         return time.monotonic() - self._began_s < _pause_s(self.options.first_pause_s, interrupted)
 

