@@ -277,7 +277,7 @@ class JobsHandler:
             # Whether the update was requested before the restart is unknown; the supervisor ignores a second request for the same order.
             self._start(entry)
         else:
-            self._note_waiting(entry, update_orders().why_waiting())
+            self._note_waiting(entry, update_orders().why_waiting(entry.order, self._context.home))
         return RUNNING_POLL_S
 
     def _begin(self, entry: journal.JournalEntry) -> float:

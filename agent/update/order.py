@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import tarfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -13,13 +14,14 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import is_locked
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.openssl import is_signed_by
 from edgemeter.agent.contract.orders import Order, Update, version_key
-from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, last_outcome
+from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, interrupted_update, last_outcome
 
-REQUEST_FILE = "wanted.json"
+REQUEST_FILE, WITHDRAWN_FILE = "wanted.json", "withdrawn.json"
 LARGEST_MANIFEST_BYTES, LARGEST_SIGNATURE_BYTES = 1 << 20, 1 << 10
 # More than one while the fleet's key is rotated.
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
@@ -160,7 +162,10 @@ def carry_out(order: Order, archive: Path, home: Path, release: InstalledRelease
         "timeout_s": max(1, int(order.timeout_s)),
         "even_if": ",".join(sorted(set(update.even_if))),
     }
-    path = home / UPDATE_FOLDER / REQUEST_FILE
+    _ask(home / UPDATE_FOLDER / REQUEST_FILE, request)
+
+
+def _ask(path: Path, request: Mapping[str, object]) -> None:
     try:
         with durable_file.replacing(path, 0o644) as file:
             file.write(msgspec.json.encode(request))
@@ -177,18 +182,21 @@ def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] |
 
 
 def withdraw(order: Order, home: Path) -> None:
-    """Withdraw the update request if the supervisor has not taken it yet."""
-    path = home / UPDATE_FOLDER / REQUEST_FILE
-    request = durable_file.read_if_any(path, dict[str, str | int]) or {}
-    if (request.get("job"), request.get("attempt")) == (order.job, order.attempt):
-        with suppress(OSError):
-            path.unlink()
+    """Withdraw the update request: the supervisor ends the update, unless it tries the release already."""
+    if came_of(order, home) is None:
+        # Without a supervisor there is nothing to withdraw.
+        with suppress(UnavailableError):
+            _ask(home / UPDATE_FOLDER / WITHDRAWN_FILE, {"job": order.job, "attempt": order.attempt})
 
 
-def why_waiting(release: InstalledRelease | None = RUNNING_RELEASE) -> str | None:
-    """Return why nothing happens to a request now, None while the supervisor runs; one that is started again takes the request."""
-    is_supervised = release is not None and is_locked(release.lock)
-    return None if is_supervised else "waiting for edgemeter-supervisor.service, which does not run"
+def why_waiting(order: Order, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> str | None:
+    """Return why an update takes long: no supervisor runs, or its installation was interrupted; None where neither is so."""
+    if release is None or not is_locked(release.lock):
+        return "waiting for edgemeter-supervisor.service, which does not run"
+    interrupted = interrupted_update(home)
+    if interrupted is None or (interrupted.job, interrupted.attempt) != (order.job, order.attempt):
+        return None
+    return f"interrupted {count(interrupted.times, 'time')}, resuming"
 
 
 def _supervised(home: Path, release: InstalledRelease | None) -> InstalledRelease:

@@ -54,6 +54,14 @@ class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"before":
     ended_ns: int
 
 
+class InterruptedUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the installation of an update was interrupted, by a power cut or a kill; the supervisor resumes it."""
+
+    job: str
+    attempt: int
+    times: int
+
+
 class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
     """A version that failed here, and whether it is not to be tried again."""
 
@@ -66,6 +74,11 @@ class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
 def last_outcome(home: Path) -> UpdateOutcome | None:
     """Return what came of the last update, None where there was none."""
     return durable_file.read_if_any(home / UPDATE_FOLDER / "outcome.json", UpdateOutcome)
+
+
+def interrupted_update(home: Path) -> InterruptedUpdate | None:
+    """Return the update whose installation was interrupted and is resumed, None where there is none."""
+    return durable_file.read_if_any(home / UPDATE_FOLDER / "interrupted.json", InterruptedUpdate)
 
 
 def bad_versions(home: Path) -> dict[str, str]:

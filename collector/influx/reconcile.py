@@ -218,7 +218,8 @@ class Reconciler:
         try:
             yield from http.rows(_POINTS % bounds)
         except ConfigError as error:
-            raise ConfigError(f"{error}; the token has to be one that may read: --influx-read-token-file") from error
+            # To a token without that right InfluxDB 2 answers that there is no such database.
+            raise ConfigError(f"give a token that may read it (--influx-read-token-file): {error}") from error
 
     def _mend(self, differences: Sequence[_Difference]) -> tuple[set[int], set[int]]:
         """Delete surplus points, and write what the ledger has there; return the rows that InfluxDB no longer retains, and refuses."""

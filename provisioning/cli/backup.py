@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edgemeter.provisioning.cli.options import FILE, dry_run_option, folder_option
-from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory import fleet_file, fleet_folder
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 _passphrase_option = click.option(
@@ -57,6 +57,8 @@ def restore(file: Path, passphrase_file: Path | None, folder: FleetFolder, *, dr
     click.echo(f"{verb} the fleet {head.fleet!r} as of {made_at}: {files} files in {folder.path}")
     click.echo("it does not know what happened since: revoke again whoever was revoked, and accept the boards that `list` marks", err=True)
     click.echo("next: `edgemeter fleet init` with this --folder writes the paths of this machine; then start broker and service", err=True)
+    if folder.path != fleet_folder.default().path:
+        click.echo(f"set EDGEMETER_FLEET_FOLDER={folder.path}, where `edgemeter run --on` looks for devices", err=True)
 
 
 def _passphrase(path: Path | None, *, is_new: bool) -> str:

@@ -95,7 +95,7 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
         "disk free": disk_free,
         "job": job,
         "measuring": measuring,
-        "note": plain(line.issues[0].text) if line.issues else "",
+        "note": plain("; ".join(filter(None, (line.issues[0].text if line.issues else None, line.job.reason if line.job else None)))),
     }
 
 
@@ -154,7 +154,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "last_run": stamp(health.runs.last_ns) if health else None,
         "last_verdict": health.runs.last_verdict if health else None,
         "newer_job": None if line.newer_job is None else {"ended": stamp(line.newer_job.ended_ns), "state": line.newer_job.state},
-        "job": None if line.job is None else {"job": line.job.job, "state": line.job.state, "done_ratio": line.job.done_ratio},
+        "job": None if line.job is None else {name: getattr(line.job, name) for name in ("job", "state", "done_ratio", "reason")},
         "measuring": None if line.measuring is None else msgspec.to_builtins(line.measuring),
         "measuring_reported": stamp(line.heard.activity_ns) if line.heard and line.measuring else None,
         "power_cut_times": line.rescue.attempts if line.rescue else 0,
@@ -268,7 +268,8 @@ def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Executi
     if line.presence_since_ns is not None:
         yield "presence", f"{line.presence} since {day(line.presence_since_ns)} UTC ({age(now_ns - line.presence_since_ns)})"
     if line.job is not None:
-        yield "job", f"{line.job.job}, {line.job.state}{f': {line.job.doing}' if line.job.doing else ''}"
+        doing = line.job.doing or line.job.reason
+        yield "job", f"{line.job.job}, {line.job.state}{f': {plain(doing)}' if doing else ''}"
     if line.measuring is not None:
         yield "measuring", f"{line.measuring.text}{_since_report(line, now_ns)}"
     if (newer := line.newer_job) is not None:

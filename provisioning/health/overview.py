@@ -204,10 +204,6 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     heard, states, rescues = read_presence(registry), read_health_states(registry), read_rescues(registry)
     jobs = {execution.device: execution for execution in unfinished_executions(registry) if execution.state in IN_FLIGHT}
     named = {device.device: device for device in read_devices(folder, registry)}
-    for name, presence in heard.items():
-        if name not in named:
-            # It reports, so the broker accepted it, by other means than this fleet's enrolment.
-            named[name] = Device(name, presence.fleet)
     status = read_status(folder)
     bans = active_bans(registry, now_ns)
     for name in bans.keys() - named.keys():

@@ -8,7 +8,8 @@ KEY is board, circuit, device, fleet, serial, tag or trust; PATTERN may hold `*`
 Text with a space, or one of `&|!()=`, is quoted: `device="my board"`.
 
 A device is what the registry knows of it, overlaid with fleet.toml: the file decides board, tags, circuit and watts, the registry serial
-number and trust state. A device that only the file names is `expected`. Nothing is copied from the file into the registry.
+number and trust state. A device that only the file names, or that only reports, is `expected`. Nothing is copied from the file into the
+registry.
 """
 
 import re
@@ -155,8 +156,15 @@ def _each(value: str | None) -> tuple[str, ...]:
 
 
 def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
-    """Return every device, by fleet and name, also without fleet.toml; raises ConfigError if that has a wrong or unknown key."""
-    return merge_devices(devices.read(registry), read_if_present(folder))
+    """Return every device, by fleet and name, also one that only reports: a registry from a backup does not know who joined since.
+
+    Raises:
+        ConfigError: fleet.toml has a wrong or unknown key.
+    """
+    named = {device.device: device for device in merge_devices(devices.read(registry), read_if_present(folder))}
+    for name, fleet in registry.query("SELECT device, fleet FROM presence"):
+        named.setdefault(name, Device(name, fleet))
+    return sorted(named.values(), key=lambda device: (device.fleet, device.device))
 
 
 def merge_devices(registered: list[Device], written: FleetFile | None) -> list[Device]:
@@ -175,9 +183,10 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
     everyone = read_devices(folder, registry)
     matching = [device for device in everyone if parsed.fits(device)]
     if not matching:
+        of_the_fleet = f"of the fleet in {str(folder.path)!r}"
         name = re.fullmatch(r"\(?([\w.:@-]+)\)?", text)
         if name is not None and name[1] != "all":
-            raise ConfigError(f"no device matches {name[1]!r}: `edgemeter fleet list` lists the {len(everyone)} devices of this fleet")
+            raise ConfigError(f"no device matches {name[1]!r}: `edgemeter fleet list` lists the {len(everyone)} devices {of_the_fleet}")
         if not everyone:
             raise ConfigError(f"no device matches {text!r}: this fleet has none yet; `edgemeter fleet token DEVICE` lets one join")
         boards = ", ".join(sorted({device.board for device in everyone if device.board})) or "none"

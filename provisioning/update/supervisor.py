@@ -4,15 +4,17 @@ It stays one file with the standard library only, because it is copied to boards
 agent and trusts the agent only for which update it requests: the release's hash is checked here, its signature and files by `install.py`
 with the public key that came with the device.
 
-    update/wanted.json    the agent's update request            update/outcome.json  the outcome
-    update/healthy.json   the agent's health report             update/bad.json      the versions that failed
-    update/reboot         the agent's request for a reboot
+    update/wanted.json     the agent's update request           update/outcome.json      the outcome
+    update/withdrawn.json  the request that no longer holds     update/interrupted.json  how often its installation was interrupted
+    update/healthy.json    the agent's health report            update/bad.json          the versions that failed
+    update/reboot          the agent's request for a reboot
 
 The run lock of the board, /run/lock/edgemeter-run.lock, is held by whatever measures, and here for a switch or a reboot.
 
 Every step is written to a journal on the disk before it begins, so that after a kill or a power cut at any moment it continues there:
 `taken` (waits for the end of the measurement), `installing` (beside the running release), `trying` (the new release runs and has to
-report that it is healthy), `going back` (rollback to the previous release), `ended`.
+report that it is healthy), `going back` (rollback to the previous release), `ended`. An interrupted installation is resumed, after a pause
+that grows, until it ends or is withdrawn; a trial that the board itself did not survive is repeated once.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ MARK = "SUPERVISED_EDGEMETER_ROOT"
 LARGEST_FILE_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
 SYNC_BYTES = 32 << 20
+# A release is tried in so many boots, and is bad after so many failures that may not be its own.
 MOST_TRIES = 2
+# An installation that brings the board down each time is resumed this often in the end.
+LONGEST_PAUSE_S = 3600.0
 # A release has so many times as long to become healthy as this board took to install it and to import the previous one.
 SLOW_FACTOR, LONGEST_TRIAL_S = 3.0, 3600.0
 # Starts that fail within this time are one loop, and not the accidents of a long life.
@@ -152,8 +157,8 @@ def notify(state: str) -> None:
             channel.sendto(state.encode(), "\0" + name[1:] if name.startswith("@") else name)
 
 
-def run(command: list[str], log: Path, patience_s: float, marks: dict[str, str]) -> tuple[int, str]:
-    """Run the command; return its status and its last line. It is killed after `patience_s`."""
+def run(command: list[str], log: Path, patience_s: float, marks: dict[str, str]) -> tuple[int | None, str]:
+    """Run the command; return its status, None where it did not end by itself, and its last line. It is killed after `patience_s`."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **marks}
     try:
         with log.open("wb") as output:
@@ -163,10 +168,11 @@ def run(command: list[str], log: Path, patience_s: float, marks: dict[str, str])
             pause(0.1)
         if process.poll() is None:
             process.kill()
-            return process.wait(), f"{command[0]} took longer than {patience_s:.0f} s"
+            process.wait()
+            return None, f"{command[0]} took longer than {patience_s:.0f} s"
         lines = log.read_text(errors="replace").strip().splitlines()
     except OSError as error:
-        return -1, f"cannot run {command[0]!r}: {error}"
+        return None, f"cannot run {command[0]!r}: {error}"
     return process.returncode, lines[-1][-500:] if lines else f"{command[0]} ended with status {process.returncode} and printed nothing"
 
 
@@ -243,6 +249,8 @@ class Supervisor:
         self._counted_s = 0.0
         self._complaint: str | None = None
         self._keys_of: str | None = None
+        self._began_s = time.monotonic()
+        self._has_reported_interruption = False
 
     def close(self) -> None:
         """Close the folders."""
@@ -253,8 +261,10 @@ class Supervisor:
         """Do what is due: continue an update, begin a requested one, reboot, or roll back an agent that does not start."""
         if not self.update.is_there():
             raise OSError(f"{str(self.update.path)!r} was replaced")
-        if self.journal.read("journal.json").get("step"):
-            self._go_on()
+        step = self.journal.read("journal.json")
+        if step.get("step"):
+            if not self._rests(step):
+                self._go_on(step)
         elif self.releases.current() != self._keys_of:
             self._take_keys()
         elif self.update.has("wanted.json"):
@@ -291,7 +301,8 @@ class Supervisor:
         # Only fields of the right form are used.
         order = {name: str(request[name]) for name, form in FORMS.items() if name in request and re.fullmatch(form, str(request[name]))}
         if request and (order.get("job"), order.get("attempt")) != (last.get("job"), str(last.get("attempt"))):
-            step = {"step": "taken", "order": order, "from": self.releases.current()}
+            was_installed = order.get("version") in self.releases.installed()
+            step = {"step": "taken", "order": order, "from": self.releases.current(), "was_installed": was_installed}
             try:
                 self._check(request, order)
                 if order["version"] == step["from"]:
@@ -323,10 +334,26 @@ class Supervisor:
             if isinstance(failure, dict) and isinstance(failure.get("attempts"), int)
         }
 
-    def _go_on(self) -> None:
-        step = self.journal.read("journal.json")
-        request = self.update.read("wanted.json")
-        if [str(request.get(name)) for name in ("job", "attempt")] == [step["order"].get(name) for name in ("job", "attempt")]:
+    def _rests(self, step: Record) -> bool:
+        """Return whether to wait before an interrupted installation is resumed: at first a second, then twice as long each time."""
+        interrupted = step.get("tries", 0) if step["step"] == "installing" else 0
+        if interrupted == 0 or self._is_named_in("withdrawn.json", step):
+            return False
+        if not self._has_reported_interruption:
+            named = {"job": step["order"]["job"], "attempt": int(step["order"]["attempt"])}
+            with contextlib.suppress(OSError):
+                self.update.write("interrupted.json", {**named, "times": interrupted})
+            logger.info("the installation of %s was interrupted (%d), resuming", step["order"]["version"], interrupted)
+            self._has_reported_interruption = True
+        return time.monotonic() - self._began_s < _pause_s(self.options.first_pause_s, interrupted)
+
+    def _is_named_in(self, file: str, step: Record) -> bool:
+        """Return whether that file of the agent's is about this update."""
+        request = self.update.read(file)
+        return [str(request.get(name)) for name in ("job", "attempt")] == [step["order"].get(name) for name in ("job", "attempt")]
+
+    def _go_on(self, step: Record) -> None:
+        if self._is_named_in("wanted.json", step):
             self.update.remove("wanted.json")
         _end_leftovers(self.options.root)
         patience_s = self.options.blocked_after_s
@@ -348,17 +375,17 @@ class Supervisor:
                 step = self.journal.read("journal.json")
 
     def _install(self, step: Record) -> None:
-        tries = step.get("tries", 0) + 1
+        """Install it beside the running release; an InterruptedError leaves the step as it is, to be resumed."""
         order = step["order"]
-        if tries > MOST_TRIES:
-            self._clear(step)
-            self._end(step, "failed", f"the installation was interrupted {MOST_TRIES} times")
-            return
-        self._note({**step, "step": "installing", "tries": tries})
+        self._note({**step, "step": "installing", "tries": step.get("tries", 0) + 1})
         try:
+            self._refuse_withdrawn(step)
             self._make_room(order)
             began_s = time.monotonic()
             self._build(order, self._staged(order))
+            self._refuse_withdrawn(step)
+        except InterruptedError:
+            raise
         except (Refused, OSError) as error:
             why = str(error) if isinstance(error, Refused) else f"cannot install version {order['version']}: {error.strerror or error}"
             self._clear(step)
@@ -367,6 +394,10 @@ class Supervisor:
             own_s = SLOW_FACTOR * (time.monotonic() - began_s + _imports_s(self.update.read("healthy.json")))
             within_s = max(self.options.healthy_within_s, min(own_s, LONGEST_TRIAL_S))
             self._note({**step, "step": "trying", "tries": 0, "within_s": within_s})
+
+    def _refuse_withdrawn(self, step: Record) -> None:
+        if self._is_named_in("withdrawn.json", step):
+            raise Refused(f"the update to {step['order']['version']} was withdrawn")
 
     def _make_room(self, order: Record) -> None:
         """Refuse a release that does not fit, before anything is written: it takes about as much as the running one."""
@@ -413,19 +444,27 @@ class Supervisor:
         if "older" in order["even_if"]:
             command.append("--allow-downgrade")
         status, output = run([*map(str, command), "--switch", "no"], self.own / "install.log", self.options.install_s, {MARK: str(root)})
+        if status is not None and status < 0:
+            raise InterruptedError(f"the installation of {version} was killed by signal {-status}")
         if status != 0 or version not in self.releases.installed():
             raise Refused(f"version {version} cannot be installed: {output}")
 
     def _try(self, step: Record) -> None:
-        tries, order = step.get("tries", 0) + 1, step["order"]
-        if tries > MOST_TRIES:
-            self._begin_rollback(step, f"its trial was interrupted {MOST_TRIES} times")
-            return
-        self._note({**step, "tries": tries})
-        self.update.remove("healthy.json")
-        self.releases.switch(order["version"])
-        self._restart()
-        why = self._why_unhealthy(order["version"], step.get("within_s", self.options.healthy_within_s))
+        """Start the release and wait for its health; a killed supervisor goes on waiting, after a reboot the release is started anew."""
+        order, boot = step["order"], self.options.boot_id.read_text()
+        if step.get("boot") != boot:
+            if step["tries"] == MOST_TRIES:
+                self._begin_rollback(step, f"{MOST_TRIES} times the board went down while it was tried")
+                return
+            step = {**step, "tries": step["tries"] + 1, "boot": boot, "until_s": None}
+            self._note(step)
+        if step["until_s"] is None:
+            self.update.remove("healthy.json")
+            self.releases.switch(order["version"])
+            self._restart()
+            step = {**step, "until_s": time.clock_gettime(time.CLOCK_BOOTTIME) + step["within_s"]}
+            self._note(step)
+        why = self._why_unhealthy(step)
         if why is None:
             self._end(step, "done", f"version {order['version']} runs and is healthy")
         else:
@@ -435,35 +474,37 @@ class Supervisor:
         attempts = self._bad().get(step["order"]["version"], {}).get("attempts", 0) + 1
         self._note({**step, "step": "going back", "reason": why, "attempts": attempts})
 
-    def _why_unhealthy(self, version: str, within_s: float) -> str | None:
+    def _why_unhealthy(self, step: Record) -> str | None:
         """Return None once the release has reported that it is healthy and has kept running for a while; else the reason."""
-        until_s, healthy_s, first = time.monotonic() + within_s, None, self._failed_starts()
+        version, healthy_s, first = step["order"]["version"], None, self._failed_starts()
         why = "it never reported its health"
-        while time.monotonic() < until_s or healthy_s is not None:
+        while True:
             report = self.update.read("healthy.json")
             if report.get("release") == version:
-                why = str(report.get("reason") or "it gives no reason")[:500]
+                ended = "it reported that it is healthy, and then ended"
+                why = ended if report.get("state") == "healthy" else str(report.get("reason") or "it gives no reason")[:500]
                 if report.get("state") == "broken":
                     return why
             if report.get("release") == version and report.get("state") == "healthy" and _is_running(report):
                 healthy_s = healthy_s or time.monotonic()
                 if time.monotonic() - healthy_s >= self.options.settle_s:
                     return None
-            elif healthy_s is not None:
-                return "it reported that it is healthy, and then ended"
+            else:
+                healthy_s = None
             failed = self._failed_starts()
             if failed is not None and failed - (first if first is not None and first <= failed else 0) >= self.options.failed_starts:
                 return f"it was started {self.options.failed_starts} times and ended each time"
+            if healthy_s is None and time.clock_gettime(time.CLOCK_BOOTTIME) > step["until_s"]:
+                return f"it was not healthy within {step['within_s']:.0f} s: {why}"
             pause(self.options.every_s)
-        return f"it was not healthy within {within_s:.0f} s: {why}"
 
     def _roll_back(self, step: Record) -> None:
         if step["from"] is not None:
             self.releases.switch(step["from"])
             self._restart()
         attempts = step["attempts"]
-        # The broker may be unreachable for both releases; only a second failure marks the release as bad.
-        is_bad = attempts >= MOST_TRIES or "session with the broker" not in step["reason"]
+        # The broker may be unreachable for both releases, and the power may have failed: only a second failure marks the release as bad.
+        is_bad = attempts >= MOST_TRIES or not any(cause in step["reason"] for cause in ("session with the broker", "the board went down"))
         bad = {"attempts": attempts, "is_bad": is_bad, "reason": step["reason"], "ended_ns": time.time_ns()}
         self._end(step, "failed", f"rolled back to {step['from']}, because {step['reason']}", bad)
 
@@ -491,6 +532,8 @@ class Supervisor:
         if step["state"] == "done" and version != step["from"]:
             self.releases.keep(version, step["from"])
         self.update.write("outcome.json", outcome)
+        self.update.remove("withdrawn.json")
+        self.update.remove("interrupted.json")
         with contextlib.suppress(FileNotFoundError):
             (self.own / "bundle.tar").unlink()
         self.journal.remove("journal.json")
@@ -515,7 +558,7 @@ class Supervisor:
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
     def _clear(self, step: Record) -> None:
-        if step["order"]["version"] not in self.releases.installed():
+        if not step["was_installed"] or step["order"]["version"] not in self.releases.installed():
             shutil.rmtree(str(self.releases.path(step["order"]["version"])), ignore_errors=True)
         shutil.rmtree(str(self.options.root / ".incoming"), ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
@@ -593,6 +636,11 @@ def _open_shared(path: Path) -> int:
         os.fchmod(descriptor, 0o666)
         return descriptor
     return os.open(path, flags)
+
+
+def _pause_s(first_s: float, interrupted: int) -> float:
+    """Return how long to wait after so many interruptions."""
+    return float(min(first_s * 2.0 ** min(interrupted - 1, 20), LONGEST_PAUSE_S))
 
 
 def _key_number(keys: bytes) -> int:
@@ -676,12 +724,14 @@ def _arguments() -> argparse.ArgumentParser:
         "--starts-command", default=f"systemctl show --property=NRestarts --value {UNIT}", help="prints the number of failed starts"
     )
     parser.add_argument("--reboot-command", default="systemctl reboot")
+    parser.add_argument("--boot-id", type=Path, default=Path("/proc/sys/kernel/random/boot_id"), help="a file that differs after a reboot")
     parser.add_argument(
         "--healthy-within-s", type=float, default=300.0, help="the least time for a release to become healthy; a slow card has more"
     )
     parser.add_argument("--settle-s", type=float, default=30.0, help="how long a healthy agent has to keep running")
     parser.add_argument("--blocked-after-s", type=float, default=6 * 3600.0, help="how long to wait for a measurement")
     parser.add_argument("--install-s", type=float, default=1800.0)
+    parser.add_argument("--first-pause-s", type=float, default=1.0, help="how long to wait after the first interruption of an installation")
     parser.add_argument("--failed-starts", type=int, default=5)
     parser.add_argument("--count-every-s", type=float, default=60.0)
     parser.add_argument("--every-s", type=float, default=1.0)

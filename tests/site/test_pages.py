@@ -16,9 +16,11 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import read_rules
+from edgemeter.collector.influx.reconciliation import outcomes
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from tests.fixtures.environments import Environments
+from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.servers import Influx, free_port, mosquitto
@@ -160,6 +162,10 @@ def test_the_page_about_twenty_boards_does_what_it_promises(influxd, environment
         with walk.walk(tmp_path, replaced, environments.programs(walk.extras(page))) as reader:
             (reader.folder / "admin.token").write_text(server.token)
             printed = "".join(output for _, output in reader.page(page))
+            ledger = next((tmp_path / "home").rglob("ledger.sqlite"))
+            # Within a minute after the first run is in the bucket, the collector compares.
+            assert wait_until(lambda: reader.warnings() or is_compared(ledger), 300)
+            warnings = reader.warnings()
             reader.stop()
             devices = server.query('SELECT count(distinct("device")) FROM (SELECT seq, device FROM run)', "edgemeter")
     finally:
@@ -167,6 +173,13 @@ def test_the_page_about_twenty_boards_does_what_it_promises(influxd, environment
         broker.kill()
     assert "energy.json" in printed
     assert devices
+    assert warnings == []
+
+
+def is_compared(path):
+    """Return whether the collector has compared its ledger with InfluxDB."""
+    with SqliteLedger(path, "read") as ledger:
+        return bool(outcomes(ledger))
 
 
 def test_the_alert_of_the_page_opens_beyond_five_per_cent(tmp_path):

@@ -144,6 +144,11 @@ class Walk:
             assert time.monotonic() < deadline, f"$ {command}\n{log.read_text()}"
             time.sleep(0.05)
 
+    def warnings(self) -> list[str]:
+        """Return the lines in which what runs until stopped warns of something."""
+        lines = [line for log in self.folder.parent.glob("log-*") for line in log.read_text().splitlines()]
+        return [line for line in lines if line.startswith("WARNING")]
+
     def stop(self) -> None:
         """End what runs until stopped, the latest first."""
         for process in reversed(self._running):

@@ -450,7 +450,7 @@ def test_an_update_that_ended_beyond_a_restart_is_reported_by_who_runs_then(devi
     """As the supervisor says; what waits behind it begins only then."""
     begun_update(device)
     outcomes = [("done", "version 9.9 runs")]
-    updates = SimpleNamespace(came_of=lambda _order, _home: outcomes.pop() if outcomes else None, why_waiting=lambda: None)
+    updates = SimpleNamespace(came_of=lambda _order, _home: outcomes.pop() if outcomes else None, why_waiting=lambda *_: None)
     monkeypatch.setattr(jobs_handler, "update_orders", lambda: updates)
     device.start()
     final = device.final()
@@ -462,7 +462,9 @@ def test_an_update_that_waits_for_its_supervisor_reports_that_until_it_runs(devi
     begun_update(device)
     monkeypatch.setattr(jobs_handler, "RUNNING_POLL_S", 0.05)
     state = {"outcome": None, "why": "waiting for edgemeter-supervisor.service, which does not run"}
-    updates = SimpleNamespace(came_of=lambda _order, _home: state["outcome"], why_waiting=lambda: state["why"], carry_out=lambda *_: None)
+    updates = SimpleNamespace(
+        came_of=lambda _order, _home: state["outcome"], why_waiting=lambda *_: state["why"], carry_out=lambda *_: None
+    )
     monkeypatch.setattr(jobs_handler, "update_orders", lambda: updates)
     monkeypatch.setattr(jobs_handler.JobsHandler, "_start", lambda handler, entry: setattr(handler, "_started_place", entry.place))
     device.start()

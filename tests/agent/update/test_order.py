@@ -3,6 +3,7 @@
 import fcntl
 import json
 import platform
+import shutil
 import subprocess
 import sys
 
@@ -145,10 +146,25 @@ def test_an_order_that_comes_while_the_supervisor_is_restarted_waits_for_it(tmp_
         order.check(update_order().work, board.home, release(board))
         carried_out(board)
         assert board.said("wanted")["job"] == "update-1"
-        assert order.why_waiting(release(board)) == "waiting for edgemeter-supervisor.service, which does not run"
+        assert why_waiting(board) == "waiting for edgemeter-supervisor.service, which does not run"
     with (board.root / "supervisor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert order.why_waiting(release(board)) is None
+        assert why_waiting(board) is None
+
+
+def why_waiting(board, **changes):
+    """Return why the order takes long on that board."""
+    return order.why_waiting(update_order(**changes), board.home, release(board))
+
+
+def test_an_installation_that_is_interrupted_is_reported_by_its_order(board):
+    """How often, while it is resumed; another order says nothing of it, nor does half a file."""
+    for times, text in ((1, "interrupted 1 time, resuming"), (2, "interrupted 2 times, resuming")):
+        (board.home / "update" / "interrupted.json").write_text(json.dumps({"job": "update-1", "attempt": 1, "times": times}))
+        assert why_waiting(board) == text
+        assert why_waiting(board, attempt=2) is None
+    (board.home / "update" / "interrupted.json").write_text("{")
+    assert why_waiting(board) is None
 
 
 def test_another_kind_of_work_is_no_update(board):
@@ -172,14 +188,18 @@ def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
     assert board.said("wanted") == {}
 
 
-def test_an_update_request_is_withdrawn_by_the_job_that_made_it(board):
-    """As long as it is there."""
-    order.carry_out(update_order(), board.release("2.0"), board.home, release(board))
-    order.withdraw(update_order(job="another"), board.home)
-    assert board.said("wanted")["job"] == "update-1"
-    for _ in range(2):
-        order.withdraw(update_order(), board.home)
-    assert board.said("wanted") == {}
+def test_an_update_that_goes_on_is_withdrawn(board):
+    """The supervisor, which may have taken the request, reads which; one that has ended is not, and without a supervisor none is."""
+    order.withdraw(update_order(attempt=3), board.home)
+    assert board.said("withdrawn") == {"job": "update-1", "attempt": 3}
+    (board.home / "update" / "withdrawn.json").unlink()
+    document = {"job": "update-1", "attempt": 1, "version": "2.0", "from": "1.5", "state": "done", "reason": "it runs", "ended_ns": 1}
+    (board.home / "update" / "outcome.json").write_text(json.dumps(document))
+    order.withdraw(update_order(), board.home)
+    assert board.said("withdrawn") == {}
+    shutil.rmtree(board.home / "update")
+    order.withdraw(update_order(), board.home)
+    assert not (board.home / "update").exists()
 
 
 @pytest.mark.slow

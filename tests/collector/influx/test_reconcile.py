@@ -203,7 +203,7 @@ def test_the_two_tokens_of_init_influx_suffice(damaged, tmp_path):
         assert Reconciler(ledger, sink, points(), reader_of(writer, tmp_path / "read")).reconcile(repairs=True).repaired == 2
         if damaged.influx_place.version == 2:
             # The tests' own InfluxDB 1 asks for no users.
-            with pytest.raises(EdgemeterError, match="--influx-read-token-file"):
+            with pytest.raises(EdgemeterError, match=r"^give a token that may read it \(--influx-read-token-file\): InfluxDB at "):
                 Reconciler(ledger, sink, points(), writer).reconcile(repairs=True)
 
 

@@ -97,6 +97,23 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab, ended_s_ago,
     assert ("last job" in fleet("show", "pi-good", "--folder", lab.folder.path)) == (text == "1 min, done")
 
 
+def test_what_a_device_reports_of_its_job_is_shown(lab):
+    """An update that is interrupted again and again is seen in `list`, `show` and JSON."""
+    with lab.registry.transaction() as connection:
+        job = jobs.add(connection, NewJob(Doctor(), "doctor", timeout_s=300), [("pi-good", "lab")], lab.now_ns)
+        (execution,) = jobs.executions_of_job(lab.registry, job)
+        jobs.update_executions(connection, [replace(execution, state="running", reason="interrupted 3 times,\x1b[2J resuming")])
+    lab.says("pi-good", "online", told_ns=lab.now_ns, clock=Clock(is_synchronised=False))
+    lab.passes(1)
+    (good,) = [line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-good")]
+    assert "doctor running" in good
+    assert "its clock is not synchronised" in good
+    assert good.endswith("interrupted 3 times, [2J resuming")
+    devices_by_name = {entry["device"]: entry for entry in json.loads(fleet("list", "--json", "--folder", lab.folder.path))["devices"]}
+    assert devices_by_name["pi-good"]["job"]["reason"] == "interrupted 3 times,\x1b[2J resuming"
+    assert "running: interrupted 3 times, [2J resuming" in fleet("show", "pi-good", "--folder", lab.folder.path)
+
+
 def test_refused_orders_are_shown_for_a_week(lab):
     """On one line, with the reason: somebody makes up orders, or the service's key is not the board's any more."""
     week_ns = 7 * DAY

@@ -1,11 +1,13 @@
 """The supervisor, as a process: whatever happens on the way, one release works in the end, and it is known which."""
 
 import ast
+import contextlib
 import fcntl
 import json
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,8 +23,8 @@ from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S
 pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 ROOT = Path(__file__).resolve().parents[3]
 INSTALL = ROOT / "provisioning" / "release" / "install.py"
-# At length: EDGEMETER_POWER_CUTS=20.
-POWER_CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "6"))
+# At length: EDGEMETER_UPDATES=9.
+UPDATES, KILLS = int(os.environ.get("EDGEMETER_UPDATES", "3")), 4
 
 
 def locked(board):
@@ -57,7 +59,7 @@ def test_a_good_release_is_gone_to_and_two_are_kept(board):
 @pytest.mark.parametrize(
     ("agent", "why"),
     [
-        (CRASHES, "it reported that it is healthy, and then ended"),
+        (CRASHES, "started 3 times and ended each time"),
         pytest.param(CRASHES_AT_ONCE, "started 3 times and ended each time", marks=pytest.mark.long),
         pytest.param(NOT_IMPORTABLE, "started 3 times and ended each time", marks=pytest.mark.long),
         pytest.param(BROKEN, "onnxruntime does not import", marks=pytest.mark.long),
@@ -321,37 +323,32 @@ def test_with_a_full_disk_a_bad_release_is_rolled_back(first, tmp_path):
 
 
 @pytest.mark.long
-def test_killed_at_any_moment_it_ends_with_one_release_that_works(board):
-    """A power cut at random moments of updates, good ones and bad ones by turns; the moments are printed."""
+def test_killed_at_any_moment_every_good_release_runs_in_the_end_and_no_bad_one(board):
+    """Of supervisor and agent, again and again in each update, of which every third is bad; the moments are printed."""
     seed = os.environ.get("EDGEMETER_SEED") or str(time.time_ns())
     print("EDGEMETER_SEED", seed)
     chance = random.Random(seed)  # noqa: S311 - moments, no secret
-    board.options = {"settle-s": 1}
     board.start()
-    runs, longest_s = "1.0", 4.0
-    for number in range(2, 2 + POWER_CUTS):
+    runs = "1.0"
+    for number in range(2, 2 + UPDATES):
         version, is_good = f"{number}.0", number % 3 != 0
         board.want(board.release(version) if is_good else board.release(version, BROKEN), version, job=f"update-{number}")
-        began_s = time.monotonic()
-        if number % 2:
-            # The trial is short beside the installation: half of the cuts are made for it.
-            assert wait_until(lambda: board.step()[0] not in {"taken", "installing"} and board.step()[0] is not None, LONG_S)
-            time.sleep(chance.uniform(0, 1))
-        else:
-            time.sleep(chance.uniform(0, longest_s))
-        step = board.step()
-        board.kill_supervisor()
-        print(version, step, f"{time.monotonic() - began_s:.2f} s")
-        board.start_supervisor()
-        outcome = board.outcome(f"update-{number}")
-        longest_s = max(1.0, time.monotonic() - began_s)
-        assert outcome["state"] == ("done" if is_good else "failed"), board.log()
+        for _ in range(KILLS):
+            time.sleep(chance.uniform(0, 2))
+            print(version, board.step())
+            if chance.random() < 0.3 and "pid" in (report := board.said("healthy")):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(report["pid"], signal.SIGKILL)
+            else:
+                board.kill_supervisor()
+                board.start_supervisor()
+        assert board.outcome(f"update-{number}")["state"] == ("done" if is_good else "failed"), board.log()
         runs = version if is_good else runs
         assert board.runs(runs), board.log()
         assert runs in board.releases()
         assert len(board.releases()) <= 2
         assert wait_until(lambda: board.step()[0] is None)
-    assert set(board.said("bad")) == {f"{number}.0" for number in range(2, 2 + POWER_CUTS) if number % 3 == 0}
+    assert set(board.said("bad")) == {f"{number}.0" for number in range(2, 2 + UPDATES) if number % 3 == 0}
 
 
 @pytest.mark.long
@@ -367,19 +364,57 @@ def test_a_bad_release_leaves_the_two_that_worked(board):
     assert board.releases() == ["1.0", "2.0"]
 
 
-def test_one_whose_installation_is_killed_again_and_again_gives_up(board):
-    """Nothing of it stays, and the version is not bad: it was never tried."""
+@pytest.mark.parametrize(
+    ("name", "moment", "path", "cuts_power"),
+    [
+        ("pause", "before", "releases/2.0", True),
+        pytest.param("Supervisor._staged", "before", "", True, marks=pytest.mark.long),
+        pytest.param("Supervisor._staged", "after", "", True, marks=pytest.mark.long),
+        pytest.param("Supervisor._build", "after", "", True, marks=pytest.mark.long),
+        pytest.param("Releases.switch", "before", "", False, marks=pytest.mark.long),
+        pytest.param("Releases.switch", "after", "", False, marks=pytest.mark.long),
+        pytest.param("Supervisor._restart", "after", "", False, marks=pytest.mark.long),
+        pytest.param("Supervisor._why_unhealthy", "before", "", False, marks=pytest.mark.long),
+        pytest.param("Supervisor._why_unhealthy", "after", "", False, marks=pytest.mark.long),
+        pytest.param("Supervisor._report", "before", "", True, marks=pytest.mark.long),
+    ],
+)
+def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(board, name, moment, path, cuts_power):
+    """Three times at the same step: by power cuts before the switch and after the verdict, between them by kills; it is not bad."""
+    board.plan_kills(3, name, moment, path, cuts_power=cuts_power)
     board.start()
     board.want(board.release("2.0"), "2.0")
-    for tries in (1, 2):
-        assert wait_until(lambda tries=tries: board.step() == ("installing", tries), LONG_S), board.log()
-        assert wait_until((board.root / "releases" / "2.0").exists, LONG_S), board.log()
-        board.kill_supervisor()
-        board.start_supervisor()
-    assert "interrupted 2 times" in board.outcome()["reason"]
+    board.restart_killed(3)
+    assert board.outcome()["state"] == "done", board.log()
+    assert board.runs("2.0")
+    assert board.said("bad") == {}
+    assert wait_until(lambda: board.step()[0] is None)
+    assert not (board.home / "update" / "interrupted.json").exists()
+
+
+def test_an_installation_rests_longer_after_each_interruption():
+    """The pause doubles, up to an hour: one that brings the board down each time leaves it its work."""
+    assert [supervisor._pause_s(1.0, number) for number in (1, 2, 3, 12, 13, 5000)] == [1, 2, 4, 2048, 3600, 3600]
+
+
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.long)])
+def test_an_interrupted_installation_that_is_withdrawn_is_not_resumed(board, moment):
+    """While it rests, or at the next start; nothing of it stays, the version is not bad, and it can be requested again."""
+    board.options = {"first-pause-s": 1000}
+    board.plan_kills(1, "Supervisor._build", moment)
+    board.start()
+    release = board.release("2.0")
+    board.want(release, "2.0")
+    board.restart_killed(1)
+    assert wait_until(lambda: board.said("interrupted") == {"job": "update-1", "attempt": 1, "times": 1}, LONG_S), board.log()
+    board.withdraw("another")
+    board.withdraw("update-1")
+    assert "was withdrawn" in board.outcome()["reason"]
     assert board.runs("1.0")
     assert board.releases() == ["1.0"]
     assert board.said("bad") == {}
+    board.want(release, "2.0", job="again")
+    assert board.outcome("again")["state"] == "done", board.log()
 
 
 @pytest.mark.long
@@ -403,17 +438,44 @@ def test_it_is_python_3_8_and_needs_nothing_but_python():
 
 
 @pytest.mark.long
-def test_a_release_that_is_killed_in_every_trial_is_rolled_back(board):
-    """A release under which the board itself dies is tried twice, not for ever."""
+def test_a_release_under_which_the_board_goes_down_is_rolled_back_and_bad_the_second_time(board):
+    """It is started in two boots, not for ever; once, the power may have failed."""
+    release = board.release("2.0", SILENT)
     board.options = {"healthy-within-s": 60}
+    for number, is_bad in ((1, False), (2, True)):
+        board.plan_kills(2, "Supervisor._why_unhealthy", "before", cuts_power=True)
+        board.start()
+        board.want(release, "2.0", job=f"try-{number}")
+        board.restart_killed(2)
+        assert "2 times the board went down while it was tried" in board.outcome(f"try-{number}")["reason"]
+        assert (board.said("bad")["2.0"]["attempts"], board.said("bad")["2.0"]["is_bad"]) == (number, is_bad)
+        board.kill_supervisor()
+    assert board.runs("1.0")
+
+
+@pytest.mark.long
+def test_a_supervisor_that_is_killed_in_a_trial_gives_the_release_no_more_time(board):
+    """The time is that of the board, and counts from the first start."""
+    board.options = {"healthy-within-s": 5}
+    board.plan_kills(3, "Supervisor._why_unhealthy", "before")
     board.start()
     board.want(board.release("2.0", SILENT), "2.0")
-    for tries in (1, 2):
-        assert wait_until(lambda tries=tries: board.step() == ("trying", tries), LONG_S), board.log()
-        board.kill_supervisor()
-        board.start_supervisor()
-    assert "its trial was interrupted 2 times" in board.outcome()["reason"]
+    board.restart_killed(3)
+    assert "it was not healthy within" in board.outcome()["reason"]
+    assert board.said("bad")["2.0"]["is_bad"] is True
     assert board.runs("1.0")
+
+
+@pytest.mark.long
+def test_an_agent_that_is_killed_while_its_release_is_tried_is_not_held_against_it(board):
+    """Once it is started again and stays, the release is healthy."""
+    board.options = {"settle-s": 4}
+    board.start()
+    board.want(board.release("2.0"), "2.0")
+    assert wait_until(lambda: board.said("healthy").get("release") == "2.0", LONG_S), board.log()
+    os.kill(board.said("healthy")["pid"], signal.SIGKILL)
+    assert board.outcome()["state"] == "done", board.log()
+    assert board.runs("2.0")
 
 
 @pytest.mark.long

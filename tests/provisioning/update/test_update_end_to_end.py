@@ -149,6 +149,26 @@ def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
 
 @pytest.mark.needs("openssl")
 @pytest.mark.long
+def test_an_interrupted_installation_is_listed_by_the_fleet_and_withdrawn_by_its_campaign(world):
+    """`list` says how often it was interrupted; cancelled, it is not resumed."""
+    folder, board = world
+    assert runs(folder, "1.0")
+    board.kill_supervisor()
+    board.options["first-pause-s"] = 1000
+    board.plan_kills(1, "Supervisor._build", "before")
+    board.start_supervisor()
+    assert fleet(folder, "release", "add", board.release("2.0", wheels=agent_wheels("2.0"))).returncode == 0
+    campaign = fleet(folder, "update", "--on", "pi-1", "--detach").stderr.split()[-1]
+    board.restart_killed(1)
+    assert wait_until(lambda: "interrupted 1 time, resuming" in fleet(folder, "list", "--json").stdout, LONG_S), board.log()
+    assert fleet(folder, "campaign", "cancel", campaign).returncode == 0
+    assert wait_until(lambda: "was withdrawn" in board.said("outcome").get("reason", ""), LONG_S), board.log()
+    assert board.releases() == ["1.0"]
+    assert runs(folder, "1.0")
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.long
 def test_a_board_that_is_rolled_back_over_a_change_of_its_files_measures_and_delivers(world, tmp_path):
     """The bad release had changed the outbox before it was taken back; the next good one takes over what it had put there."""
     folder, board = world
