@@ -9,6 +9,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.foreign_text import decode_json
 
 Content = TypeVar("Content")
 
@@ -45,20 +46,20 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
         ConfigError: it cannot be read, or is damaged.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return decode_json(path.read_bytes(), kind)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"cannot read the {label} {str(path)!r}: {error.strerror}: correct its permissions, or {remedy}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"{label} {str(path)!r} is damaged ({error}): {remedy}") from error
 
 
 def read_if_any(path: Path, kind: type[Content]) -> Content | None:
     """Return the struct in the JSON file at `path`, None where it is not there, cannot be read or has another form."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return decode_json(path.read_bytes(), kind)
+    except (OSError, msgspec.MsgspecError):
         return None
 
 

@@ -1,12 +1,20 @@
-"""Numbers and JSON in text that others wrote: of a size that a machine has, each name once, and one error for whatever is wrong with it."""
+"""Numbers, JSON and TOML in text that others wrote: of a size that a machine has, and one error for whatever is wrong with it."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from typing import Any, TypeVar, overload
+
+import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 
+Content = TypeVar("Content")
+
 _MOST_DIGITS = 18
+# Our own files nest at most seven deep. What is deeper overflows the stack wherever it is copied, compared or printed.
+_DEEPEST = 50
+TOML_TYPES = (datetime, date, time)
 
 
 def whole_number(digits: str | None) -> int | None:
@@ -40,3 +48,37 @@ def parse_json(text: str) -> Any:
         raise ConfigError("it nests too deeply") from error
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+@overload
+def decode_json(content: bytes | str | msgspec.Raw, kind: type[Content]) -> Content: ...
+@overload
+def decode_json(content: bytes | str | msgspec.Raw, kind: Any) -> Any: ...
+def decode_json(content: bytes | str | msgspec.Raw, kind: Any) -> Any:
+    """Return what JSON text holds, as `kind`; raises msgspec.DecodeError if it is none, has another form, or nests too deeply."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(str(error)) from error
+    except RecursionError as error:
+        raise msgspec.DecodeError("it nests too deeply") from error
+
+
+def decode_toml(content: bytes | str, kind: type[Content]) -> Content:
+    """Return what TOML text holds, as `kind`; raises msgspec.DecodeError if it is none, has another form, or nests too deeply."""
+    try:
+        tables = msgspec.toml.decode(content)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from error
+    except RecursionError as error:
+        raise msgspec.DecodeError("it nests too deeply") from error
+    level: list[Any] = [tables]
+    for _ in range(_DEEPEST):
+        level = [part for outer in level for part in _parts(outer)]
+    if level:
+        raise msgspec.DecodeError("it nests too deeply")
+    return msgspec.convert(tables, kind, builtin_types=TOML_TYPES, str_keys=True)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -6,8 +6,8 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -41,8 +41,10 @@ SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
 # What paho-mqtt calls an end without a reason: the line broke, or the broker closed it without a reason.
 _UNSPECIFIED = "Unspecified error"
-_CUT = "cut without a reason: the line or the broker failed, or the broker ended it (revoked, or another client came with this name)"
+CUT = "cut without a reason: the line or the broker failed, or the broker ended it (revoked, or another client came with this name)"
 _NEVER_UP = "the broker ended it before it answered: it refuses our certificate (revoked, or run out by its clock), or is starting"
+
+PACKET_TOO_LARGE = "DISCONNECT 0x95, packet too large: the broker accepts no message of this size"
 
 # Source: MQTT 5.0, section 3.14.2.1, as paho-mqtt names the codes.
 _MEANINGS = {
@@ -50,7 +52,7 @@ _MEANINGS = {
     "Not authorized": "not authorized: was this client revoked, or are the broker's rules older than it?",
     "Server shutting down": "the broker is being stopped",
     "Administrative action": "somebody ended it at the broker: was this client revoked?",
-    "Packet too large": "a message was larger than the broker takes: raise its packet limit",
+    "Packet too large": PACKET_TOO_LARGE,
     "Quota exceeded": "the broker's quota for this client is used up: raise it there",
     "Message rate too high": "the broker takes fewer messages a second: raise its limit",
 }
@@ -59,7 +61,7 @@ _MEANINGS = {
 def disconnect_reason(reason: str, *, was_up: bool) -> str:
     """Return what a reason means; `was_up` is whether the broker had accepted the connection that ended."""
     if reason == _UNSPECIFIED:
-        return _CUT if was_up else _NEVER_UP
+        return CUT if was_up else _NEVER_UP
     return _MEANINGS.get(reason, reason)
 
 
@@ -144,12 +146,24 @@ class OutstandingPublishes:
         self._waiting: set[int] = set()
         self._unasked: set[int] = set()
         self._early: set[int] = set()
+        self._leaving = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + self._leaving
 
     def __contains__(self, mid: int) -> bool:
         return mid in self._waiting
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """Count a message that is being published, which has no id yet."""
+        with self._lock:
+            self._leaving += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._leaving -= 1
 
     def published(self, mid: int, qos: int) -> None:
         """Note what `publish` returned."""
@@ -244,8 +258,9 @@ class MqttSession:
 
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.MessageExpiryInterval = expires_s
-        number = client.publish(topic, payload, qos=qos, retain=lasting == "retained", properties=properties).mid
-        self._outstanding.published(number, qos)
+        with self._outstanding.leaving():
+            number = client.publish(topic, payload, qos=qos, retain=lasting == "retained", properties=properties).mid
+            self._outstanding.published(number, qos)
         return number
 
     def is_on_its_way(self, number: int) -> bool:
@@ -277,6 +292,10 @@ class MqttSession:
     def is_connected(self) -> bool:
         """Return whether the connection is up."""
         return self._client is not None and self._client.is_connected()
+
+    def progressed(self) -> None:
+        """Let the next pause be a short one: the broker has answered what its owner is there for."""
+        self._failures = 0
 
     def flush(self, timeout_s: float) -> None:
         """Wait until the broker has answered everything published at QoS 1, at most `timeout_s`."""
@@ -355,7 +374,6 @@ class MqttSession:
         if self.version == "5":
             self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
-        self._failures = 0
         self._generation = next(_GENERATIONS)
         self._is_up = True
         # paho-mqtt would send all of it again, beside the owners, who do so themselves: over a line that breaks often it piles up.
@@ -369,8 +387,13 @@ class MqttSession:
         if str(reason) == TAKEN_OVER:
             # Whoever reconnects now takes the session back, and so on for ever.
             client.disconnect()
-        self._prepare_the_next_try(client)
         was_up, self._is_up = self._is_up, False
+        has_unanswered = was_up and len(self._outstanding) > 0
+        if was_up and not has_unanswered:
+            self._failures = 0
+        self._prepare_the_next_try(client)
+        # What the broker left unanswered may have ended the connection, and will end the next one.
+        self._failures += has_unanswered
         # At our own goodbye nothing is lost.
         if self._client is not None:
             self._events.disconnected(disconnect_reason(str(reason), was_up=was_up))

@@ -9,6 +9,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.agent.base.toml_mistakes import Mistake, mistakes
 
 _Document = TypeVar("_Document")
@@ -30,10 +31,10 @@ def read_toml(
     except OSError as error:
         raise ConfigError(f"cannot read the {title} {str(path)!r}: {error.strerror}: {remedy}") from error
     try:
-        return msgspec.convert(_content(text, complete), kind) if complete else msgspec.toml.decode(text, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return msgspec.convert(_content(text, complete), kind) if complete else decode_toml(text, kind)
+    except msgspec.MsgspecError as error:
         all_mistakes: list[Mistake] = []
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        with suppress(msgspec.MsgspecError):
             all_mistakes = mistakes(_content(text, complete), kind)
         count_text = f" (and {len(all_mistakes) - 1} more: `edgemeter config check FILE` lists them)" if len(all_mistakes) > 1 else ""
         raise ConfigError(
@@ -48,15 +49,15 @@ def parse_toml(path: Path, title: str) -> dict[str, Any]:
         ConfigError: it cannot be read, or is no TOML: the line is named.
     """
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
+        return decode_toml(path.read_bytes(), dict[str, Any])
     except OSError as error:
         raise ConfigError(f"cannot read the {title} {str(path)!r}: {error.strerror}: give the path of a TOML file") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"{title} {str(path)!r} is not valid TOML: {error}: correct that line") from error
 
 
 def _content(text: bytes, complete: Complete | None) -> dict[str, Any]:
-    content = msgspec.toml.decode(text, type=dict[str, Any])
+    content = decode_toml(text, dict[str, Any])
     if complete:
         complete(content)
     return content

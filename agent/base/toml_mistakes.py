@@ -1,7 +1,6 @@
 """Every mistake in a document at once: which section and key, what was expected there, and which keys there are."""
 
 import copy
-import datetime as dt
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from edgemeter.agent.base.foreign_text import TOML_TYPES
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.types import Name
 
@@ -18,7 +18,6 @@ Place = tuple[str | int, ...]
 _NAME = typing.cast("Any", Name)
 _NAME_IN_WORDS = "a name: up to 128 of A-Z, a-z, 0-9, space and ._:@-, starting with a letter or digit"
 _IN_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-_TOML_TYPES = (dt.datetime, dt.date, dt.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def section_of(keys: Place) -> str:
 
 def _walk(value: Any, kind: Any, keys: Place) -> Iterator[Mistake]:
     try:
-        msgspec.convert(value, kind, builtin_types=_TOML_TYPES, str_keys=True)
+        msgspec.convert(value, kind, builtin_types=TOML_TYPES, str_keys=True)
     except msgspec.ValidationError as error:
         inner_mistakes = list(_inside(value, _fitting(value, kind), keys))
         yield from inner_mistakes or [_at(keys, _what(value, kind, error))]

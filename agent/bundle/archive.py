@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+import os
 import re
 import zipfile
 import zlib
@@ -10,16 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, BinaryIO, Literal
 
 import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json, parse_json
 from edgemeter.agent.base.types import Count, Sha256
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.model_file import BROKEN_ZIP, COMPRESSIONS
-from edgemeter.agent.contract.record import RunRecord, Series, decode, join_samples
+from edgemeter.agent.contract.record import NO_SAMPLES, RunRecord, Series, decode, join_samples, split_samples
 
 BUNDLE_VERSION = 1
 BUNDLE_SUFFIX = ".edgemeter"
@@ -44,6 +46,8 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 # The fastest: a device writes between two runs, and must not get warm from it.
 COMPRESSION = 1
 _ENCRYPTED = 0x1
+# Source: PKWARE's APPNOTE 6.3.10, 4.3.12 and 4.3.16: an entry of the directory without its name, and the end record.
+_DIRECTORY_ENTRY_BYTES, _END_BYTES = 46, 22
 
 
 def bundle_files(where: Sequence[Path]) -> list[Path]:
@@ -100,8 +104,8 @@ def decode_manifest(text: bytes) -> RunManifest:
         ConfigError: it is not a manifest, or of a newer version than this edgemeter reads.
     """
     try:
-        manifest = msgspec.json.decode(text, type=RunManifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        manifest = decode_json(text, RunManifest)
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"{MANIFEST_FILE} is not the manifest of a bundle: {error}") from error
     if manifest.version > BUNDLE_VERSION:
         raise ConfigError(f"the bundle has version {manifest.version}, this edgemeter reads up to {BUNDLE_VERSION}: update edgemeter here")
@@ -131,9 +135,11 @@ def unpack(path: Path) -> Mapping[str, bytes]:
         size = path.stat().st_size
         if size > FILE_BYTES:
             raise ConfigError(f"{str(path)!r} is {size / 1e6:.0f} MB, more than a bundle can be: it was not written by edgemeter")
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
             _check_zip(path, infos)
+            if not _is_gapless(file, infos):
+                raise ConfigError(f"{str(path)!r} holds bytes that belong to none of its files: it was not written by edgemeter")
             return {info.filename: _read_member(archive, info) for info in infos}
     except BROKEN_ZIP as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -152,6 +158,22 @@ def _check_zip(path: Path, infos: list[zipfile.ZipInfo]) -> None:
         wrong = next(filter(None, map(_wrong_member, infos)), None)
     if wrong:
         raise ConfigError(f"{str(path)!r} {wrong}: it was not written by edgemeter")
+
+
+def _is_gapless(file: BinaryIO, infos: Sequence[zipfile.ZipInfo]) -> bool:
+    """Return whether the members fill the file from its first byte to the directory, which ends it, and their headers say what it says.
+
+    Otherwise another zip program may show other files than this one.
+    """
+    at = 0
+    for info in infos:
+        header = info.FileHeader()
+        file.seek(at)
+        if info.header_offset != at or file.read(len(header)) != header:
+            return False
+        at += len(header) + info.compress_size
+    directory_bytes = sum(_DIRECTORY_ENTRY_BYTES + len(info.filename) for info in infos)
+    return file.seek(0, os.SEEK_END) == at + directory_bytes + _END_BYTES
 
 
 def _wrong_member(info: zipfile.ZipInfo) -> str | None:
@@ -192,12 +214,25 @@ def read_bundle(path: Path) -> RunBundle:
             raise ConfigError(f"it holds no {MANIFEST_FILE}")  # noqa: TRY301 - named with its bundle below
         manifest = decode_manifest(files[MANIFEST_FILE])
         _check_members(manifest, files)
+        for name in (MANIFEST_FILE, RECORD, CASE):
+            _check_keys(name, files.get(name, b"{}"))
         return RunBundle(manifest, files[MANIFEST_FILE], _record(manifest, files), files.get(SIGNATURE), files.get(SIGNER))
     except ConfigError as error:
         raise ConfigError(f"the bundle {str(path)!r} is damaged: {error}") from error
 
 
+def _check_keys(name: str, text: bytes) -> None:
+    """Refuse a name that stands twice in one object: some readers take the first, some the last."""
+    try:
+        parse_json(text.decode())
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: {error}: it was not written by edgemeter") from error
+
+
 def _check_members(manifest: RunManifest, files: Mapping[str, bytes]) -> None:
+    (twice, count), *_ = Counter(member.file for member in manifest.members).most_common(1) or [("", 0)]
+    if count > 1:
+        raise ConfigError(f"the manifest lists {twice!r} twice")
     listed = {member.file: member for member in manifest.members}
     for name in (RECORD, *listed):
         if name not in files or name not in listed:
@@ -212,6 +247,8 @@ def _check_members(manifest: RunManifest, files: Mapping[str, bytes]) -> None:
 
 
 def _record(manifest: RunManifest, files: Mapping[str, bytes]) -> RunRecord:
+    if split_samples(files[RECORD])[1] != NO_SAMPLES:
+        raise ConfigError(f"{RECORD} holds samples of its own, beside those that the manifest lists")
     series = msgspec.json.encode([_series(described, files) for described in manifest.series])
     record = decode(join_samples(files[RECORD], series))
     if record.id != manifest.record:

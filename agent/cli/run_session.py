@@ -263,12 +263,15 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
             that nobody named.
     """
     from edgemeter.agent.delivery.delivery import open_delivery
+    from edgemeter.agent.delivery.outbox_file import OUTBOX, try_again
     from edgemeter.agent.session import session
 
     settings = config.from_options(options)
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     if not (address := options["broker"] or settings.broker):
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
+    # Somebody may have raised the broker's limit.
+    try_again(config.home() / OUTBOX)
     delivery = open_delivery(identity, settings, address, "fail")
     try:
         waiting = delivery.waiting()

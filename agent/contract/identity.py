@@ -11,9 +11,10 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.base.types import Hex, Name, TimeNs
-from edgemeter.agent.contract.messages import decode_json, decoder_of
+from edgemeter.agent.contract.messages import decode_message, decoder_of
 
 LARGEST_BYTES = 16 << 10
 ENROL = "edgemeter/enrol"
@@ -89,8 +90,8 @@ encode_identity: Callable[[EnrolmentMessage | EnrolmentAnswer], bytes] = msgspec
 def decode_request(payload: bytes) -> EnrolmentMessage:
     """Return the message of a device; raises ConfigError if it is too long, no such message, or has an unknown field."""
     if payload.startswith(b'{"held"'):
-        return decode_json(payload, CertificateHeld, "a device's confirmation of its certificate", LARGEST_BYTES)
-    return decode_json(payload, CertificateRequest, "a request for a certificate", LARGEST_BYTES)
+        return decode_message(payload, CertificateHeld, "a device's confirmation of its certificate", LARGEST_BYTES)
+    return decode_message(payload, CertificateRequest, "a request for a certificate", LARGEST_BYTES)
 
 
 decode_answer = decoder_of(EnrolmentAnswer, "an answer of the enrolment service", LARGEST_BYTES)
@@ -122,12 +123,12 @@ def read_join_file(path: Path) -> JoinFile:
         ConfigError: it cannot be read, or has a wrong or unknown key; no value of it is repeated.
     """
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=JoinFile)
+        return decode_toml(path.read_bytes(), JoinFile)
     except OSError as error:
         raise ConfigError(
             f"cannot read the join file {str(path)!r} ({error.strerror}): `edgemeter fleet token DEVICE` writes one"
         ) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"join file {str(path)!r}: {error}: write a new one with `edgemeter fleet token DEVICE`") from error
 
 

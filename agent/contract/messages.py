@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar, get_args
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.types import Count, Hex, TimeNs
 
@@ -211,7 +212,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     doing: str
 
 
-def decode_json(payload: bytes, kind: type[_Message], title: str, largest_bytes: int | None = None) -> _Message:
+def decode_message(payload: bytes, kind: type[_Message], title: str, largest_bytes: int | None = None) -> _Message:
     """Return the message in `payload`; `title` names it in errors.
 
     Raises:
@@ -220,8 +221,8 @@ def decode_json(payload: bytes, kind: type[_Message], title: str, largest_bytes:
     if largest_bytes is not None and len(payload) > largest_bytes:
         raise ConfigError(f"not {title}: {len(payload)} bytes, at most {largest_bytes}")
     try:
-        return msgspec.json.decode(payload, type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        return decode_json(payload, kind)
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"not {title}: {error}") from error
 
 
@@ -230,8 +231,8 @@ encode_message: Callable[[Message], bytes] = msgspec.json.encode
 
 
 def decoder_of(kind: type[_Message], title: str, largest_bytes: int | None = LARGEST_REPORT_BYTES) -> Callable[[bytes], _Message]:
-    """Return the function that decodes messages of one kind, and raises as `decode_json`; `largest_bytes` is None for any length."""
-    return lambda payload: decode_json(payload, kind, title, largest_bytes)
+    """Return the function that decodes messages of one kind, and raises as `decode_message`; `largest_bytes` is None for any length."""
+    return lambda payload: decode_message(payload, kind, title, largest_bytes)
 
 
 decode_receipt = decoder_of(Receipt, "a receipt", None)
@@ -245,7 +246,7 @@ decode_progress = decoder_of(Progress, "a device's progress")
 
 
 def decode_from_collector(payload: bytes) -> Receipt | AgainRequest:
-    """Return what a collector sends on `receipt`; raises as `decode_json`."""
+    """Return what a collector sends on `receipt`; raises as `decode_message`."""
     return _decode_again_request(payload) if payload.startswith(b'{"again"') else decode_receipt(payload)
 
 
@@ -264,9 +265,9 @@ def split_records(payload: bytes) -> list[bytes]:
         return [payload]
     try:
         _outlines.left = LONGEST_BATCH
-        msgspec.json.decode(payload, type=list[_Outline])
-        return [bytes(raw) for raw in msgspec.json.decode(payload, type=list[msgspec.Raw])]
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        decode_json(payload, list[_Outline])
+        return [bytes(raw) for raw in decode_json(payload, list[msgspec.Raw])]
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"not a batch of records: {error}") from error
 
 

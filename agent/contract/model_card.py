@@ -2,11 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256
 from edgemeter.agent.contract.model_file import source_of
 
@@ -179,11 +180,11 @@ def card_path(model: Path) -> Path:
 def read_card(path: Path) -> Card:
     """Return the card in `path`; raises ConfigError if it cannot be read or has a wrong or unknown key (named with its path)."""
     try:
-        settings = msgspec.toml.decode(path.read_bytes())
+        settings = decode_toml(path.read_bytes(), dict[str, Any])
         if isinstance(settings.get("input"), dict):
             settings["input"].setdefault("kind", IMAGE)
         return msgspec.convert(settings, Card)
     except OSError as error:
         raise ConfigError(f"cannot read the model card {str(path)!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"model card {str(path)!r}: {error}") from error

@@ -15,6 +15,7 @@ import msgspec
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.case_settings import Settings
@@ -64,10 +65,10 @@ def read(document: bytes) -> SuiteFile:
     if len(document) > LARGEST_BYTES:
         raise ConfigError(f"the ordered suite has {len(document)} bytes, at most {LARGEST_BYTES} are taken")
     try:
-        suite = msgspec.toml.decode(document, type=OrderedSuite)
+        suite = decode_toml(document, OrderedSuite)
         defaults = _settings(suite.defaults, "defaults")
         cases = [_settings(case, f"case {number}") for number, case in enumerate(suite.case, 1)]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"the ordered suite is refused: {error} ({ONLY_NAMES})") from error
     for case in (defaults, *cases):
         _check(case, defaults)

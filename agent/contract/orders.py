@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Count
-from edgemeter.agent.contract.messages import decode_json, decoder_of
+from edgemeter.agent.contract.messages import decode_message, decoder_of
 
 JobId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -189,8 +189,8 @@ def decode_command(payload: bytes) -> Order | ReportReceipt:
         ConfigError: it is neither, has an unknown field, a path or anything else that an order may not hold.
     """
     if payload.startswith(b'{"noted"'):
-        return decode_json(payload, ReportReceipt, "an acknowledgement", LARGEST_ORDER_BYTES)
-    return decode_json(payload, Order, "an order", LARGEST_ORDER_BYTES)
+        return decode_message(payload, ReportReceipt, "an acknowledgement", LARGEST_ORDER_BYTES)
+    return decode_message(payload, Order, "an order", LARGEST_ORDER_BYTES)
 
 
 decode_report = decoder_of(ExecutionReport, "a report", LARGEST_JOB_REPORT_BYTES)
@@ -205,7 +205,7 @@ def join_chunk(head: Chunk, content: bytes) -> bytes:
 def split_chunk(payload: bytes) -> tuple[Chunk, bytes]:
     """Return the head and the bytes of a piece of content; raises ConfigError if it is none."""
     head, _, content = payload.partition(b"\n")
-    return decode_json(head, Chunk, "a chunk of content"), content
+    return decode_message(head, Chunk, "a chunk of content"), content
 
 
 # Source: PEP 440, without epochs, which are never published here.

@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Hex, Name
 from edgemeter.agent.contract.identity import Pem
-from edgemeter.agent.contract.messages import decode_json, decoder_of
+from edgemeter.agent.contract.messages import decode_message, decoder_of
 
 SERVICE_NAME = "edgemeter-fleet"  # The common name of the service's certificate; no device may have a name like it.
 ENVELOPE_BYTES = 8 << 10  # Room for the envelope around a message.
@@ -49,7 +49,7 @@ def decode_sealed(payload: bytes, title: str, largest_bytes: int) -> SealedMessa
     """
     if len(payload) > largest_bytes + ENVELOPE_BYTES:
         raise ConfigError(f"not {title}: {len(payload)} bytes, at most {largest_bytes}")
-    return decode_json(payload, SealedMessage, f"{title} that is signed")
+    return decode_message(payload, SealedMessage, f"{title} that is signed")
 
 
 def encode_addressed(fleet: str, device: str, challenge: str | None, command: bytes) -> bytes:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.datasets.items import read_bytes
 
 Boxes = NDArray[np.float64]
@@ -143,11 +144,11 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
     """
     content = read_bytes(path, "the annotations").removeprefix(BOM_UTF8)
     try:
-        parts = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        parts = decode_json(content, dict[str, msgspec.Raw])
         if "images" not in parts and "annotations" not in parts:
-            return msgspec.json.decode(content, type=dict[str, JsonClassIndex])
+            return decode_json(content, dict[str, JsonClassIndex])
         document = _decode_document(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(
             f"the annotations {str(path)!r} are neither COCO's (images, annotations, categories; bbox is x, y, width, height) "
             f'nor an index {{"file": class}}: {decode_problem(content, error)}'
@@ -163,7 +164,7 @@ class _Images(msgspec.Struct):
 
 def image_fields(path: Path) -> dict[str, dict[int, str]]:
     """Return what the document in `path`, which was read before, states of its images besides, by field and image id: texts and numbers."""
-    images = msgspec.json.decode(read_bytes(path, "the annotations").removeprefix(BOM_UTF8), type=_Images).images
+    images = decode_json(read_bytes(path, "the annotations").removeprefix(BOM_UTF8), _Images).images
     keys = {key for image in images for key in image} - {"id", "file_name", "width", "height"}
     return {
         key: {int(image["id"]): str(image[key]) for image in images if isinstance(image.get(key), str | int) and image[key] != ""}
@@ -178,9 +179,9 @@ def image_names(document: CocoDocument) -> dict[int, str]:
 
 def _decode_document(content: bytes) -> CocoDocument:
     try:
-        return msgspec.json.decode(content, type=CocoDocument)
+        return decode_json(content, CocoDocument)
     except msgspec.ValidationError:
-        parts = msgspec.json.decode(content, type=dict[str, Any])
+        parts = decode_json(content, dict[str, Any])
         for name in ("images", "annotations", "categories"):
             entries = parts.get(name)
             for entry in entries if isinstance(entries, list) else ():
@@ -232,8 +233,8 @@ def shape_of(annotation: Mapping[str, Any], key: str) -> Any:
     if key not in annotation:
         raise ConfigError(f"annotation {annotation['id']} has no {key} ({words}): give annotations for this task")
     try:
-        return msgspec.json.decode(annotation[key], type=form)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return decode_json(annotation[key], form)
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"annotation {annotation['id']}: its {key} is not {words}: {decode_problem(annotation[key], error)}") from error
 
 

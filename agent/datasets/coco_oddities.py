@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.datasets.coco import CocoAnnotation, CocoDocument, Outline, Rle
 
 # Areas from which an object is medium and large. Source: cocoapi `cocoeval.py`, `areaRng`.
@@ -85,7 +86,7 @@ def _outlined_area(annotation: CocoAnnotation) -> float | None:
     if annotation.segmentation is msgspec.UNSET:
         return None
     try:
-        outline = msgspec.json.decode(annotation.segmentation, type=Outline)
+        outline = decode_json(annotation.segmentation, Outline)
     except msgspec.MsgspecError:
         return None
     if isinstance(outline, Rle):

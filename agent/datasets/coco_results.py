@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.datasets.coco import BOX_FORM, SHAPES, CocoDocument, box_form_problem, decode_problem
 from edgemeter.agent.datasets.items import read_bytes
 
@@ -106,7 +107,7 @@ def _task_of(detections: Sequence[_Detection], path: Path) -> str:
 def _shape(path: Path, number: int, content: bytes, part: str) -> Any:
     form, words = SHAPES[part]
     try:
-        return msgspec.json.decode(content, type=form)
+        return decode_json(content, form)
     except msgspec.MsgspecError as error:
         raise ConfigError(
             f"the results {str(path)!r}: the {part} of number {number} is not {words}: {decode_problem(content, error)}"
@@ -137,9 +138,9 @@ def _decode(path: Path) -> Sequence[_Detection]:
     content = read_bytes(path, "the detections").removeprefix(BOM_UTF8)
     try:
         if content.lstrip()[:1] == b"{":
-            return msgspec.json.decode(content, type=_Wrapped).annotations
-        return msgspec.json.decode(content, type=list[_Detection])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return decode_json(content, _Wrapped).annotations
+        return decode_json(content, list[_Detection])
+    except msgspec.MsgspecError as error:
         raise ConfigError(
             f"the detections {str(path)!r} are not a list of COCO results (image_id, category_id, bbox, score; {BOX_FORM}): "
             f"{decode_problem(content, error)}"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 
 Row = TypeVar("Row")
 Kind = Literal["image", "audio", "text", "tensor"]
@@ -100,8 +101,8 @@ def json_lines(where: str, content: bytes, kind: type[Row]) -> Iterator[tuple[in
     for number, line in enumerate(content.splitlines(), 1):
         if line.strip():
             try:
-                yield number, msgspec.json.decode(line, type=kind)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                yield number, decode_json(line, kind)
+            except msgspec.MsgspecError as error:
                 raise ConfigError(f"{where}, line {number}: {error}") from error
 
 

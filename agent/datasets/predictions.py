@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.datasets.coco import decode_problem
 from edgemeter.agent.datasets.items import read_bytes, read_text
 
@@ -90,11 +91,11 @@ def _json(path: Path, content: bytes) -> Sequence[Mapping[str, Any]]:
     lines = content.split(b"\n")
     try:
         if content.lstrip()[:1] == b"[":
-            return msgspec.json.decode(content, type=list[dict[str, Any]])
+            return decode_json(content, list[dict[str, Any]])
         if len([line for line in lines if line.strip()]) > 1 and lines[0].rstrip().endswith(b"}"):
-            return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines if line.strip()]
-        document = msgspec.json.decode(content, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return [decode_json(line, dict[str, Any]) for line in lines if line.strip()]
+        document = decode_json(content, dict[str, Any])
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"the predictions {str(path)!r} cannot be read: {decode_problem(content, error)}; {FORM}") from error
     if "id" in document or any(isinstance(value, dict | list) for value in document.values()):
         return [document]

@@ -29,6 +29,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.datasets import GroundTruth, Targets
 from edgemeter.agent.datasets.coco import decode_problem
 from edgemeter.agent.datasets.items import Item, head_of, is_number, read_bytes, read_text
@@ -180,8 +181,8 @@ class Squad:
         """Return the questions with their passages and right answers."""
         content = read_bytes(folder, "the questions").removeprefix(BOM_UTF8)
         try:
-            document = msgspec.json.decode(content, type=_SquadDocument)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            document = decode_json(content, _SquadDocument)
+        except msgspec.MsgspecError as error:
             raise ConfigError(f"{str(folder)!r} is not of SQuAD's form: {decode_problem(content, error)}") from error
         questions = [(question, part.context) for article in document.data for part in article.paragraphs for question in part.qas]
         if not questions:

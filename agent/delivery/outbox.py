@@ -156,6 +156,34 @@ class Outbox(Database):
             connection.execute("UPDATE records SET record = ?, size_bytes = ? WHERE row = ?", (marked, len(marked), row))
             return True
 
+    def set_aside(self, row: int, reason: str) -> bool:
+        """Note that the record in that row is too large to be sent, and why; return whether that is new."""
+        statement = """INSERT INTO too_large SELECT row, ?2 FROM waiting WHERE row = ?1
+            ON CONFLICT DO UPDATE SET reason = excluded.reason WHERE reason != excluded.reason"""
+        return bool(self._reserve.in_need(lambda: self._write(statement, row, reason)))
+
+    def too_large(self, device: str) -> list[str]:
+        """Return why records of `device` are not sent, one reason for each that is too large."""
+        with self.mapped() as connection:
+            return outbox_file.too_large(connection, device)
+
+    def refusals(self, broker: str) -> list[outbox_file.Refusal]:
+        """Return the messages that a broker did not accept."""
+        rows = self.query("SELECT size_bytes, answer FROM refusals WHERE broker = ?", broker)
+        return [outbox_file.Refusal(*row) for row in rows]
+
+    def add_refusal(self, broker: str, refusal: outbox_file.Refusal) -> None:
+        """Note a message that a broker did not accept."""
+        self._reserve.in_need(lambda: self._write("INSERT INTO refusals VALUES (?, ?, ?)", broker, *refusal))
+
+    def drop_refusals(self, broker: str, size_bytes: int) -> None:
+        """Forget refusals of messages no larger than this: the broker has accepted one."""
+        self._reserve.in_need(lambda: self._write("DELETE FROM refusals WHERE broker = ? AND size_bytes <= ?", broker, size_bytes))
+
+    def _write(self, statement: str, *values: object) -> int:
+        with self.transaction() as connection:
+            return connection.execute(statement, values).rowcount
+
     def fleets(self, device: str) -> list[str]:
         """Return the fleets that the records of `device` belong to: its own, and previous ones."""
         query = "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = ? ORDER BY fleet"

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import UnavailableError
@@ -90,6 +90,20 @@ DROP_REASON = "dropped on the device, whose outbox was full"
 _DROP_REASON_BYTES = len(DROP_REASON) + 20
 
 
+# What to do about records that are too large for a message.
+TOO_LARGE_REMEDY = (
+    "raise its packet limit (mosquitto: max_packet_size; that of AWS IoT Core is 128 KiB and fixed) and run `edgemeter agent publish`, or "
+    "take them from here with `edgemeter runs export`"
+)
+
+
+class Refusal(NamedTuple):
+    """A message that a broker did not accept: it answered 0x95, or closed the connection."""
+
+    size_bytes: int
+    answer: Literal["0x95", "closed"]
+
+
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """How much went: raw traces (of records that stayed) and whole records."""
@@ -150,9 +164,27 @@ def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
             query = "SELECT row, row IN (SELECT row FROM waiting) FROM records WHERE (device, session, seq) = (?, ?, ?)"
             for row, is_to_be_sent in connection.execute(query, number).fetchall():
                 is_waiting = is_waiting or bool(is_to_be_sent)
-                for table in ("records", "samples", "unstamped", "waiting", "receipted"):
+                for table in ("records", "samples", "unstamped", "waiting", "too_large", "receipted"):
                     connection.execute(f"DELETE FROM {table} WHERE row = ?", (row,))  # noqa: S608 - our own names
     return is_waiting
+
+
+def try_again(path: Path) -> None:
+    """Forget which messages were too large, so that what the outbox at `path` holds is tried again, if there is an outbox.
+
+    Raises:
+        EdgemeterError: it cannot be written.
+    """
+    if path.exists():
+        with sqlite_file.Database(path, FORMAT) as outbox, outbox.transaction() as connection:
+            connection.execute("DELETE FROM refusals")
+            connection.execute("DELETE FROM too_large")
+
+
+def too_large(connection: sqlite3.Connection, device: str | None) -> list[str]:
+    """Return why records that wait are not sent, one reason for each that is too large for a message, of one device or of all."""
+    query = "SELECT reason FROM too_large JOIN records USING (row) WHERE ?1 IS NULL OR device = ?1 ORDER BY row"
+    return [reason for (reason,) in connection.execute(query, (device,))]
 
 
 def waiting_count(connection: sqlite3.Connection, device: str | None = None) -> int:
@@ -234,6 +266,10 @@ CREATE TABLE dropped (device TEXT PRIMARY KEY, traces INTEGER NOT NULL, records 
 CREATE TABLE patience (boot_id TEXT PRIMARY KEY, until_s REAL NOT NULL);
 -- Which records are to be sent: those without a receipt, and those that a collector asks for again.
 CREATE TABLE waiting (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE);
+-- Which of these are too large for a message, and why.
+CREATE TABLE too_large (row INTEGER PRIMARY KEY REFERENCES waiting (row) ON DELETE CASCADE, reason TEXT NOT NULL);
+-- Messages that a broker did not accept.
+CREATE TABLE refusals (broker TEXT NOT NULL, size_bytes INTEGER NOT NULL, answer TEXT NOT NULL);
 -- What a collector has confirmed at least once: it makes room before anything else.
 CREATE TABLE receipted (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE);
 -- The requests of collectors that were answered.
@@ -243,7 +279,7 @@ OUTBOX = "outbox.sqlite"
 FORMAT = FileFormat(
     what="outbox",
     application_id=0x45644F62,  # "EdOb"
-    version=4,
+    version=5,
     schema=_TABLES,
     elsewhere="move it away (a new outbox is made) or choose another place with EDGEMETER_HOME",
 )

@@ -21,8 +21,10 @@ from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic, TopicKind
 from edgemeter.agent.delivery.broker_name import BrokerName
+from edgemeter.agent.delivery.message_limit import MessageLimit
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.sender import FIRST_TIMEOUT_S, WINDOW_RECORDS, Sender
+from edgemeter.agent.delivery.outbox_file import TOO_LARGE_REMEDY
+from edgemeter.agent.delivery.sender import FIRST_TIMEOUT_S, WINDOW_BYTES, WINDOW_RECORDS, Sender, SendWindow
 from edgemeter.agent.delivery.stamps import Stamping
 
 logger = logging.getLogger(__name__)
@@ -79,7 +81,9 @@ class Publisher:
         self._name = BrokerName(self._device_lock, birth.session, is_resident=lasting == "persistent")
         self._lasting = lasting
         self._stamping = stamping or Stamping(outbox)
-        self._sender = Sender(outbox, birth.device, birth.fleet, window_records, receipt_timeout_s)
+        self._limit = MessageLimit(outbox, str(address))
+        window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
+        self._sender = Sender(outbox, birth.device, birth.fleet, self._limit, window)
         self._listener = listener
         self._activity: messages.Activity | None = None
         self._challenge: str | None = None
@@ -124,7 +128,7 @@ class Publisher:
         self._wake.set()
 
     def drain(self, timeout_s: float) -> int:
-        """Wait until the outbox holds no record of this device, at most `timeout_s`; return how many are left.
+        """Wait until the outbox holds no record of this device that can be sent, at most `timeout_s`; return how many are left.
 
         Raises:
             UnavailableError: the broker refuses this device's records or its subscription (MQTT 5; a 3.1.1 broker does not report it).
@@ -135,7 +139,7 @@ class Publisher:
             if self._refusal is not None:
                 raise UnavailableError(self.why_left())
             remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            if remaining <= 0 or self._outbox.count(self._birth.device) == len(self._sender.too_large):
                 break
             with self._forgot:
                 self._forgot.wait(min(remaining, 0.2))
@@ -149,22 +153,21 @@ class Publisher:
                 f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {outlook}"
             )
         if self._session is None or not self._session.is_connected():
-            return f"the connection to the broker at {self.address} is down; {outlook} and go out when it is back"
+            why = f": it was {self._limit.trouble}" if self._limit.trouble else ""
+            return f"the connection to the broker at {self.address} is down{why}; {outlook} and go out when it is back"
         if self._sender.holds_previous:
             return f"the broker at {self.address} refuses records of a previous fleet: deliver them to a broker of that fleet; {outlook}"
         if self._outbox.has_unstamped():
             return f"they wait for this device's clock to be set: check that it can reach a time server (NTP); {outlook}"
-        if self._sender.too_large:
-            count, limit_bytes = len(self._sender.too_large), self._session.largest_bytes()
-            is_own_limit = limit_bytes >= mqtt_session.LARGEST_MESSAGE_BYTES
-            remedy = (
-                "export them on the device (edgemeter bundle)"
-                if is_own_limit
-                else f"raise the packet limit of the broker at {self.address}"
-            )
-            return f"{count} records are larger than a message may be ({limit_bytes} bytes) even without raw samples: {remedy}; {outlook}"
+        if (why_limited := self._why_limited()) is not None:
+            return f"{why_limited}; {outlook}"
         silent = " (or the broker refuses this device: MQTT 3.1.1 does not report it)" if self._session.version == "3.1.1" else ""
         return f"no collector has confirmed them{silent}: check that one runs at {self.address} (`edgemeter collector up`); {outlook}"
+
+    def _why_limited(self) -> str | None:
+        if reasons := self._outbox.too_large(self._birth.device):
+            return f"{len(reasons)} records are too large for a message ({reasons[0]}): {TOO_LARGE_REMEDY}"
+        return f"the connection to the broker at {self.address} was {self._limit.trouble}" if self._limit.trouble else None
 
     def report_activity(self, measuring: messages.Measuring | None) -> None:
         """Report what is measured now, at once or not at all: nothing may be sent later, while a query is timed.
@@ -187,7 +190,7 @@ class Publisher:
     def publish(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
         """Send one message of a handler, before any record; return False if that is not possible now."""
         session = self._session
-        if session is None or not self.is_connected() or len(payload) > session.largest_bytes():
+        if session is None or not self.is_connected() or len(payload) > self._limit.alone_bytes(session):
             return False
         if qos == 0:
             session.publish(topic, payload, qos=0, lasting=lasting)
@@ -232,10 +235,11 @@ class Publisher:
         """Session event: the connection is gone."""
         self._name.disconnected(reason, time.monotonic())
         self._was_offline = True
+        size_text = None if self._session is None else self._limit.lost(self._session, reason)
         # A client that is not let in again retries for ever, and logs it once.
         if not self._closing and reason != self._reported_reason:
             self._reported_reason = reason
-            logger.info("connection to the broker at %s lost: %s", self.address, reason)
+            logger.info("connection to the broker at %s lost%s: %s", self.address, f" {size_text}" if size_text else "", reason)
         self._wake.set()
 
     def received(self, message: mqtt_session.Message) -> None:
@@ -346,12 +350,15 @@ class Publisher:
         if self._session is None or self._name.is_due(time.monotonic()):
             self._open_session(mqtt_session.CONNECT_TIMEOUT_S)
         session = self._session
-        if session is None or not session.is_connected():
+        if session is None:
+            return IDLE_S
+        self._limit.learn(session)
+        if not session.is_connected():
             return IDLE_S
         self._welcome()
         while self._outgoing and session.room() > 0:
             topic, payload, lasting = self._outgoing.popleft()
-            self._handler_messages.add(session.publish(topic, payload, lasting=lasting))
+            self._handler_messages.add(self._limit.publish(session, topic, payload, lasting=lasting))
         if self._refusal is not None:
             left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()
             if left_s <= 0:
@@ -385,6 +392,7 @@ class Publisher:
         return held_s
 
     def _greet(self, session: mqtt_session.MqttSession) -> None:
+        self._sender.restart()
         self._outgoing.clear()
         self._handler_messages.clear()
         if self._was_offline:
@@ -395,14 +403,13 @@ class Publisher:
             session.subscribe([self._topic("state")])
             dropped = self._outbox.dropped(self._birth.device)
             birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)
-            session.publish(self._topic("birth"), messages.encode_message(birth), lasting="retained")
+            self._limit.publish(session, self._topic("birth"), messages.encode_message(birth), lasting="retained")
             self._publish_state("online")
         if self._activity is not None and self._activity.measuring is None:
             self._publish_activity(session, self._activity)
         if self._listener is not None and self._listener.topics:
             session.subscribe(self._listener.topics)
         self._refusal = None
-        self._sender.restart()
 
     def _take_requests(self) -> None:
         while self._requests:

@@ -15,6 +15,7 @@ from itertools import groupby
 from edgemeter.agent.base.mqtt_session import MqttSession
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Receipt, Topic
+from edgemeter.agent.delivery.message_limit import BATCH_BYTES, MessageLimit
 from edgemeter.agent.delivery.outbox import Outbox, Pending
 
 logger = logging.getLogger(__name__)
@@ -22,19 +23,14 @@ logger = logging.getLogger(__name__)
 WINDOW_RECORDS = 1000
 WINDOW_BYTES = 8 << 20
 BATCH_RECORDS = 100
-BATCH_BYTES = 512 << 10
 COMPRESS_ABOVE_BYTES = 4 << 10
 
 # Measured on records with and without raw samples: the next levels take twice the time for a twentieth of the size.
 COMPRESSION_LEVEL = 3
 
-# Topic, properties and header of a packet, generously.
-PACKET_OVERHEAD_BYTES = 1024
 # Reason in a record that is delivered without its samples.
 TOO_LARGE_REASON = "they stayed on the device: with them the record is larger than a message may be"
 
-# After a connection without a receipt messages are half as large; each receipt makes the next twice as large again.
-SMALLEST_SHARE = 1 / 64
 FIRST_TIMEOUT_S = 5.0
 LONGEST_TIMEOUT_S = 60.0
 LONGEST_REPEAT_S = 300.0
@@ -57,20 +53,20 @@ def packed(encoded: list[bytes]) -> bytes:
     return zlib.compress(text, COMPRESSION_LEVEL) if len(text) > COMPRESS_ABOVE_BYTES else text
 
 
-def batches(pending: Sequence[Pending], largest_bytes: int) -> Iterator[Batch]:
-    """Yield the records in their order, as few batches, each no larger than the broker accepts; a single record may be."""
+def batches(pending: Sequence[Pending], alone_bytes: int, together_bytes: int) -> Iterator[Batch]:
+    """Yield the records in their order in few batches: those of several have at most `together_bytes`, one above `alone_bytes` stays."""
     for _, together in groupby(pending, key=lambda record: record.fleet):
-        yield from _batches_of(list(together), largest_bytes - PACKET_OVERHEAD_BYTES)
+        yield from _batches_of(list(together), alone_bytes, together_bytes)
 
 
-def _batches_of(together: list[Pending], largest_bytes: int) -> Iterator[Batch]:
+def _batches_of(together: list[Pending], alone_bytes: int, together_bytes: int) -> Iterator[Batch]:
     payload = packed([record.payload for record in together])
-    if len(payload) <= largest_bytes or len(together) == 1:
-        yield Batch(together, payload, len(payload) <= largest_bytes)
+    if len(together) == 1 or len(payload) <= together_bytes:
+        yield Batch(together, payload, len(payload) <= alone_bytes)
         return
     half = len(together) // 2
-    yield from _batches_of(together[:half], largest_bytes)
-    yield from _batches_of(together[half:], largest_bytes)
+    yield from _batches_of(together[:half], alone_bytes, together_bytes)
+    yield from _batches_of(together[half:], alone_bytes, together_bytes)
 
 
 @dataclass(slots=True)
@@ -225,21 +221,20 @@ class SendWindow:
 class Sender:
     """Sends the records of `device` that lie in `outbox`, within a window of unreceipted ones; called from one thread.
 
-    A line may be so bad that it breaks before a large message is through: messages get smaller until some are. Records of a previous
-    fleet of the device are held back for as long as a connection lasts on which the broker refused one.
+    Records of a previous fleet of the device are held back for as long as a connection lasts on which the broker refused one. `too_large`
+    are the rows that were passed over on this connection.
     """
 
-    def __init__(self, outbox: Outbox, device: str, fleet: str, window_records: int, receipt_timeout_s: float) -> None:
+    def __init__(self, outbox: Outbox, device: str, fleet: str, limit: MessageLimit, window: SendWindow) -> None:
+        self.limit = limit
+        self.window = window
         self.too_large: set[int] = set()
         self.holds_previous = False
         self._outbox = outbox
         self._device = device
         self._fleet = fleet
         self._previous: set[int] = set()
-        self._share = 1.0
-        self._had_receipt = True
         self._must_restart = False
-        self.window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
 
     def send(self, session: MqttSession) -> float:
         """Send what is due; return the seconds until something is due again."""
@@ -262,17 +257,14 @@ class Sender:
 
     def receipted(self, receipt: messages.Receipt) -> None:
         """Drop the records that `receipt` names."""
-        self._had_receipt = True
-        self._share = min(1.0, 2 * self._share)
         self.window.receipted(receipt, time.monotonic())
 
     def restart(self) -> None:
         """Begin again at the oldest record: what was on the way may be lost."""
-        if not self._had_receipt:
-            self._share = max(self._share / 2, SMALLEST_SHARE)
-        self._had_receipt = False
         self.holds_previous = False
+        self.too_large.clear()
         self._previous.clear()
+        self.limit.restart()
         self.window.restart()
 
     def look_back(self, row: int) -> None:
@@ -288,24 +280,24 @@ class Sender:
             else:
                 repeats.append(record)
         for first in range(0, len(repeats), BATCH_RECORDS):
-            for batch in batches(repeats[first : first + BATCH_RECORDS], session.largest_bytes()):
+            for batch in self._batches(session, repeats[first : first + BATCH_RECORDS]):
                 if batch.fits:
                     self.window.sent_again(batch.records, self._publish(session, batch))
 
     def _send_on(self, session: MqttSession, now_s: float) -> None:
-        room = session.room()
+        room = self.limit.room(session)
         while room > 0 and (records := self.window.room(now_s)):
-            limit_bytes = min(int(BATCH_BYTES * self._share), self.window.room_bytes())
+            limit_bytes = min(BATCH_BYTES, self.window.room_bytes())
             after = self.window.after_row
             fleet = self._fleet if self.holds_previous else None
             waiting = self._outbox.pending(min(records, BATCH_RECORDS), limit_bytes, after_row=after, device=self._device, fleet=fleet)
-            if not waiting:
+            if not waiting and not self._look_back_at_deferred():
                 return
-            new = [record for record in waiting if not self.window.holds(record)]
-            if not new:
+            new = [record for record in waiting if not self.window.holds(record) and record.row not in self.limit.deferred]
+            if waiting and not new:
                 self.window.skip(waiting[-1])
             # What does not fit into the broker's window stays behind the cursor, and is taken the next time.
-            for batch in list(batches(new, session.largest_bytes()))[:room]:
+            for batch in list(self._batches(session, new))[:room]:
                 if batch.fits:
                     self.window.sent(batch.records, now_s, self._publish(session, batch))
                     room -= 1
@@ -313,19 +305,32 @@ class Sender:
                     # It is read again without them.
                     break
                 else:
-                    self._pass_over(batch, session.largest_bytes())
+                    self._pass_over(session, batch)
 
-    def _pass_over(self, batch: Batch, largest_bytes: int) -> None:
+    def _batches(self, session: MqttSession, records: Sequence[Pending]) -> Iterator[Batch]:
+        return batches(records, self.limit.alone_bytes(session), self.limit.together_bytes(session))
+
+    def _look_back_at_deferred(self) -> bool:
+        """Look again at the records that the others went before; return whether there are any."""
+        if not self.limit.deferred:
+            return False
+        self.look_back(min(self.limit.deferred))
+        self.limit.deferred.clear()
+        return True
+
+    def _pass_over(self, session: MqttSession, batch: Batch) -> None:
         (record,) = batch.records
         self.window.skip(record)
         if record.row not in self.too_large:
             self.too_large.add(record.row)
-            text = "record %d of session %d has %d bytes without samples, a message at most %d"
-            logger.error(text, record.seq, record.session, len(batch.payload), largest_bytes)
+            size_text = f"record {record.seq} of session {record.session} has {len(batch.payload)} bytes without samples"
+            reason = f"{size_text}; {self.limit.why(session)}"
+            if self._outbox.set_aside(record.row, reason):
+                logger.error("%s: it stays in the outbox", reason)
 
     def _publish(self, session: MqttSession, batch: Batch) -> int:
         first = batch.records[0]
-        number = session.publish(str(Topic(first.fleet, first.device, "result")), batch.payload)
+        number = self.limit.publish(session, str(Topic(first.fleet, first.device, "result")), batch.payload, batch.records)
         if first.fleet != self._fleet:
             self._previous = {message for message in self._previous.copy() if session.is_on_its_way(message)} | {number}
         return number

@@ -69,11 +69,15 @@ def _outbox(path: Path) -> Finding:
             sqlite_file.mapped(path, outbox_file.FORMAT),
         ):
             waiting, dropped = outbox_file.waiting_count(connection), dropped_count(connection, None)
+            too_large = outbox_file.too_large(connection, None)
     except EdgemeterError as error:
         return _of_error("outbox", error)
     if dropped.traces or dropped.records:
         text = f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so far; {waiting} wait"
         return _finding("outbox", "bad" if dropped.records else "warn", text, "start a collector, or raise outbox_limit_mb")
+    if too_large:
+        text = f"{len(too_large)} of {waiting} records that wait is too large: {too_large[0]}"
+        return _finding("outbox", "warn", text, outbox_file.TOO_LARGE_REMEDY)
     if waiting:
         return _finding("outbox", "warn", f"{waiting} records wait to be delivered", "`edgemeter agent publish --broker ADDRESS`")
     return _finding("outbox", "ok", "empty: everything was delivered")

@@ -11,6 +11,7 @@ from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.doctor.check_bounds import check_bounds
 from edgemeter.agent.doctor.checks import Finding, FindingState, check_machine, check_software
 from edgemeter.agent.machine.machine import THIS_MACHINE
@@ -75,8 +76,8 @@ def as_json(findings: Sequence[Finding]) -> str:
 def from_json(text: str) -> list[Finding]:
     """Return the findings that `as_json` wrote; raises ConfigError if it is not such a report."""
     try:
-        return msgspec.json.decode(text, type=dict[str, list[Finding]])["findings"]
-    except (msgspec.MsgspecError, RecursionError, KeyError) as error:
+        return decode_json(text, dict[str, list[Finding]])["findings"]
+    except (msgspec.MsgspecError, KeyError) as error:
         raise ConfigError(f"not a report of `edgemeter doctor`: {error}") from error
 
 

@@ -89,7 +89,7 @@ def ask(
             raise errors.TransientError(f"{advice[0]} did not answer in {limit_s:g} s") from error
     try:
         answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed, dec_hook=lambda kind, value: kind(value))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         last = last_line(stderr, "; its last output: ")
         raise errors.MeasurementError(f"{advice[0]} {ending(process.returncode)}: {advice[1]}{last}") from error
     if isinstance(answer, job.Failed):
@@ -215,7 +215,7 @@ def _follow(
             limit.restart(event)
     except BrokenPipeError:
         return None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.MeasurementError(
             f"the process that ran {work.case.model!r} sent what is no event ({error}): do not trust this model"
         ) from error

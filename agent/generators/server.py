@@ -383,7 +383,7 @@ def _with_extra(content: Mapping[str, Any], extra: Mapping[str, Any], limits: Li
 def _read(dialect: Dialect, content: bytes) -> Part:
     try:
         return dialect.read(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise AnswerError(
             f"{dialect.package} sends what is no part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
             "check server and endpoint in the server's file",

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.generators import Chat, ChatMessage, Ended, EngineTimings, Limits, Prompt
 
@@ -182,7 +183,7 @@ class LlamaServer(_LlamaTexts, Dialect):
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the last one has no text, but all counters."""
-        message = msgspec.json.decode(line, type=_LlamaLine)
+        message = decode_json(line, _LlamaLine)
         ends: Mapping[str, Ended] = {"limit": "length", "eos": "end_of_text", "word": "stop"}
         timings = message.timings if message.stop else None
         return Part(
@@ -300,7 +301,7 @@ class OpenAi(Dialect):
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; a chat's first line holds a role only, the last one the usage and often no choice."""
-        message = msgspec.json.decode(line, type=_OpenAiLine)
+        message = decode_json(line, _OpenAiLine)
         choice = message.choices[0] if message.choices else _Choice()
         delta = choice.delta or choice.message or _Delta()
         text = choice.text or delta.content or ""
@@ -412,7 +413,7 @@ class Ollama(Dialect):
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; older servers do not count what was cached, so that their prefill is of an unknown number of tokens."""
-        message = msgspec.json.decode(line, type=_OllamaLine)
+        message = decode_json(line, _OllamaLine)
         evaluated, generated, cached = message.prompt_eval_count, message.eval_count or None, message.prompt_eval_cached_count
         text, thought = message.response or message.message.content, message.thinking or message.message.thinking
         timings = None

@@ -18,6 +18,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.file_lock import is_run_locked
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.health import LastStop, decode_health, encode_health, read_refused_orders
 from edgemeter.agent.daemon.handler import Handler, HandlerContext
 from edgemeter.agent.delivery.verdict_log import recent_runs, verdicts_changed_ns
@@ -122,10 +123,10 @@ def oom_kills(machine: Machine) -> int | None:
 
 def _read_marker(path: Path) -> StopMarkerContent | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StopMarkerContent)
+        return decode_json(path.read_bytes(), StopMarkerContent)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.MsgspecError) as error:
         logger.info("cannot tell how the agent ended last: %s is damaged (%s)", path, error)
         return StopMarkerContent(boot_id=None, oom_kills=None, seen_ns=0)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import Order
 
@@ -45,8 +46,8 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 def decode_note(line: bytes) -> Doing | None:
     """Return the note on a line of the process, None if it is other output."""
     try:
-        return msgspec.json.decode(line, type=Doing)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return decode_json(line, Doing)
+    except msgspec.MsgspecError:
         return None
 
 

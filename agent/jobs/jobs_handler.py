@@ -9,6 +9,7 @@ import msgspec
 from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import RunLock, is_locked
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract import messages, orders
@@ -149,8 +150,8 @@ class JobsHandler:
     def _refuse(self, payload: bytes, error: ConfigError) -> None:
         """Report to the server which order is rejected, if that can be read at all; nothing of it is kept."""
         try:
-            outline = msgspec.json.decode(payload[: orders.LARGEST_ORDER_BYTES], type=_OrderOutline)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            outline = decode_json(payload[: orders.LARGEST_ORDER_BYTES], _OrderOutline)
+        except msgspec.MsgspecError:
             return
         report = orders.ExecutionReport(
             job=outline.job,

@@ -28,6 +28,7 @@ from typing import Annotated, cast, get_args
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.power import Description, Reading
@@ -125,7 +126,7 @@ def _load(path: str, world: SensorWorld) -> ReplayTrace:
     content = _content(path, world)
     try:
         if content.lstrip()[:1] == b"{":
-            recording = msgspec.json.decode(content, type=ReplayTrace)
+            recording = decode_json(content, ReplayTrace)
         else:
             rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"))))
             recording = ReplayTrace(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))

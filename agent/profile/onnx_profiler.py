@@ -44,7 +44,7 @@ def parse_profile(text: bytes, skip: int) -> list[ProfileEvent]:
         entries: list[dict[str, Any]] = [entry for entry in json.loads(text) if isinstance(entry, dict)]
         runs = sorted(float(entry["ts"]) for entry in entries if entry.get("cat") == "Session" and entry.get("name") == "model_run")
         events = [event for entry in entries if (event := _event(entry))]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MeasurementError(
             f"ONNX Runtime wrote a profile that cannot be read ({type(error).__name__}: {error}): profile with another version"
         ) from error

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from edgemeter.agent.base.foreign_text import decode_json
+
 Triple = tuple[float, float, float]
 Shape = tuple[int | None, ...]
 COCO_CLASSES = 80
@@ -81,7 +83,7 @@ def _literal(text: Any) -> Any:
     if not isinstance(text, str):
         return text
     with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(text)
+        return decode_json(text, Any)
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
@@ -267,7 +268,7 @@ def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
     size = int.from_bytes(content[:4], "little")
     if 2 <= size <= min(_MOST_WORDS_BYTES, len(content) - 4) and content[4:5] == b"{":
         try:
-            metadata = msgspec.json.decode(content[4 : 4 + size], type=dict[str, Any])
+            metadata = decode_json(content[4 : 4 + size], dict[str, Any])
         except msgspec.MsgspecError:
             return content, {}
         texts = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in metadata.items()}

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.runtimes import vulkan
@@ -232,7 +233,7 @@ def _register(provider: str, library: str, runtime_library: RuntimeLibrary) -> f
 def properties(load_config: str) -> dict[str, dict[str, Any]]:
     """Return the properties of each device in OpenVINO's `load_config`; raises ConfigError if they are none."""
     try:
-        return msgspec.json.decode(load_config, type=dict[str, dict[str, Any]])
+        return decode_json(load_config, dict[str, dict[str, Any]])
     except msgspec.MsgspecError as error:
         raise ConfigError(
             f'load_config {load_config!r}: {error}; give the properties of each device as JSON: {{"CPU": {{"NUM_STREAMS": "1"}}}}'

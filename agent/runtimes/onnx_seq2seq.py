@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.model_file import DECODER, ENCODER, GENERATION_CONFIG, TOKENIZERS
 from edgemeter.agent.runtimes import TensorInfo
 
@@ -46,7 +47,7 @@ def decoder_of(model: Path) -> tuple[Path, GenerationConfig] | None:
         return None
     path = model.with_name(GENERATION_CONFIG)
     try:
-        return decoder, msgspec.json.decode(path.read_bytes(), type=GenerationConfig)
+        return decoder, decode_json(path.read_bytes(), GenerationConfig)
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}: it names the start and end of a text; copy it there") from error
     except msgspec.MsgspecError as error:

@@ -196,7 +196,7 @@ def _declared(texts: Mapping[str, str], module: Any, *, takes_list: bool) -> tup
     try:
         if not takes_list:
             shape = tuple(int(size) for size in json.loads(texts.get("config.txt", "{}"))["shape"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ()
     name = _argument(module).name
     dtypes = [str(weight.dtype).removeprefix("torch.") for weight in module.parameters() if weight.is_floating_point()]

@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, one_line
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
@@ -131,10 +132,10 @@ def read_recording(model: Path, kind: type[Recording], subject: str, module: str
     """Return the recording in `model`; raises ConfigError if it cannot be read, or is not a recording (the wrong key is named)."""
     model_file.head(model)
     try:
-        return msgspec.json.decode(model.read_bytes(), type=kind)
+        return decode_json(model.read_bytes(), kind)
     except OSError as error:
         raise ConfigError(f"cannot read the replay {str(model)!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"{str(model)!r} is not a {subject}: {one_line(error)}; see `{module}` for its keys") from error
 
 

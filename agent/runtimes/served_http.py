@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.server_connection import Answer, error_message, tensor_remedy
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.served_protocols import CustomTensor, ServedFile, ServerLink
@@ -162,8 +163,8 @@ class OpenInference:
     def _models(self) -> list[ListedModel]:
         """Return what the server has, as far as it lists that."""
         try:
-            return msgspec.json.decode(self._link.ask("/v2/repository/index", {}).content, type=list[ListedModel])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return decode_json(self._link.ask("/v2/repository/index", {}).content, list[ListedModel])
+        except msgspec.MsgspecError:
             return []
 
     def request(self, inputs: Sequence[Array]) -> Payload:

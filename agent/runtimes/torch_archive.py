@@ -41,7 +41,7 @@ _EXPRESSION = re.compile(
 _WORD = re.compile(r"[\w.:+\-]*")
 _CONTAINERS = ("builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
 _CONTEXT = re.compile(r'null|\[(?:"\w*"(?:, )?)*\]')
-_BROKEN = (*model_file.BROKEN_ZIP, KeyError, TypeError, IndexError)
+_BROKEN = (*model_file.BROKEN_ZIP, KeyError, TypeError, IndexError, RecursionError)
 # Not evaluated by what we call: guards (the module is made without them), and what only explains where a node came from.
 _INERT = ("guards_code", "metadata", "as_string", "as_strings")
 

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.statistics import exact_interval, poisson_interval
 from edgemeter.agent.contract.record_accuracy import StreamDetections
 from edgemeter.agent.datasets.items import is_number, read_text
@@ -116,7 +117,7 @@ def read_windows(path: Path, length_s: float) -> tuple[Window, ...]:
 
 def _of_json(text: str, path: Path) -> tuple[Window, ...]:
     try:
-        windows = msgspec.json.decode(text, type=list[tuple[float, float] | _NamedWindow])
+        windows = decode_json(text, list[tuple[float, float] | _NamedWindow])
     except msgspec.MsgspecError as error:
         raise ConfigError(f"the windows {str(path)!r}: {error}: {_FORM}") from error
     return tuple((window.start_s, window.stop_s) if isinstance(window, _NamedWindow) else window for window in windows)

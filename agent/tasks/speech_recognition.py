@@ -18,6 +18,7 @@ import numpy as np
 
 from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -179,7 +180,7 @@ def _bytes_of(model: Card, metadata: Mapping[str, str]) -> dict[int, bytes]:
     if text is None:
         raise ConfigError(f"model {model.name!r} has no tokenizer: put tokenizer.json, or vocab.json, beside its file")
     try:
-        document = msgspec.json.decode(text, type=dict[str, Any])
+        document = decode_json(text, dict[str, Any])
         is_whole = isinstance(document.get("model"), dict)
         vocabulary = msgspec.convert(document["model"]["vocab"] if is_whole else document, dict[str, int])
         added = {int(entry["id"]) for entry in document.get("added_tokens", ())} if is_whole else set()

@@ -14,6 +14,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.file_lock import is_locked
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.openssl import is_signed_by
 from edgemeter.agent.contract.orders import Order, Update, version_key
 from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, last_outcome
@@ -59,8 +60,8 @@ def read_manifest(archive: Path, release: InstalledRelease) -> ReleaseManifest:
     document, signature = _parts(archive)
     _verify(archive, document, signature, release.public_key)
     try:
-        return msgspec.json.decode(document, type=ReleaseManifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return decode_json(document, ReleaseManifest)
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"the manifest of {archive.name!r} has a form this agent does not know ({error}): rebuild the release") from error
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.agent.contract.record_figures import Scope
 
 SHIPPED = Path(__file__).with_name("constants.toml")
@@ -168,10 +169,10 @@ def read_constants(override: Path | None = None) -> Constants:
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
+        return decode_toml(path.read_bytes(), dict[str, Any])
     except OSError as error:
         raise ConfigError(f"cannot read the constants {str(path)!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"constants {str(path)!r} are not valid TOML: {error}") from error
 
 

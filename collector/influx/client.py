@@ -192,7 +192,7 @@ class InfluxHttp:
                 yield from response.results
         except PointsRejectedError as error:
             raise ConfigError(f"InfluxDB at {where} rejects the query: {error}") from error
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise TransientError(
                 f"the server at {where.url} is no InfluxDB, or its response was cut off ({error}): check the URL"
             ) from error

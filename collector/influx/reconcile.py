@@ -331,7 +331,7 @@ def _oldest_ns(http: InfluxHttp, config: InfluxConfig, now_ns: int) -> int:
             kept_s = [
                 _seconds(rule["duration"]) for rule in policies if (rule["name"] == config.policy if config.policy else rule["default"])
             ]
-    except (EdgemeterError, ValueError, KeyError, TypeError):
+    except (EdgemeterError, ValueError, KeyError, TypeError, RecursionError):
         return FIRST_NS
     return now_ns - int(kept_s[0]) * 10**9 if kept_s and kept_s[0] else FIRST_NS
 

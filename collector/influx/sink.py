@@ -223,7 +223,7 @@ class _DatabaseSink(Sink):
     def _is_version_2(self) -> bool:
         try:
             health = json.loads(self._http.send("GET", "/health", {}))
-        except (EdgemeterError, ValueError):
+        except (EdgemeterError, ValueError, RecursionError):
             # 1.6 has none.
             return False
         return str(health.get("version", "")).lstrip("v").startswith("2.") if isinstance(health, dict) else False

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.ledger.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -133,8 +134,8 @@ def take_over(ledger: Ledger, path: Path) -> None:
     if not path.exists():
         return
     try:
-        values = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        values = decode_json(path.read_bytes(), dict[str, list[str]])
+    except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"cannot read the tag values {str(path)!r} ({error}): delete the file; new values are limited anew") from error
     with ledger.writing() as statements:
         last = statements.execute("SELECT coalesce(max(number), 0) FROM tag_values").fetchone()[0]

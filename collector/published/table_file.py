@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line, os_error_as
+from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.collector.published import PublishedReader, ReadTable, create, reader_names
 from edgemeter.collector.published.row import PublishedRow, fault, not_sourced, plain_blanks
 
@@ -107,7 +108,7 @@ class _PublishedFile(msgspec.Struct, forbid_unknown_fields=True):
 
 def _from_toml(path: Path, text: str, defaults: Mapping[str, Any]) -> list[tuple[str, PublishedRow]]:
     try:
-        tables = msgspec.toml.decode(text, type=_PublishedFile).row
+        tables = decode_toml(text, _PublishedFile).row
         return [(f"row {number}", _row(fields, defaults, strict=True)) for number, fields in enumerate(tables, start=1)]
     except (ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(

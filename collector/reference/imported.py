@@ -12,6 +12,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary
@@ -159,10 +160,10 @@ def default_store() -> ReferenceStore:
 
 def _read_import(path: Path) -> ReferenceImport:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ReferenceImport)
+        return decode_json(path.read_bytes(), ReferenceImport)
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(
             f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter references import FILE --replace`"
         ) from error

@@ -10,6 +10,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
@@ -89,10 +90,10 @@ class RunDocument:
 
     def _raw_runs(self) -> list[msgspec.Raw]:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=_RunsDocument).runs
+            return decode_json(self.path.read_bytes(), _RunsDocument).runs
         except OSError as error:
             raise ConfigError(f"cannot read the store {str(self.path)!r}: {error.strerror}") from error
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        except msgspec.MsgspecError as error:
             raise ConfigError(
                 f'{str(self.path)!r} is neither a ledger nor a document {{"runs": [...]}} as `edgemeter run --json` prints it: {error}'
             ) from error
@@ -100,8 +101,8 @@ class RunDocument:
 
 def _identity(raw: bytes) -> str | None:
     try:
-        return msgspec.json.decode(raw, type=_Identity).id
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return decode_json(raw, _Identity).id
+    except msgspec.MsgspecError:
         return None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.contract.model_formats import READERS, runtime_for
 from edgemeter.agent.engine.confinement import model_files
@@ -134,6 +135,6 @@ def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:
 
 def _outcome(document: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(document, type=dict[str, Any])
+        return decode_json(document, dict[str, Any])
     except msgspec.DecodeError:
         return {}

@@ -14,6 +14,7 @@ import msgspec
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, os_error_as
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.types import Sha256
 from edgemeter.models.catalogue.catalogue import CatalogueEntry, EntryName, FileName
 
@@ -167,8 +168,8 @@ class ModelCache:
 
 def _cached(folder: Path) -> CachedModel:
     try:
-        note = msgspec.json.decode((folder / NOTE).read_bytes(), type=CacheNote)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        note = decode_json((folder / NOTE).read_bytes(), CacheNote)
+    except (OSError, msgspec.MsgspecError):
         note = None
     files = {file.name: file.stat() for file in folder.iterdir() if file.is_file()}
     used = [stat for name, stat in files.items() if (name == note.file if note else name != LOCK)]

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.progress import Tell
 from edgemeter.models.catalogue.catalogue import is_address
 from edgemeter.models.fetch.pace import SLOW_S, Pace, TooSlowError
@@ -70,8 +71,8 @@ class PartFile:
     def origin(self) -> Origin | None:
         """Return where the bytes came from; None if there are none or the note cannot be read."""
         try:
-            return msgspec.json.decode(self.note.read_bytes(), type=Origin) if self.size_bytes else None
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return decode_json(self.note.read_bytes(), Origin) if self.size_bytes else None
+        except (OSError, msgspec.MsgspecError):
             return None
 
     def begin(self, origin: Origin) -> None:

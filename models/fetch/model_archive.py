@@ -17,6 +17,7 @@ import msgspec
 
 from edgemeter.agent.base.durable_file import replacing
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.base.types import Sha256
 from edgemeter.agent.contract import model_file
@@ -179,10 +180,10 @@ def _manifest(open_member: _Open, path: Path) -> ModelsManifest:
             text = file.read(_MANIFEST_LIMIT_BYTES + 1)
         if len(text) > _MANIFEST_LIMIT_BYTES:
             raise ConfigError(f"model archive {str(path)!r}: its manifest is larger than {_MANIFEST_LIMIT_BYTES} bytes")
-        return msgspec.json.decode(text, type=ModelsManifest)
+        return decode_json(text, ModelsManifest)
     except KeyError as error:
         raise ConfigError(
             f"{str(path)!r} is not a model archive: it has no {MANIFEST}; `edgemeter models export-archive` writes one"
         ) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         raise ConfigError(f"model archive {str(path)!r}: {MANIFEST}: {error}") from error

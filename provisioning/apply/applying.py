@@ -18,6 +18,7 @@ import msgspec
 
 from edgemeter import provisioning
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.identity import join_file_text
 from edgemeter.agent.operating import board_settings
 from edgemeter.provisioning.apply import offer
@@ -312,7 +313,7 @@ def device_program(plan: Mapping[str, object]) -> str:
 
 def _parse_step(line: str) -> ApplyStep:
     try:
-        step = msgspec.json.decode(line, type=ApplyStep)
+        step = decode_json(line, ApplyStep)
     except msgspec.MsgspecError as error:
         raise TransientError(f"the device reports {line[:200]!r}: {error}: run it again") from error
     return replace(step, detail="".join(char for char in step.detail if char.isprintable()))

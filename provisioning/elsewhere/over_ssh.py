@@ -35,6 +35,7 @@ from edgemeter.agent.base.errors import (
     TransientError,
     UnavailableError,
 )
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.progress import is_quiet
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, order_suite
@@ -179,7 +180,7 @@ class _InstalledBoard:
         if not document or (status != DONE and not _is_whole(document)):
             raise self.failure(status)
         try:
-            return msgspec.json.decode(document, type=kind)
+            return decode_json(document, kind)
         except msgspec.MsgspecError as error:
             raise UnavailableError(
                 f"{self.session.login}: its release {self.version} writes other results than this one reads ({error}): use a newer one"
@@ -344,7 +345,7 @@ def _shared_options(options: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_whole(document: bytes) -> bool:
     try:
-        msgspec.json.decode(document, type=msgspec.Raw)
+        decode_json(document, msgspec.Raw)
     except msgspec.DecodeError:
         return False
     return True

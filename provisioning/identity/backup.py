@@ -21,6 +21,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.provisioning.identity import admission
 from edgemeter.provisioning.inventory import fleet_file
@@ -162,7 +163,7 @@ def _unpacked(plain: bytes, root: Path, source: Path) -> tuple[BackupHead, int]:
             content = tar.extractfile(first) if first is not None and first.name == HEAD else None
             if content is None:
                 raise ConfigError(f"{str(source)!r} is an archive of something else: name a file that `edgemeter fleet backup` has written")
-            head = msgspec.json.decode(content.read(), type=BackupHead)
+            head = decode_json(content.read(), BackupHead)
             if head.schema != SCHEMA:
                 raise ConfigError(f"the backup {str(source)!r} has form {head.schema}, this version knows {SCHEMA}: update edgemeter")
             while (member := tar.next()) is not None:

@@ -14,7 +14,6 @@ Source: Tasmota documentation, MQTT, Commands (Power, Backlog, Delay, PowerOnSta
 Tested with: a server that gives the documented answers, and a client that answers as documented at a real broker; not yet on a device.
 """
 
-import json
 import queue
 import secrets
 import time
@@ -22,6 +21,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, SessionEvents, SessionProfile
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.rescue import Power
@@ -147,7 +147,7 @@ class _Conversation(SessionEvents):
         """Return the first answer that is about a relay or a setting."""
         while True:
             try:
-                answer = json.loads(self._heard.get(timeout=max(0.0, deadline_s - time.monotonic())))
+                answer = decode_json(self._heard.get(timeout=max(0.0, deadline_s - time.monotonic())), Any)
             except queue.Empty:
                 return None
             except ValueError:

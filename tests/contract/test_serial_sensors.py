@@ -15,7 +15,7 @@ from tests.fixtures.serial_port import DIALOGUES, PlayedPort, recorded
 SERIAL = [name for name in sorted(power.SENSORS) if "port" in inspect.signature(power.sensor_class(name)).parameters]
 every_serial_sensor = pytest.mark.parametrize("name", SERIAL)
 # Longer than any sensor may wait for a device that stays silent.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def played(name, replies, pieces=1):

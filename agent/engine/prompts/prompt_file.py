@@ -24,6 +24,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.datasets import Targets
 from edgemeter.agent.datasets.items import json_lines, read_bytes
@@ -133,7 +134,7 @@ def _entries(path: Path, content: bytes) -> Sequence[_PromptEntry]:
         if path.suffix.lower() not in (".json", ".jsonl", ".ndjson"):
             return [_PromptEntry(prompt=line) for line in content.decode().splitlines() if line.strip()]
         if content.lstrip().startswith(b"["):
-            return msgspec.json.decode(content, type=tuple[_PromptEntry, ...])
+            return decode_json(content, tuple[_PromptEntry, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"{where}: {error}") from error
     return [entry for _, entry in json_lines(where, content, _PromptEntry)]

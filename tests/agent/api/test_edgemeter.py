@@ -90,7 +90,7 @@ def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     replay_case(tmp_path, "a", 1.0)
     record = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid")
     assert isinstance(record, edgemeter.Record)
-    assert record.latency.p50_ms == pytest.approx(1.0, rel=0.5)
+    assert record.latency.min_ms >= 1.0
     assert (record.mode, record.accuracy_reason[:12]) == ("rapid", "no photograp")
     with SqliteLedger(home / "ledger.sqlite", "read") as ledger:
         assert [arrival.record.id for arrival in ledger.records()] == [record.id]

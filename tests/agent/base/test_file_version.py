@@ -197,11 +197,11 @@ def test_what_was_put_aside_waits_for_room_and_the_outbox_goes_on(tmp_path, monk
         filler.write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - 200_000))
         with Outbox(path) as outbox:
             assert outbox.count() >= 20
-        assert "outbox.sqlite.aside-v5" in names(path)
+        assert f"outbox.sqlite.aside-v{NEW.version}" in names(path)
         filler.unlink()
         with Outbox(path) as outbox:
             assert outbox.count() == 40
-        assert "outbox.sqlite.aside-v5" not in names(path)
+        assert f"outbox.sqlite.aside-v{NEW.version}" not in names(path)
 
 
 def test_whoever_only_reads_leaves_a_later_file_where_it_is(tmp_path):

@@ -76,6 +76,23 @@ def test_an_unacknowledged_publish_goes_with_the_connection_and_does_not_pile_up
     session.close()
 
 
+def test_the_pause_grows_while_connections_end_with_an_unanswered_message(mute, monkeypatch):
+    """What was published may have ended them: a connect alone is no success, an answer that matters to the owner is."""
+    pauses = []
+    monkeypatch.setattr("edgemeter.agent.base.mqtt_session.backoff_s", lambda failures: pauses.append(failures) or 0.05)
+    events = Events()
+    session = events.session = MqttSession(BrokerAddress(LOOPBACK, mute.server_address[1]), SessionProfile("c"), events)
+    session.connect()
+    for connection in range(1, 6):
+        assert wait_until(lambda connection=connection: len(mute.connections) > connection and mute.connections[connection][1])
+        if connection == 4:
+            session.progressed()
+        mute.connections[connection][0].shutdown(2)
+    assert wait_until(lambda: len(pauses) == 5)
+    assert pauses == [0, 1, 2, 0, 1]
+    session.close()
+
+
 def test_our_own_goodbye_is_no_lost_connection(mute):
     """Whoever takes over the device's name closes its old session, and must not report a fault."""
     events, reasons = Events(), []

@@ -99,6 +99,36 @@ def _lie(path):
     path.write_bytes(content)
 
 
+def _junk(where):
+    """Write the bundle as `where(content, start of its directory)` returns it."""
+
+    def damage(path):
+        content = path.read_bytes()
+        (start,) = struct.unpack_from("<I", content, len(content) - 6)
+        path.write_bytes(where(content, start))
+
+    return damage
+
+
+def _gap(content, start):
+    """Return the zip with bytes between its members and its directory."""
+    return content[:start] + b"junk" + content[start:-6] + struct.pack("<I", start + 4) + content[-2:]
+
+
+def _other_header(path):
+    """Give the first file another name in the header before it, which a program goes by that reads from the beginning."""
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"manifest.json", b"manifest.jsoN", 1))
+
+
+def _listed_twice(path):
+    files = dict(archive.unpack(path))
+    manifest = archive.decode_manifest(files["manifest.json"])
+    (case,) = (member for member in manifest.members if member.file == "case.json")
+    doubled = msgspec.structs.replace(manifest, members=(msgspec.structs.replace(case, sha256="0" * 64), *manifest.members))
+    rezip(path, lambda files: files.update({"manifest.json": archive.encode_document(doubled)}), listed=False)
+
+
 DAMAGE = {
     "empty": (lambda path: path.write_bytes(b""), "cannot read the bundle"),
     "no zip": (lambda path: path.write_bytes(b"x" * 1000), "cannot read the bundle"),
@@ -112,7 +142,28 @@ DAMAGE = {
     "bomb": (_raw(lambda files: [*(files | {"suite.toml": bytes(20_000_000)}).items()]), "more than it can be"),
     "many": (_raw(lambda files: [*files.items(), *((f"samples/{n}", b"") for n in range(300))]), "a bundle has at most 256"),
     "encrypted": (_flag, "encrypted"),
-    "lying": (_lie, "cannot read the bundle"),
+    "lying": (_lie, "belong to none"),
+    "bytes before the zip": (_junk(lambda content, _: b"junk" + content), "bytes that belong to none of its files"),
+    "another zip before it": (_junk(lambda content, _: zip_of([("record.json", b"{}")]) + content), "bytes that belong to none"),
+    "bytes behind the zip": (_junk(lambda content, _: content + b"junk"), "bytes that belong to none"),
+    "a comment": (_junk(lambda content, _: content[:-2] + b"\x04\0junk"), "bytes that belong to none"),
+    "a gap": (_junk(_gap), "bytes that belong to none"),
+    "another name in a header": (_other_header, "belong to none"),
+    "a key twice in the record": (
+        _changed("record.json", lambda text: b'{"device": "other", ' + text.lstrip()[1:]), "record.json: the name 'device' stands twice",
+    ),
+    "a key twice deep in the record": (
+        _changed("record.json", lambda text: text.replace(b'"task":', b'"task":"x","task":', 1)), "'task' stands twice",
+    ),
+    "a key twice in the case": (_changed("case.json", lambda text: b'{"model": "x", ' + text.lstrip()[1:]), "'model' stands twice"),
+    "a key twice in the manifest": (
+        _changed("manifest.json", lambda text: text.replace(b'"record":', b'"record": "x", "record":', 1), listed=False),
+        "manifest.json: the name 'record' stands twice",
+    ),
+    "a file listed twice": (_listed_twice, "the manifest lists 'case.json' twice"),
+    "samples in the record itself": (
+        _changed("record.json", lambda text: text.rstrip()[:-1] + b', "samples": [{}]}'), "record.json holds samples of its own",
+    ),
     "no manifest": (_without("manifest.json"), "holds no manifest.json"),
     "no record": (_without("record.json"), "record.json is missing"),
     "a series less": (_without("samples/latency.u4"), "samples/latency.u4 is missing"),

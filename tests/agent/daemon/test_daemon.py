@@ -17,7 +17,7 @@ from tests.fixtures.publishing import always, last_state, make_birth, peer, put
 from tests.fixtures.servers import address_of, free_port, mosquitto
 
 UP = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--device", "pi-1", "--fleet", "lab"]
-LONG_S = 30.0
+LONG_S = 60.0
 # Imports of the daemon; what only a measurement or the command line needs is none of them.
 HEAVY = ("numpy", "click", "rich", "edgemeter.agent.engine", "edgemeter.agent.power", "importlib.metadata")
 

@@ -43,9 +43,11 @@ def spin(seconds):
 
 
 def test_a_sleep_of_known_length_is_measured_as_long():
-    """The kernel's timer stands outside; a run says that it had no process of its own."""
+    """No less than the kernel's timer, and all queries fit into the time around them; a run says that it had no process of its own."""
+    begin_ns = time.monotonic_ns()
     run = run_of(time.sleep, 0.002)
-    assert 2.0 <= run.latency.min_ms < 3.0
+    assert run.latency.min_ms >= 2.0
+    assert run.latency.mean_ms * run.latency.count <= (time.monotonic_ns() - begin_ns) / 1e6
     assert (run.runtime.name, run.runtime.backend) == ("python", "in-process")
     assert "in-process" in rules_of(run)
 
@@ -98,7 +100,7 @@ def test_each_kind_of_callable_is_measured():
     for function, inputs in callables:
         with table_row(function):
             run = run_of(function, inputs)
-            assert 0 < run.latency.min_ms < 100
+            assert run.latency.min_ms > 0
             assert (run.runtime.threads, "PyTorch" in run.runtime.threads_reason) == (1, True)
             assert any("number of threads is not known" in note for note in judge(run, []).notes)
 

@@ -64,7 +64,7 @@ BATCHES = """
 import time
 from edgemeter.agent.runtimes.python_model import PythonModel
 def f(x):
-    time.sleep(0.2 if len(x) == 1 else 0.005)
+    time.sleep(0 if len(x) == 1 else 0.05)
     return x
 def make(): return PythonModel(call=f, inputs={"x": ("float32", (None, 4))}, backend="BACKEND")
 """
@@ -76,7 +76,7 @@ def test_the_first_query_is_one_of_the_runs_batch(tmp_path, backend, compiles):
     (tmp_path / "net.py").write_text(BATCHES.replace("BACKEND", backend))
     case = one_case(tmp_path / "net.py:make", mode="rapid", scenario="offline", batch=BATCH)
     cold = measure(run_job(case), 0, lambda _: None).cold_start
-    assert 5 <= cold.first_ms < 200
+    assert cold.first_ms >= 50
     assert (cold.compile_ms is not None) == compiles
 
 

@@ -1,7 +1,6 @@
 """JAX: the numbers of the plain function, results that are waited for, and compilations counted."""
 
 import importlib
-import time
 
 import numpy as np
 import pytest
@@ -69,17 +68,12 @@ def test_results_are_waited_for(drive, functions):
     x = np.ones((1000, 1000), np.float32)
     python_model = model.runtime._model
     argument = python_model.place(x)
-    begin = time.monotonic()
-    result = python_model.call(argument)
-    bare_s, was_ready = time.monotonic() - begin, result.is_ready()
-    result.block_until_ready()
+    # On a busy machine the result may be there before anybody looks.
+    assert not all(python_model.call(argument).is_ready() for _ in range(20))
     query = model.runtime.bind([x])
-    begin = time.monotonic()
-    query()
-    query_s = time.monotonic() - begin
-    assert model.runtime._last.is_ready()
-    assert not was_ready
-    assert query_s > 5 * bare_s
+    for _ in range(5):
+        query()
+        assert model.runtime._last.is_ready()
 
 
 def test_a_dtype_that_numpy_lacks_is_read_as_float32(drive, functions):

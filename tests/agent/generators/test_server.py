@@ -19,6 +19,7 @@ from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import LanguageServer, Reply, events, llama_cpp_server, llama_server
 from tests.fixtures.rows import table_row
+from tests.fixtures.still_time import stop_time
 
 CONTEXT = 64
 MODEL = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
@@ -358,6 +359,7 @@ def test_only_a_request_that_met_a_closed_connection_is_sent_again(worked_s, out
 
 def test_the_pings_are_no_part_of_loading(loaded, monkeypatch):
     """They are the benchmark's."""
+    stop_time(monkeypatch)
     ping = ServerGenerator._ping
     monkeypatch.setattr(ServerGenerator, "_ping", lambda self: (time.sleep(0.05), ping(self))[1])
     assert loaded(llama_server())[2].load_ns < 9 * 50e6

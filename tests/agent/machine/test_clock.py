@@ -11,7 +11,10 @@ import pytest
 
 from edgemeter.agent.machine import clock
 from tests.fixtures.replay_case import replay_model
+from tests.fixtures.still_time import stop_time
 
+# Far above what a busy machine takes, far below an hour.
+HALF_AN_HOUR_MS = 1_800_000
 # A wall clock that goes an hour back every time that it is asked, in every process of the command.
 STEPPING = """
     import itertools, time
@@ -23,11 +26,12 @@ STEPPING = """
 
 def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
     """Ten years wrong at the start, right at the end: the stamp is right."""
+    stop_time(monkeypatch)
     began_ns = time.monotonic_ns() - 5 * 10**9
     right_ns = time.time_ns() - 5 * 10**9
-    assert clock.wall_ns(began_ns) == pytest.approx(right_ns, abs=10**8)
+    assert clock.wall_ns(began_ns) == right_ns
     monkeypatch.setattr(time, "time_ns", lambda: 12 * 10**9)
-    assert clock.wall_ns(began_ns) == pytest.approx(7 * 10**9, abs=10**8)
+    assert clock.wall_ns(began_ns) == 7 * 10**9
 
 
 @pytest.mark.slow
@@ -41,8 +45,8 @@ def test_a_wall_clock_that_jumps_changes_no_duration(tmp_path):
     completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=600)
     (record,) = json.loads(completed.stdout)["runs"]
     latency, windows = record["latency"], record["windows"]
-    assert 2.0 <= latency["min_ms"] <= latency["p50_ms"] < 60
-    assert 64 * 2.0 <= windows["timed_end_ns"] / 1e6 < 30_000
-    assert 0 < windows["timed_start_ns"] - record["monotonic_ns"] < 60 * 10**9
-    assert all(0 <= record["cold_start"][name] < 60_000 for name in ("process_ms", "load_ms", "first_ms"))
+    assert 2.0 <= latency["min_ms"] <= latency["p50_ms"] < HALF_AN_HOUR_MS
+    assert 64 * 2.0 <= windows["timed_end_ns"] / 1e6 < HALF_AN_HOUR_MS
+    assert 0 < windows["timed_start_ns"] - record["monotonic_ns"] < HALF_AN_HOUR_MS * 1e6
+    assert all(0 <= record["cold_start"][name] < HALF_AN_HOUR_MS for name in ("process_ms", "load_ms", "first_ms"))
     assert record["started_at_ns"] < time.time_ns() - 3600 * 10**9

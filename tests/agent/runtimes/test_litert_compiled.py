@@ -175,8 +175,8 @@ def test_a_model_that_a_gpu_does_not_take_at_all_is_an_error(runtime, models):
 
 
 @pytest.mark.software_gpu
-@pytest.mark.usefixtures("gpu")
 @pytest.mark.alone
+@pytest.mark.usefixtures("gpu")
 def test_the_timed_call_waits_for_the_gpu(runtime):
     """The library's run returns before the GPU is done; ours returns with the outputs, which are then there at once."""
     loaded = runtime.load(SHIPPED / "edgemeter-shapes_fp32.tflite", Options(backend="gpu"))

@@ -70,7 +70,7 @@ def test_pairs_are_measured_with_and_without_sampling(model, tmp_path):
     assert [len(effect.pairs_ms), effect.effect.pairs, len(before)] == [3, 3, 6]
     assert effect.effect.sensors == ("replay",)
     # A replayed query takes 2 ms or, on a busy machine, more.
-    assert all(2.0 <= p50_ms < 4.0 for pair in effect.pairs_ms for p50_ms in pair)
+    assert all(p50_ms >= 2.0 for pair in effect.pairs_ms for p50_ms in pair)
     was_read = [later > earlier for earlier, later in zip(before, [*before[1:], len(reads)], strict=True)]
     assert was_read == [True, False, False, True, False, True]
     assert all(doubt.endswith(" of 6 runs") for doubt in effect.doubts)

@@ -63,11 +63,12 @@ def test_what_the_server_counted_is_of_the_timed_part_alone(tmp_path, load):
     script = ServedModelScript(queue_s=0.002, compute_s=0.005)
     served = scripted(tmp_path, script, queries=64, seconds=1.0, **load).served
     assert served.requests_of_others == 0
-    assert 0 < served.remainder_ms < 1e3 * 5
+    assert served.remainder_ms > 0
     assert (served.connect is not None) == (load.get("scenario") == "poisson")
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_frame_without_a_reply_of_the_server_is_missed_and_ends_no_run(tmp_path):
     """Every tenth answer is an error, in the warm-up too: no run is lost for one of them, and the failures are counted."""
     requests = itertools.count(1)

@@ -130,12 +130,10 @@ def test_a_bettered_share_of_missed_frames_is_found(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-def test_a_rate_far_beyond_the_model_ends_on_schedule(tmp_path):
-    """Two seconds of them take two seconds, and the run says in one line what was answered."""
+def test_a_rate_far_beyond_the_model_misses_frames(tmp_path):
+    """The run says in one line what was answered; that it ends on schedule is simulated (tests/agent/engine/scenarios/test_steady.py)."""
     write_replay(tmp_path, latencies_ms=[20.0])
     run = run_of(tmp_path, rate_per_s=1e6, seconds=2.0)
-    assert run.windows.timed_end_ns <= 3.1e9
     assert run.steady.frames == 2_000_000
     assert run.steady.missed_ratio == 1.0
     assert "rate-not-held" in run.verdict.rules

@@ -142,4 +142,4 @@ def test_a_recording_is_heard_at_its_own_speed(paths, tmp_path):
     assert "no accuracy" not in completed.stdout
     run = rapid_run(model, stream=str(wav), annotations=str(windows))
     assert (run.steady.rate_per_s, run.load.target_per_s) == (31.25, 31.25)
-    assert 0 < run.load.utilisation_ratio < 1
+    assert run.load.utilisation_ratio > 0

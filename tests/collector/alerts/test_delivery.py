@@ -136,13 +136,13 @@ def test_a_channel_that_hangs_delays_no_other(file, at, monkeypatch, script):
     is_over, delivered_while_hanging = threading.Event(), threading.Event()
 
     def hang(request, _):
-        delivered_while_hanging.wait(20)
+        delivered_while_hanging.wait(60)
         for byte in b"HTTP/1.1 200 OK\r\nX-Long: ":
             if script == "drips":
                 request.wfile.write(bytes([byte]))
                 request.wfile.flush()
             is_over.wait(0.2)
-        is_over.wait(20)
+        is_over.wait(60)
 
     def take(request, _):
         request.respond(200)

@@ -64,6 +64,6 @@ def test_an_agent_with_another_devices_certificate_is_refused_aloud(address_as, 
 
 def test_a_load_of_many_devices_over_one_certificate_is_refused_in_one_line(address_as):
     """It does not look as if the server lost anything."""
-    plan = LoadPlan(devices=3, rate_per_s=100, records=3, patience_s=10)
+    plan = LoadPlan(devices=3, rate_per_s=100, records=3, patience_s=120)
     with pytest.raises(UnavailableError, match="lets each device write below its own name only"):
         load.run_load(address_as("load"), plan, "crowd", RecordTemplate(make_record()))

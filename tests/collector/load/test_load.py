@@ -33,7 +33,7 @@ def collector(broker, tmp_path):
 @pytest.mark.parametrize("mode", ["agents", "crowd"])
 def test_every_record_of_a_load_is_in_the_ledger_once(mode, broker, collector, tmp_path):
     """Devices share out the records, each with a session of its own and numbers without gaps."""
-    plan = LoadPlan(devices=7, rate_per_s=500, records=101, patience_s=20)
+    plan = LoadPlan(devices=7, rate_per_s=500, records=101, patience_s=120)
     result = load.run_load(broker, plan, mode, RecordTemplate(make_record()))
     assert (result.sent, result.receipted, result.missing) == (101, 101, 0)
     assert 0 < result.latency_p50_ms <= result.latency_p99_ms <= result.latency_max_ms
@@ -85,8 +85,9 @@ def test_latency_counts_from_when_a_record_was_due():
     tally = LoadTally()
     plan = LoadPlan(devices=1, rate_per_s=1, records=1, patience_s=0)
     tally.was_sent()
-    tally.was_receipted(time.monotonic() - 5)
-    assert 5000 <= tally.result(plan, "crowd", 1, 0, 1).latency_p50_ms < 6000
+    due_s = time.monotonic() - 5
+    tally.was_receipted(due_s)
+    assert 5000 <= tally.result(plan, "crowd", 1, 0, 1).latency_p50_ms <= (time.monotonic() - due_s) * 1e3
 
 
 def test_the_record_to_send_was_replayed_and_is_of_the_present_schema(tmp_path, monkeypatch):

@@ -382,6 +382,7 @@ def timed_reason(collector, times_s):
 
 @pytest.mark.mosquitto
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_meanwhile(broker, tmp_path, monkeypatch):
     """The collector answers about its health while its ledger stands still; the receipt comes from the server that was promoted."""
     monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)

@@ -117,7 +117,7 @@ class Board:
         """The files of its identity."""
         return IdentityFiles(self.home)
 
-    def join(self, path: Path, patience_s: float = 20.0):
+    def join(self, path: Path, patience_s: float = 120.0):
         """Join with a join file."""
         return joining.join_fleet(path, JoinPaths(self.home, self.config), self.machine, patience_s)
 

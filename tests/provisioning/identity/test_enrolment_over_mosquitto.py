@@ -361,7 +361,7 @@ def test_a_copied_card_asks_for_a_name_of_its_own(lab):
     with pytest.raises(ConfigError, match="--as NAME"):
         lab.run("requests", "accept", "pi-1")
     lab.run("requests", "accept", "pi-1", "--as", "pi-2")
-    assert renewal.settle_moved_card(copy.home, copy.machine, timeout_s=20.0)
+    assert renewal.settle_moved_card(copy.home, copy.machine, timeout_s=120.0)
     assert identity.read_identity(copy.home).device == "pi-2"
     assert copy.files.key.read_bytes() != board.files.key.read_bytes()
     assert not renewal.settle_moved_card(copy.home, copy.machine, timeout_s=1.0)

@@ -1,0 +1,116 @@
+"""Facts about text that others wrote: what nests too deeply for the stack is an error as any malformed text is, whoever reads it."""
+
+import pytest
+
+from edgemeter.agent.base import config, durable_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import health, identity, messages, model_card, order_suite, orders, sealed, suite
+from edgemeter.agent.datasets import coco, coco_results, predictions
+from edgemeter.agent.datasets.texts import Squad
+from edgemeter.agent.engine.prompts import prompt_file
+from edgemeter.agent.recognition.metadata import read_self_description
+from edgemeter.agent.runtimes import replay
+from edgemeter.agent.settings.files import check_file
+from edgemeter.agent.streams.windows import read_windows
+from edgemeter.collector.alerts.rules import read_rules
+from edgemeter.collector.datacenter.constants import read_constants
+from edgemeter.collector.published import table_file
+from edgemeter.collector.reference.imported import _read_import
+from edgemeter.models.catalogue.catalogue import read_catalogue
+from edgemeter.provisioning.campaigns.planning import read_campaign_file
+from edgemeter.provisioning.inventory import fleet_file
+from tests.fixtures.rows import table_row
+
+# The first is no deeper than a stack allows, which what is done to the value afterwards is.
+DEPTHS = (400, 1_000, 100_000)
+
+
+def lists(depth):
+    """Return a list in a list and so on, in JSON and TOML."""
+    return "[" * depth + "]" * depth
+
+
+TOML = {
+    "lists": lambda depth: f"name = {lists(depth)}\n",
+    "lists in a part that is free": lambda depth: f"[sensors.ina219]\naddress = {lists(depth)}\n",
+    "tables": lambda depth: f"name = {'{a = ' * depth}1{'}' * depth}\n",
+    # The parser itself takes the square of the depth for these.
+    "names with dots": lambda depth: f"name{'.a' * min(depth, 2_000)} = 1\n",
+}
+OF_TOML = {
+    "configuration": config.read_file,
+    "any file": check_file,
+    "model card": model_card.read_card,
+    "join file": identity.read_join_file,
+    "suite": suite.read_file,
+    "rules of alerts": read_rules,
+    "constants": read_constants,
+    "published figures": table_file.read,
+    "catalogue": read_catalogue,
+    "campaign": read_campaign_file,
+    "fleet": fleet_file.read,
+}
+JSON = {
+    "lists": lists,
+    "objects": lambda depth: '{"a":' * depth + "1" + "}" * depth,
+    "a field": lambda depth: f'{{"images": {lists(depth)}, "runs": {lists(depth)}, "data": {lists(depth)}, "paragraphs": 1}}',
+    "a field in a list": lambda depth: f'[{{"id": {lists(depth)}}}]',
+}
+OF_JSON = {
+    "struct": lambda path: durable_file.read_struct(path, dict[str, int], "note", "delete it"),
+    "annotations": coco.read_annotations,
+    "detections": coco_results._decode,
+    "predictions": predictions.read_predictions,
+    "questions": lambda path: Squad().read(path, None),
+    "prompts": lambda path: prompt_file.read_prompts(str(path)),
+    "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
+    "windows": lambda path: read_windows(path, 60.0),
+    "results that were imported": _read_import,
+}
+MESSAGES = {
+    "from a collector": messages.decode_from_collector,
+    "state": messages.decode_state,
+    "birth": messages.decode_birth,
+    "progress": messages.decode_progress,
+    "records": lambda payload: messages.split_records(b"[" + payload + b"]"),
+    "signed": lambda payload: sealed.decode_sealed(payload, "an order", 10_000_000),
+    "challenge": sealed.decode_challenge,
+    "command": orders.decode_command,
+    "report": orders.decode_report,
+    "request for content": orders.decode_want,
+    "piece of content": orders.split_chunk,
+    "request for a certificate": identity.decode_request,
+    "answer to it": identity.decode_answer,
+    "health": health.decode_health,
+    "suite of an order": order_suite.read,
+}
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_file_that_nests_too_deeply_is_one_line(tmp_path, depth):
+    """A traceback before: of tomllib, of msgspec, or of what copied and printed the value. The line names the file."""
+    for suffix, texts, readers in ((".toml", TOML, OF_TOML), (".json", JSON, OF_JSON)):
+        path = tmp_path / f"deep{suffix}"
+        for shape, text in texts.items():
+            path.write_text(text(depth))
+            for name, read in readers.items():
+                with table_row(shape, name), pytest.raises(ConfigError) as refused:
+                    read(path)
+                assert str(path) in str(refused.value)
+                assert "\n" not in str(refused.value)
+                assert len(str(refused.value)) < 1000, (shape, name)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_message_that_nests_too_deeply_is_refused(depth):
+    """As any that is no message: each service logs it and goes on."""
+    for shape, text in JSON.items():
+        for name, decode in MESSAGES.items():
+            with table_row(shape, name), pytest.raises(ConfigError):
+                decode(text(depth).encode())
+
+
+def test_metadata_that_nests_too_deeply_describes_nothing():
+    """A model's own words are read as far as they can be: of these nothing."""
+    description = read_self_description({"names": lists(100_000), "a.json": lists(100_000), "task": "detect"})
+    assert (description.labels, description.task) == ((), "detect")
