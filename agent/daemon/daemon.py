@@ -22,7 +22,7 @@ import msgspec
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base import config as configuration
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
-from edgemeter.agent.base.file_lock import FileLock
+from edgemeter.agent.base.file_lock import AGENT_LOCK, FileLock
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.service_manager import notify_service_manager
 from edgemeter.agent.base.threads import ended_by_dead_threads
@@ -34,8 +34,6 @@ from edgemeter.agent.delivery.publisher import Publisher
 
 logger = logging.getLogger(__name__)
 
-# In the home; the kernel lets go of it when its process ends, however that is.
-AGENT_LOCK = "agent.lock"
 KEPT_LINES = 400
 LONGEST_LINE = 400
 POLL_S = 5.0
