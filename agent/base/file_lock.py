@@ -24,6 +24,8 @@ from edgemeter.agent.base.errors import UnavailableError
 # `update/supervisor.py` and `apply/on_device.py`, which run without a release, name the same files.
 BOARD_RUN_LOCK = Path("/run/lock/edgemeter-run.lock")
 HOME_RUN_LOCK = "run.lock"
+# One agent a home; the kernel lets go of it when its process ends, however that is.
+AGENT_LOCK = "agent.lock"
 POLL_S = 1.0
 _HOLDER_BYTES = 200
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Hex = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,64}\Z")]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 TimeNs = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 # Below what every language reads exactly from JSON; sums of counts stay far within 64 bits.

@@ -103,6 +103,27 @@ def agent() -> None:
 agent.add_command(jobs)
 
 
+@agent.command(short_help="Show whether the agent runs, and what waits in its outbox.")
+@format_option('Print {"agent": ..., "outbox": ..., "text": ..., "remedy": ...}.')
+def status(*, form: Format | None) -> None:
+    """Show whether the agent of this device runs, which records wait to be delivered, and why.
+
+    Example: edgemeter agent status
+    """
+    from edgemeter.agent.base import config as configuration
+    from edgemeter.agent.base.file_lock import AGENT_LOCK, FileLock, is_locked
+    from edgemeter.agent.delivery.outbox_file import OUTBOX
+    from edgemeter.agent.doctor.check_delivery import outbox_finding
+
+    home = configuration.home()
+    lock = FileLock(home / AGENT_LOCK)
+    holder = lock.holder() if is_locked(lock.path) else None
+    outbox = outbox_finding(home / OUTBOX)
+    if not print_data(form, {"agent": holder, "outbox": outbox.state, "text": outbox.what, "remedy": outbox.remedy}, rows=""):
+        click.echo(f"agent: {holder or 'none runs here: `edgemeter agent up`'}")
+        click.echo(f"outbox: {outbox.what}{f': {outbox.remedy}' if outbox.remedy else ''}")
+
+
 @agent.command(short_help="Run the daemon until it is stopped.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
 @broker_files

@@ -13,7 +13,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.agent.base.toml import toml_document
-from edgemeter.agent.base.types import Name, TimeNs
+from edgemeter.agent.base.types import Hex, Name, TimeNs
 from edgemeter.agent.contract.messages import decode_message, decoder_of
 
 LARGEST_BYTES = 16 << 10
@@ -21,7 +21,6 @@ ENROL = "edgemeter/enrol"
 EVERY_REQUEST = f"{ENROL}/+/request"
 CLAIM_DIGITS = 32
 RESERVED_PREFIX = "edgemeter-"  # Names of services: no device may have one.
-Hex = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,64}\Z")]
 Serial = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
 Pem = Annotated[str, msgspec.Meta(max_length=4096)]

@@ -13,11 +13,10 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
-from edgemeter.agent.base.types import Count, TimeNs
+from edgemeter.agent.base.types import Count, Hex, TimeNs
 
 TopicKind = Literal[
     "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health", "want", "content", "renew", "certificate",
-    "challenge",
 ]  # fmt: skip
 TOPIC_ROOT = "edgemeter/v1"
 EVERY_RESULT = f"{TOPIC_ROOT}/+/+/result"
@@ -29,7 +28,6 @@ EVERY_WANT = f"{TOPIC_ROOT}/+/+/want"
 EVERY_ACTIVITY = f"{TOPIC_ROOT}/+/+/activity"
 EVERY_PROGRESS = f"{TOPIC_ROOT}/+/+/progress"
 EVERY_RENEW = f"{TOPIC_ROOT}/+/+/renew"
-EVERY_CHALLENGE = f"{TOPIC_ROOT}/+/+/challenge"
 # Retained, and the Will of each collector.
 COLLECTOR_STATE = "edgemeter/collector/{collector}/state"
 EVERY_COLLECTOR_STATE = COLLECTOR_STATE.format(collector="+")
@@ -91,11 +89,13 @@ class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a device is there; `session` tells the Will of a dead session from the state of a live one.
 
-    `revoked` is its fleet's word about a device that was put out, which cannot say anything itself any more.
+    `challenge` is what orders have to repeat: a random number that its agent makes at each start and once an hour; None of a process that
+    takes no orders. `revoked` is its fleet's word about a device that was put out, which cannot say anything itself any more.
     """
 
     state: Literal["online", "offline", "lost", "revoked"]
     session: Count
+    challenge: Hex | None = None
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):

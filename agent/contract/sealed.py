@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.types import Count, Name
-from edgemeter.agent.contract.identity import Hex, Pem
+from edgemeter.agent.base.types import Hex, Name
+from edgemeter.agent.contract.identity import Pem
 from edgemeter.agent.contract.messages import decode_message, decoder_of
 
 SERVICE_NAME = "edgemeter-fleet"  # The common name of the service's certificate; no device may have a name like it.
@@ -24,19 +24,15 @@ class SealedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     message: msgspec.Raw
 
 
-class Challenge(msgspec.Struct, frozen=True, kw_only=True):
-    """A random number that orders to a board have to repeat; the board makes it anew at each start of its agent and once an hour."""
-
-    session: Count
-    challenge: Hex
-
-
 class AddressedCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An [Order](#order) or a [ReportReceipt](#reportreceipt) for one board of one fleet, in answer to its last `challenge`."""
+    """An [Order](#order) or a [ReportReceipt](#reportreceipt) for one board of one fleet, in answer to the `challenge` of its last state.
+
+    Without a challenge it is no command: the service asks the board to report its state again.
+    """
 
     fleet: Name
     device: Name
-    challenge: Hex
+    challenge: Hex | None
     command: msgspec.Raw
 
 
@@ -56,10 +52,9 @@ def decode_sealed(payload: bytes, title: str, largest_bytes: int) -> SealedMessa
     return decode_message(payload, SealedMessage, f"{title} that is signed")
 
 
-def encode_addressed(fleet: str, device: str, challenge: str, command: bytes) -> bytes:
+def encode_addressed(fleet: str, device: str, challenge: str | None, command: bytes) -> bytes:
     """Return what the service signs for an order or a receipt, which is JSON."""
     return msgspec.json.encode(AddressedCommand(fleet=fleet, device=device, challenge=challenge, command=msgspec.Raw(command)))
 
 
 decode_addressed = decoder_of(AddressedCommand, "a command for a device", None)
-decode_challenge = decoder_of(Challenge, "a device's challenge")

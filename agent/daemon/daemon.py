@@ -21,7 +21,8 @@ import msgspec
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base import config as configuration
-from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.file_lock import AGENT_LOCK, FileLock
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.service_manager import notify_service_manager
 from edgemeter.agent.base.threads import ended_by_dead_threads
@@ -149,6 +150,12 @@ class Daemon:
         config_path = Path(options.config) if options.config else None
         settings = configuration.from_options({"config": config_path, **options.files})
         self.address = broker_address.configured_address(options.broker, settings)
+        self._lock = FileLock(configuration.home() / AGENT_LOCK)
+        if not self._lock.take(f"the agent of {options.device!r}"):
+            raise UnavailableError(
+                f"{str(configuration.home())!r} belongs to another agent, {self._lock.holder()}: stop that one first"
+                " (`systemctl stop edgemeter-agent` where it is a service), or set EDGEMETER_HOME to a folder of this one's own"
+            )
         self.outbox = Outbox(configuration.home() / OUTBOX, settings.outbox_limit_mb << 20)
         born = birth.read_apart(options.device, options.fleet, self.outbox.session, options.config)
         self._dispatcher = Dispatcher()
@@ -162,6 +169,7 @@ class Daemon:
             home=configuration.home(),
             config=config_path,
             publish=self._publisher.publish,
+            report_challenge=self._publisher.report_challenge,
             is_connected=self._publisher.is_connected,
             wake=self._dispatcher.wake,
             restart=self.end,
@@ -192,6 +200,7 @@ class Daemon:
         self._dispatcher.close()
         self._publisher.close()
         self.outbox.close()
+        self._lock.release()
 
 
 def run_daemon(document: str) -> int:

@@ -31,8 +31,9 @@ class Publish(Protocol):
 class HandlerContext:
     """The context of a handler: its device, its data folder, and its connection to the broker.
 
-    `session` is the number under which this process reports; `config` the configuration file, None for the usual places; `restart` ends
-    the daemon cleanly, so that the service manager restarts it; `log` returns the last lines of the daemon's log.
+    `session` is the number under which this process reports; `config` the configuration file, None for the usual places;
+    `report_challenge` states what orders have to repeat, with the device's state; `restart` ends the daemon cleanly, so that the service
+    manager restarts it; `log` returns the last lines of the daemon's log.
     """
 
     device: str
@@ -42,6 +43,7 @@ class HandlerContext:
     home: Path
     config: Path | None
     publish: Publish
+    report_challenge: Callable[[str], None]
     is_connected: Callable[[], bool]
     wake: Callable[[], None]
     restart: Callable[[], None]

@@ -85,10 +85,15 @@ class BrokerName:
                 self._times += 1
                 self._short_lives = 0
 
-    def state_seen(self, session: int, now_s: float) -> None:
-        """Note whose state the broker has under our name; until ours has come back, another's is left over from the last time."""
+    def state_seen(self, session: int, now_s: float) -> bool:
+        """Note whose state the broker has under our name; return whether a rival's has replaced ours.
+
+        Until ours has come back, another's is left over from the last time.
+        """
         with self._guard:
             if session == self._session:
                 self._has_own_state = True
             elif self._has_own_state:
                 self._rival_s = now_s
+                return True
+            return False

@@ -33,6 +33,8 @@ GOODBYE_S = 2.0
 IDLE_S = 1.0
 # By then the broker may allow what it refused.
 REFUSED_PAUSE_S = 60.0
+# The state is published again at most this often, where another process's has replaced it.
+RESTATED_S = 10.0
 # Messages of handlers (`publish`) that wait for room in the broker's window.
 WAITING_MESSAGES = 100
 
@@ -84,6 +86,8 @@ class Publisher:
         self._sender = Sender(outbox, birth.device, birth.fleet, self._limit, window)
         self._listener = listener
         self._activity: messages.Activity | None = None
+        self._challenge: str | None = None
+        self._restated_s = float("-inf")
         self._outgoing: deque[tuple[str, bytes, Literal["passing", "retained"]]] = deque()
         self._handler_messages: set[int] = set()
         self._session: mqtt_session.MqttSession | None = None
@@ -174,6 +178,15 @@ class Publisher:
         if self._session is not None and self.is_connected():
             self._publish_activity(self._session, self._activity)
 
+    def report_challenge(self, challenge: str) -> None:
+        """Report in this device's state what orders have to repeat, now and with every connection."""
+        self._challenge = challenge
+        self._restate()
+
+    def _restate(self) -> None:
+        if self._name.state == "own":
+            self.publish(self._topic("state"), self._state("online"), lasting="retained")
+
     def publish(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
         """Send one message of a handler, before any record; return False if that is not possible now."""
         session = self._session
@@ -241,11 +254,17 @@ class Publisher:
                     self._requests.append((messages.parse_topic(message.topic).fleet, received))
                 self._wake.set()
             elif message.topic.endswith(f"{suffix}state"):
-                self._name.state_seen(messages.decode_state(message.payload).session, time.monotonic())
+                self._see_state(messages.decode_state(message.payload).session, time.monotonic())
             elif self._listener is not None and message.topic in self._listener.topics:
                 self._listener.received(message)
         except ConfigError as error:
             logger.warning("ignored a message on %s: %s", message.topic, error)
+
+    def _see_state(self, session: int, now_s: float) -> None:
+        """Another's state has replaced ours: who looks later has to find that this device is here."""
+        if self._name.state_seen(session, now_s) and now_s - self._restated_s >= RESTATED_S:
+            self._restated_s = now_s
+            self._restate()
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer to a publish or a subscription."""
@@ -286,7 +305,8 @@ class Publisher:
             self._session.publish(self._topic("state"), self._state(state), lasting="retained")
 
     def _state(self, state: str) -> bytes:
-        return messages.encode_message(messages.DeviceState(state=state, session=self._birth.session))  # type: ignore[arg-type]
+        challenge = self._challenge if state == "online" else None
+        return messages.encode_message(messages.DeviceState(state=state, session=self._birth.session, challenge=challenge))  # type: ignore[arg-type]
 
     def _open_session(self, timeout_s: float) -> None:
         if self._session is not None:

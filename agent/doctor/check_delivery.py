@@ -28,7 +28,7 @@ def check(home: Path, broker: str | None, settings: Config) -> Iterator[Finding]
     yield _room(home)
     yield _place("ledger", home / LEDGER_FILE, "no run of this device is kept so far")
     yield _place("outbox file", home / outbox_file.OUTBOX, "no result was to be delivered so far")
-    yield _outbox(home / outbox_file.OUTBOX)
+    yield outbox_finding(home / outbox_file.OUTBOX)
     if broker:
         yield _broker(broker, settings)
     else:
@@ -59,7 +59,8 @@ def _of_error(name: str, error: EdgemeterError) -> Finding:
     return _finding(name, "bad", cause or remedy, remedy)
 
 
-def _outbox(path: Path) -> Finding:
+def outbox_finding(path: Path) -> Finding:
+    """Return what waits in the outbox at `path`, and what keeps it there."""
     if not path.exists():
         return _finding("outbox", "ok", "empty: no records so far")
     try:

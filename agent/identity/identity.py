@@ -14,8 +14,8 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.openssl import run_openssl
-from edgemeter.agent.base.types import Name
-from edgemeter.agent.contract.identity import Hex, Serial, SerialSource
+from edgemeter.agent.base.types import Hex, Name
+from edgemeter.agent.contract.identity import Serial, SerialSource
 from edgemeter.agent.machine.board import PLACEHOLDERS
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 

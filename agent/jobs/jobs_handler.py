@@ -112,6 +112,8 @@ class JobsHandler:
             return
         # What the service has not signed for this device changes nothing here, and is not answered.
         signed = self._check.command(message.payload)
+        if signed is None:
+            return
         try:
             command = orders.decode_command(signed)
         except ConfigError as error:

@@ -15,7 +15,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.health import REFUSED_ORDERS_FILE, RefusedOrders, read_refused_orders
-from edgemeter.agent.contract.sealed import Challenge, decode_addressed, decode_sealed
+from edgemeter.agent.contract.sealed import decode_addressed, decode_sealed
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.identity.service_signature import ServiceSignature
@@ -28,7 +28,7 @@ GRACE_S = 60.0
 # Each signature is verified by a process: so many that are wrong are checked at once, then one a second. The service sends again.
 MOST_WRONG = 30
 TITLE = "an order"
-# A flood of refused orders costs one write in this time.
+# A flood of refused orders costs one write in this time, and as often the state is reported again.
 NOTE_S = 10.0
 
 
@@ -42,24 +42,23 @@ class OrderCheck:
         self._challenge = secrets.token_hex(16)
         self._previous: str | None = None
         self._made_s = clock_s()
-        self._is_published = False
+        self._reported_s = float("-inf")
         self._checks_left = float(MOST_WRONG)
         self._checked_s = clock_s()
         self._noted_file = context.home / REFUSED_ORDERS_FILE
         self._refused = read_refused_orders(context.home) or RefusedOrders(count=0, last_ns=0, reason="")
         self._is_noted = True
         self._noted_s = float("-inf")
+        context.report_challenge(self._challenge)
 
     def connected(self) -> None:
-        """Publish the challenge again; a device that was away for long answers to nothing that was sent before."""
+        """A device that was away for long answers to nothing that was sent before."""
         if self._clock_s() - self._made_s >= CHALLENGE_S:
             self._renew()
             self._previous = None
-        self._is_published = False
-        self.poll()
 
     def poll(self) -> float:
-        """Publish a challenge that is due, and note refusals; return the seconds to the next poll."""
+        """Make a challenge that is due, and note refusals; return the seconds to the next poll."""
         now_s = self._clock_s()
         if not self._is_noted and now_s - self._noted_s >= NOTE_S:
             self._note(now_s)
@@ -67,14 +66,10 @@ class OrderCheck:
             return IDLE_S
         if now_s - self._made_s >= CHALLENGE_S:
             self._renew()
-        if not self._is_published:
-            message = Challenge(session=self._context.session, challenge=self._challenge)
-            payload = msgspec.json.encode(message)
-            self._is_published = self._context.publish(self._context.topic("challenge"), payload, lasting="retained")
-        return 1.0 if not (self._is_published and self._is_noted) else max(1.0, self._made_s + CHALLENGE_S - now_s)
+        return max(1.0, self._made_s + CHALLENGE_S - now_s) if self._is_noted else 1.0
 
-    def command(self, payload: bytes) -> bytes:
-        """Return the order or receipt in the payload.
+    def command(self, payload: bytes) -> bytes | None:
+        """Return the order or receipt in the payload, None for a request of the state, which is reported again.
 
         Raises:
             ConfigError: it is refused: not signed by the service, for another device, or recorded earlier.
@@ -87,14 +82,18 @@ class OrderCheck:
             self._is_noted = False
             raise
 
-    def _verified(self, payload: bytes) -> bytes:
+    def _verified(self, payload: bytes) -> bytes | None:
         sealed = decode_sealed(payload, TITLE, orders.LARGEST_ORDER_BYTES)
         addressed = decode_addressed(bytes(sealed.message))
         device, fleet, now_s = self._context.device, self._context.fleet, self._clock_s()
         if (addressed.device, addressed.fleet) != (device, fleet):
             raise ConfigError(f"an order for device {addressed.device!r} of fleet {addressed.fleet!r} came to {device!r} of {fleet!r}")
+        if addressed.challenge is None:
+            self._report_again(now_s)
+            return None
         is_previous = addressed.challenge == self._previous and now_s - self._made_s < GRACE_S
         if addressed.challenge != self._challenge and not is_previous:
+            self._report_again(now_s)
             raise ConfigError("an order answers an earlier challenge of this device: it was delayed for long, or somebody repeats it")
         self._checks_left = min(float(MOST_WRONG), self._checks_left + now_s - self._checked_s)
         self._checked_s = now_s
@@ -107,7 +106,13 @@ class OrderCheck:
 
     def _renew(self) -> None:
         self._previous, self._challenge = self._challenge, secrets.token_hex(16)
-        self._made_s, self._is_published = self._clock_s(), False
+        self._made_s = self._clock_s()
+        self._context.report_challenge(self._challenge)
+
+    def _report_again(self, now_s: float) -> None:
+        if now_s - self._reported_s >= NOTE_S:
+            self._reported_s = now_s
+            self._context.report_challenge(self._challenge)
 
     def _note(self, now_s: float) -> None:
         self._noted_s = now_s

@@ -49,7 +49,7 @@ ITERATIONS = 101
 SALT_BYTES = 12
 AclAccess = Literal["read", "write"]
 COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
-DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew", "challenge")
+DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew")
 DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
 SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
     COLLECTOR_USER: (

@@ -14,9 +14,9 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import EVERY_CHALLENGE, EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, Topic, parse_topic
+from edgemeter.agent.contract.messages import EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, DeviceState, Topic, parse_topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, decode_report, encode_order
-from edgemeter.agent.contract.sealed import Challenge, decode_challenge, encode_addressed
+from edgemeter.agent.contract.sealed import encode_addressed
 from edgemeter.provisioning.identity.authority import ServiceKey
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import rules
@@ -41,8 +41,6 @@ PAUSE_S, PATIENCE_S = 10.0, 60.0
 # A device that reconnects may bring the end of an attempt that was given up: it has this long to report before the next one is sent.
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
-# Of so many sessions of a device, the latest, challenges are remembered.
-MOST_SESSIONS = 4
 REVOKED = "its device was revoked"
 
 
@@ -50,9 +48,7 @@ class OrderSender:
     """Remembers which orders are unanswered; `due` yields those to send again, with growing pauses. After a kill all are sent once more."""
 
     def __init__(self) -> None:
-        self._online: dict[str, int] = {}
-        # By device and session: a second process of a device does not hide the challenge of the first.
-        self._challenges: dict[str, dict[int, str]] = {}
+        self._online: dict[str, DeviceState] = {}
         # By execution: what is being sent, how often it was, and when next.
         self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
 
@@ -61,28 +57,17 @@ class OrderSender:
         return self.challenge(device) is not None
 
     def challenge(self, device: str) -> str | None:
-        """Return what orders to the device have to repeat, None while that of its present session is unknown."""
-        return self._challenges.get(device, {}).get(self._online.get(device, -1))
+        """Return what orders to the device have to repeat, None where it is not online or did not report that."""
+        state = self._online.get(device)
+        return state.challenge if state is not None else None
 
-    def challenged(self, device: str, challenge: Challenge) -> bool:
-        """Note a device's challenge; return whether it can be given orders only now."""
-        was_online = self.is_online(device)
-        by_session = self._challenges.setdefault(device, {})
-        by_session.pop(challenge.session, None)
-        by_session[challenge.session] = challenge.challenge
-        if len(by_session) > MOST_SESSIONS:
-            del by_session[next(iter(by_session))]
-        return self.is_online(device) and not was_online
-
-    def online(self, device: str, session: int) -> bool:
-        """Note that a device is online; return whether that is new, or another session of its agent."""
-        is_new = self._online.get(device) != session
-        self._online[device] = session
-        return is_new
-
-    def offline(self, device: str, session: int) -> bool:
-        """Note that a session has ended; return whether that is new: the end of a session that was followed by another is not."""
-        is_new = self._online.get(device) == session
+    def reported(self, device: str, state: DeviceState) -> bool:
+        """Note a device's state; return whether it is news: the end of a session that was followed by another is not."""
+        before = self._online.get(device)
+        if state.state == "online":
+            self._online[device] = state
+            return state != before
+        is_new = before is not None and before.session == state.session
         if is_new:
             del self._online[device]
         return is_new
@@ -200,7 +185,7 @@ def _report_receipt(report: ExecutionReport, execution: Execution | None) -> Rep
 class JobHandler:
     """Brings jobs to devices; `serve/handler.py` documents how it is called."""
 
-    topics = (EVERY_JOB, EVERY_STATE, EVERY_PROGRESS, EVERY_CHALLENGE)
+    topics = (EVERY_JOB, EVERY_STATE, EVERY_PROGRESS)
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:
         self._registry = registry
@@ -231,12 +216,11 @@ class JobHandler:
             self._report(topic, decode_report(message.payload))
         elif topic.kind == "state":
             state = messages.decode_state(message.payload)
-            note = self._sender.online if state.state == "online" else self._sender.offline
-            if note(topic.device, state.session):
+            if self._sender.reported(topic.device, state):
                 self._moved.add(topic.device)
-        elif topic.kind == "challenge":
-            if self._sender.challenged(topic.device, decode_challenge(message.payload)):
-                self._moved.add(topic.device)
+                if state.state == "online" and state.challenge is None:
+                    asking = encode_addressed(topic.fleet, topic.device, None, b"{}")
+                    self._publish(str(replace(topic, kind="command")), self._key.seal(asking))
         elif topic.kind == "progress":
             self._progress[topic.device] = messages.decode_progress(message.payload).doing[:LONGEST_PROGRESS]
 

@@ -18,8 +18,9 @@ from edgemeter.provisioning.registry.registry import Registry, put_row
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
 # A late Will of a session that is over says nothing about the session after it. Retained states come again each time the service starts,
 # also of a device that was disconnected, whose Will the broker's rules hold back.
-_STATE = """INSERT INTO presence (device, fleet, state, session, since_ns, heard_ns) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session, heard_ns = excluded.heard_ns,
+_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns, heard_ns) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session,
+    challenge = excluded.challenge, heard_ns = excluded.heard_ns,
     since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
         ELSE excluded.since_ns END
 WHERE (excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session)
@@ -85,7 +86,10 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The last reports of a device, None what it has not reported. It is in `state` since `since_ns` (UTC, by the server's clock)."""
+    """The last reports of a device, None what it has not reported. It is in `state` since `since_ns` (UTC, by the server's clock).
+
+    Orders to it have to repeat `challenge`.
+    """
 
     device: str
     fleet: str
@@ -97,6 +101,7 @@ class Presence:
     heard_ns: int
     activity: Activity | None = None
     activity_ns: int | None = None
+    challenge: str | None = None
 
     @property
     def measuring(self) -> Measuring | None:
@@ -122,7 +127,7 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
         message, heard_ns = report.message, report.heard_ns
         values: tuple[object, ...]
         if isinstance(message, DeviceState):
-            statement, values = _STATE, (message.state, message.session, heard_ns, heard_ns)
+            statement, values = _STATE, (message.state, message.session, message.challenge, heard_ns, heard_ns)
         elif isinstance(message, Activity):
             statement, values = _ACTIVITY, (msgspec.json.encode(message), heard_ns, heard_ns)
         else:

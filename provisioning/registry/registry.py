@@ -24,7 +24,7 @@ from edgemeter.agent.base.sqlite_file import Access, Database
 from edgemeter.agent.base.statements import Statements
 
 # The tables: `schema.sql` beside this file.
-VERSION = 2
+VERSION = 3
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 TABLES = tuple(re.findall(r"CREATE TABLE (\w+) \(", SCHEMA))
 SERVICE = SCHEMA.partition(";\n")[0]

@@ -131,7 +131,8 @@ CREATE TABLE presence (
     health BLOB,
     heard_ns INTEGER NOT NULL,
     activity BLOB,
-    activity_ns INTEGER
+    activity_ns INTEGER,
+    challenge TEXT
 );
 CREATE INDEX presence_lost ON presence (since_ns) WHERE state = 'lost';
 CREATE TABLE standings (

@@ -28,7 +28,7 @@ from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import NewJob
 from tests import requirements
-from tests.fixtures.fleet_key import challenge, command_in
+from tests.fixtures.fleet_key import command_in, online
 from tests.fixtures.flooder import FloodSettings, start_flood
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_record
@@ -70,7 +70,7 @@ def floods(device: str) -> Mapping[str, Flood]:
         "birth": Flood("birth", birth),
         "health": Flood("health", _health(device), is_retained=True),
         "activity": Flood("activity", '{"session":%d}', is_retained=True),
-        "challenge": Flood("challenge", '{"session":%d,"challenge":"0a"}', is_retained=True),
+        "challenge": Flood("state", '{"state":"online","session":1,"challenge":"0%d"}', qos=1, is_retained=True),
         "progress": Flood("progress", '{"session":1,"doing":"%d"}'),
         "want": Flood("want", want),
         "renew": Flood("renew", '{"held":"%d"}'),
@@ -104,9 +104,7 @@ class HonestBoard:
     def connected(self) -> None:
         """Subscribe, and report that it is there."""
         self._session.subscribe([self._topic("command"), self._topic("receipt")])
-        self._session.publish(self._topic("challenge"), challenge(1), lasting="retained")
-        state = messages.DeviceState(state="online", session=1)
-        self._session.publish(self._topic("state"), messages.encode_message(state), lasting="retained")
+        self._session.publish(self._topic("state"), online(1), lasting="retained")
 
     def disconnected(self, reason: str) -> None:
         """Come back."""

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.agent.contract import messages, orders
-from edgemeter.agent.contract.messages import DeviceState, Topic
+from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, Update
 from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
 from edgemeter.collector.load.tally import RecordNumber, RecordTemplate
-from tests.fixtures.fleet_key import challenge, command_in
+from tests.fixtures.fleet_key import command_in, online
 
 LONGEST_PAUSE_S = 60.0
 TICK_S = 0.02
@@ -253,10 +253,8 @@ class _Line:
         for position in range(0, len(topics), 100):
             self.session.subscribe(topics[position : position + 100])
         for name in self.names:
-            state = messages.encode_message(DeviceState(state="online", session=self._crowd.devices[name].session))
+            state = online(self._crowd.devices[name].session)
             self.session.publish(str(Topic(self._crowd.fleet, name, "state")), state, lasting="retained")
-            answered_by = challenge(self._crowd.devices[name].session)
-            self.session.publish(str(Topic(self._crowd.fleet, name, "challenge")), answered_by, lasting="retained")
 
     def disconnected(self, reason: str) -> None:
         """It comes back by itself."""

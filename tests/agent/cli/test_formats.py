@@ -42,6 +42,7 @@ LINES = {
     "trend alerts list": "",
     "trend alerts health": "",
     "agent jobs": "",
+    "agent status": "",
     "collector devices": "",
     "collector quarantine": "",
     "collector quarantine list": "",

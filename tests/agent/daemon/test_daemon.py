@@ -114,6 +114,38 @@ def test_without_a_broker_it_waits_and_ends_on_a_signal(up):
     assert "Traceback" not in err
 
 
+def test_a_second_agent_of_one_home_is_refused_and_named(broker, up):
+    """Systemd's and one by hand: the first goes on, and one that was killed leaves nothing behind."""
+    with peer(address_of(broker), messages.EVERY_STATE) as listener:
+        first = up(broker.port)
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        second = up(broker.port)
+        _, err = second.communicate(timeout=LONG_S)
+        assert second.returncode == 1
+        assert f"belongs to another agent, the agent of 'pi-1' (pid {first.pid}, since " in err
+        assert "stop that one first" in err
+        assert len({messages.decode_state(message.payload).session for message in listener.messages}) == 1
+        first.kill()
+        assert wait_until(lambda: last_state(listener) == "lost", LONG_S)
+        third = up(broker.port)
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+    assert ended(third)[0] == 0
+
+
+def test_the_state_of_another_process_is_replaced_where_this_one_is_there(broker, up):
+    """Whoever had the device's name before may be reported lost after this one came: the service that starts later must find it online."""
+    with peer(address_of(broker), messages.EVERY_STATE) as listener:
+        agent = up(broker.port)
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        (state,) = (messages.decode_state(message.payload) for message in listener.messages)
+        assert state.challenge
+        stale = messages.encode_message(messages.DeviceState(state="lost", session=7))
+        listener.session.publish(f"{messages.TOPIC_ROOT}/lab/pi-1/state", stale, lasting="retained")
+        assert wait_until(lambda: len(listener.messages) == 3, LONG_S)
+        assert messages.decode_state(listener.messages[-1].payload) == state
+    assert ended(agent)[0] == 0
+
+
 def test_it_represents_the_device_when_a_run_that_did_has_ended(broker, up, tmp_path):
     """While `edgemeter run` has the device's id the agent stands aside; afterwards it takes over."""
     address = address_of(broker)

@@ -58,6 +58,7 @@ def handler(tmp_path, published, monkeypatch):
         home=tmp_path,
         config=None,
         publish=published.publish,
+        report_challenge=lambda _challenge: None,
         is_connected=lambda: True,
         wake=lambda: None,
         restart=lambda: None,

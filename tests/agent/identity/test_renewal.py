@@ -209,6 +209,7 @@ def a_context(board, home=None):
         home=home or board.home,
         config=None,
         publish=way,
+        report_challenge=lambda _challenge: None,
         is_connected=lambda: True,
         wake=lambda: None,
         restart=lambda: None,

@@ -73,6 +73,7 @@ class Driver(ServersEnd):
             home=self.home,
             config=None,
             publish=self._publish,
+            report_challenge=self.signer.challenged,
             is_connected=lambda: self.is_connected,
             wake=lambda: None,
             restart=self._restart,
@@ -129,9 +130,6 @@ class Driver(ServersEnd):
         kind = parse_topic(topic).kind
         if kind == "job":
             self.note(orders.decode_report(payload))
-        elif kind == "challenge":
-            assert lasting == "retained"
-            self.signer.challenged(payload)
         elif kind == "progress":
             self.doings.append(messages.decode_progress(payload).doing)
         elif kind == "activity":

@@ -6,7 +6,7 @@ import time
 
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.messages import Topic, decode_activity
+from edgemeter.agent.contract.messages import Topic, decode_activity, decode_state
 from edgemeter.agent.contract.orders import Chunk, Content, Order, ReportReceipt
 from tests.fixtures.fleet_key import OrderSigner
 from tests.fixtures.mqtt_peer import wait_until
@@ -45,9 +45,9 @@ class ServersEnd:
         self._orders[job, attempt] = Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)
         self._command(self._orders[job, attempt])
 
-    def challenged(self, payload):
-        """Take the device's challenge, and give the orders again that it has not answered."""
-        self.signer.challenged(payload)
+    def challenged(self, challenge):
+        """Take the challenge of the device's state, and give the orders again that it has not answered."""
+        self.signer.challenged(challenge)
         answered = {(report.job, report.attempt) for report in self.reports}
         for key, order in self._orders.items():
             if key not in answered:
@@ -100,7 +100,7 @@ class FleetServer(ServersEnd):
 
     def connected(self):
         """Subscribe."""
-        self.session.subscribe([topic(kind) for kind in ("job", "want", "progress", "birth", "activity", "challenge")])
+        self.session.subscribe([topic(kind) for kind in ("job", "want", "progress", "birth", "activity", "state")])
         self.session.publish("edgemeter-tests/marker", b"x")
 
     def disconnected(self, _reason):
@@ -115,9 +115,10 @@ class FleetServer(ServersEnd):
         kind = message.topic.rpartition("/")[2]
         if kind == "birth":
             self.births += 1
-        elif kind == "challenge":
-            self.challenged(message.payload)
-            self.challenges += 1
+        elif kind == "state":
+            if challenge := decode_state(message.payload).challenge:
+                self.challenged(challenge)
+                self.challenges += 1
         elif kind == "activity":
             self.activities.append((time.monotonic_ns(), decode_activity(message.payload)))
         elif kind == "progress":

@@ -23,11 +23,12 @@ class Checked:
         self.home = give_board(path / "home")
         self.now_s = 0.0
         self.is_connected = True
+        self.reports = 0
         self.signer = OrderSigner(path / "fleet", fleet, device)
         self.start()
 
     def start(self):
-        """Start the agent; what it publishes is its challenge."""
+        """Start the agent."""
         context = HandlerContext(
             device="pi-1",
             fleet="lab",
@@ -35,7 +36,8 @@ class Checked:
             settings=None,
             home=self.home,
             config=None,
-            publish=lambda _topic, payload, **_options: self.signer.challenged(payload) is None,
+            publish=lambda *_values, **_options: True,
+            report_challenge=self.report,
             is_connected=lambda: self.is_connected,
             wake=lambda: None,
             restart=lambda: None,
@@ -43,6 +45,10 @@ class Checked:
         )
         self.check = OrderCheck(context, lambda: self.now_s)
         self.check.connected()
+
+    def report(self, challenge):
+        """Count the reports of the challenge."""
+        self.reports += self.signer.challenged(challenge)
 
     def pass_by(self, seconds):
         """Let time go by."""
@@ -91,6 +97,22 @@ def test_a_recorded_order_is_refused_after_a_restart_and_after_two_hours(tmp_pat
     recorded = device.signer.sealed(ORDER)
     device.start()
     assert not device.obeys(recorded)
+    assert device.obeys(device.signer.sealed(ORDER))
+
+
+def test_a_service_without_the_challenge_is_given_it_again_and_a_flood_of_requests_is_answered_once(tmp_path):
+    """A request without a challenge is refused by nobody, and an order that answers an earlier one brings the present one."""
+    device = Checked(tmp_path)
+    device.signer.challenge = None
+    request = device.signer.sealed(b"{}")
+    for _ in range(5):
+        assert device.check.command(request) is None
+    assert device.reports == 2
+    assert read_refused_orders(device.home) is None
+    assert device.obeys(device.signer.sealed(ORDER))
+    device.pass_by(NOTE_S)
+    device.signer.challenge = "00"
+    assert not device.obeys(device.signer.sealed(ORDER))
     assert device.obeys(device.signer.sealed(ORDER))
 
 

@@ -122,7 +122,7 @@ def test_a_board_obeys_the_service_and_not_the_broker(world):
     rogue, attacker = world.seize()
     # The service and the board come to the attacker's broker: nothing distinguishes it.
     true_jobs.append(world.order())
-    (challenge,) = {json.loads(m.payload)["challenge"] for m in attacker.messages if m.topic.endswith("pi-1/challenge")}
+    (challenge,) = {word for m in attacker.messages if m.topic.endswith("pi-1/state") and (word := json.loads(m.payload).get("challenge"))}
     payloads = list(forged(world, challenge))
     recorded = [message.payload for message in attacker.messages if message.topic == COMMAND]
     payloads += [order_forger.altered(payload, b'"attempt":1', b'"attempt":9') for payload in recorded]

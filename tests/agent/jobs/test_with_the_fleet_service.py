@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
-from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.messages import Topic, decode_state
 from edgemeter.agent.contract.order_suite import SHIPPED
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.receive.service import Collector
@@ -42,7 +42,7 @@ class Births:
 
     def connected(self):
         """Subscribe."""
-        self.session.subscribe([str(Topic(FLEET, DEVICE, "challenge"))])
+        self.session.subscribe([str(Topic(FLEET, DEVICE, "state"))])
 
     def disconnected(self, _reason):
         """It comes back."""
@@ -50,9 +50,9 @@ class Births:
     def answered(self, _refusal):
         """The subscription stands."""
 
-    def received(self, _message):
+    def received(self, message):
         """Count it."""
-        self.challenges += 1
+        self.challenges += decode_state(message.payload).challenge is not None
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ class World:
     def handler(self, imports=IMPORTS_WELL, **options):
         """Return a new one, as after a start."""
         none = lambda *_, **__: None  # noqa: E731
-        context = HandlerContext("pi-1", "lab", 1, Config(), self.home, None, none, lambda: self.is_connected, none, none, list)
+        context = HandlerContext("pi-1", "lab", 1, Config(), self.home, None, none, none, lambda: self.is_connected, none, none, list)
         return ReleaseHealthHandler(context, self.release, imports, **options)
 
     def said(self):

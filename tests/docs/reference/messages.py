@@ -63,11 +63,10 @@ MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "content": (orders.Chunk,),
     "renew": (identity.CertificateRequest, identity.CertificateHeld),
     "certificate": (sealed.SealedMessage, identity.EnrolmentAnswer),
-    "challenge": (sealed.Challenge,),
 }
 # Those that others than devices and fleet may want to read.
 FOR_READERS = ("birth", "state", "receipt", "activity", "progress", "health")
-RETAINED = ("birth", "state", "activity", "health", "challenge")
+RETAINED = ("birth", "state", "activity", "health")
 RESULT = "[run record](record.md), or a list of them; the samples travel inside"
 
 

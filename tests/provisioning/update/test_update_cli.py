@@ -22,7 +22,7 @@ from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.fleet_command import run_fleet
-from tests.fixtures.fleet_key import challenge, command_in, give_service
+from tests.fixtures.fleet_key import command_in, give_service, online
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import Board
@@ -188,8 +188,7 @@ class UpdatedFleet:
         handlers = (CampaignHandler, JobHandler)
         self.handlers = [handler(self.world.folder, self.registry, self.publish) for handler in handlers]
         for device in devices.read(self.registry):
-            self.hear(device.device, "challenge", challenge(1))
-            self.hear(device.device, "state", messages.encode_message(messages.DeviceState(state="online", session=1)))
+            self.hear(device.device, "state", online(1))
 
     def publish(self, topic, payload, *, lasting="passing"):
         """Keep what is sent to devices."""
