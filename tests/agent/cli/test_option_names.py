@@ -123,6 +123,7 @@ MEANINGS = {
     "--timeout": "seconds to wait for an answer or an end",
     "--to": "format to convert to",
     "--trace": "file of requests with times and lengths",
+    "--trusted": "convert where the kernel confines no files",
     "--turns": "turns of each conversation",
     "--user": "account on the board",
     "--verdict": "only this verdict",

@@ -100,7 +100,7 @@ def test_a_recorded_order_is_refused_after_a_restart_and_after_two_hours(tmp_pat
     assert device.obeys(device.signer.sealed(ORDER))
 
 
-def test_a_service_without_the_challenge_is_given_it_again_and_a_flood_of_requests_is_answered_once(tmp_path):
+def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_brings_it_once(tmp_path):
     """A request without a challenge is refused by nobody, and an order that answers an earlier one brings the present one."""
     device = Checked(tmp_path)
     device.signer.challenge = None

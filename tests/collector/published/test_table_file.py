@@ -171,7 +171,7 @@ def test_rows_at_the_bounds_are_written_and_read_again(tmp_path):
             model="x" + "".join(generator.choices(letters, k=40)),
             value=10 ** generator.uniform(-12, 17),
             gop=10 ** generator.uniform(-12, 18),
-            count=generator.randrange(10**18),
+            count=generator.randrange(2**53),
             standard_deviation=generator.choice((0.0, 1e-12, 1e16, 1e18)),
         )
         for index in range(200)
