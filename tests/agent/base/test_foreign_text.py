@@ -74,7 +74,6 @@ MESSAGES = {
     "progress": messages.decode_progress,
     "records": lambda payload: messages.split_records(b"[" + payload + b"]"),
     "signed": lambda payload: sealed.decode_sealed(payload, "an order", 10_000_000),
-    "challenge": sealed.decode_challenge,
     "command": orders.decode_command,
     "report": orders.decode_report,
     "request for content": orders.decode_want,

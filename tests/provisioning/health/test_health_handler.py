@@ -9,7 +9,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.contract.orders import Canary
-from edgemeter.provisioning.health import device_view
+from edgemeter.provisioning.health import device_view, overview
 from edgemeter.provisioning.registry import canary_runs, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.rows import table_row
@@ -25,6 +25,22 @@ def usual_lab(lab):
     for day in range(8):
         lab.measures("pi-1", latency_p50_ms=10 + 0.05 * (day % 3), energy_gross_mj=50 + 0.2 * (day % 4))
     return lab
+
+
+def test_an_online_device_without_a_challenge_takes_no_orders_and_fleet_list_says_why(lab):
+    """A run that delivers is online, too; with the agent's challenge the note is gone."""
+
+    def noted():
+        (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
+        return line.presence, [issue.text for issue in line.issues if issue.kind == "orders"]
+
+    lab.says("a", "online")
+    lab.passes(1)
+    assert noted() == ("online", [overview.TAKES_NO_ORDERS])
+    payload = messages.encode_message(messages.DeviceState(state="online", session=1, challenge="0a"))
+    lab.handler.received(Message("edgemeter/v1/lab/a/state", payload))
+    lab.passes(1)
+    assert noted() == ("online", [])
 
 
 def test_a_late_will_changes_nothing_about_the_session_after_it(lab):

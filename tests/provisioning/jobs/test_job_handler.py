@@ -3,11 +3,14 @@
 import msgspec
 import pytest
 
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract.messages import DeviceState, Topic, encode_message
 from edgemeter.agent.contract.orders import Canary, Cancel, Doctor, Measure, Order, ReportReceipt, decode_command
+from edgemeter.agent.contract.sealed import decode_addressed
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from tests.fixtures.fleet_key import command_in
+from tests.fixtures.fleet_key import command_in, signed_in
 from tests.fixtures.job_bench import SUITE, Bench, S
 
 
@@ -70,6 +73,32 @@ def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
     assert bench.poll(400) == []
     bench.online("a", session=2)
     assert bench.poll() == [("a", order)]
+
+
+def test_a_service_that_lacks_the_challenge_of_an_online_device_asks_for_it(bench):
+    """Its order waits meanwhile, and goes out with the state that brings the challenge; a service that starts again asks again."""
+    bench.add("a")
+    topic = str(Topic("lab", "a", "state"))
+    for session in (1, 2):
+        bench.handler.received(Message(topic, encode_message(DeviceState(state="online", session=session))))
+        ((asked_on, payload),) = bench.sent
+        assert asked_on == str(Topic("lab", "a", "command"))
+        assert decode_addressed(signed_in(payload)).challenge is None
+        assert bench.poll() == []
+        bench.kill()
+        bench.sent.clear()
+    bench.online("a", session=2)
+    ((device, order),) = bench.poll()
+    assert (device, order.attempt) == ("a", 1)
+
+
+def test_an_unanswered_order_comes_at_once_when_the_challenge_changes(bench):
+    """A device renews it once an hour, and reports it again where an order does not fit it."""
+    _, order = bench.send(timeout_s=10_000.0)
+    renewed = DeviceState(state="online", session=1, challenge="0b")
+    bench.handler.received(Message(str(Topic("lab", "a", "state")), encode_message(renewed)))
+    assert bench.poll(1) == [("a", order)]
+    assert decode_addressed(signed_in(bench.sent[0][1])).challenge == "0b"
 
 
 def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
