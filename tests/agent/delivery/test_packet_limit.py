@@ -58,7 +58,7 @@ def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive
         assert list(dict.fromkeys(arrived)) == [seq for seq in range(1, 12) if seq != LARGE]
         alone = broker.refused.count([LARGE])
         # A closed connection counts only where the record was alone on the line, and after others have got through.
-        assert alone == 1 if answer == "0x95" else 3 <= alone <= 5
+        assert alone <= 2 if answer == "0x95" else 3 <= alone <= 5
         assert len(broker.refused) <= alone + 3
     assert {"0x95": "0x95 (packet too large)", "silence": "closed the connection 3 times"}[answer] in reason
     assert "raise its packet limit" in reason

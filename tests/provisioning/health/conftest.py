@@ -25,10 +25,11 @@ class Lab:
         self.now_ns = 1_800_000_000 * S
         self.handler = FleetHealthHandler(self.folder, self.registry, lambda *_: None)
 
-    def says(self, device, state=None, session=1, **health):
+    def says(self, device, state=None, session=1, challenge="0a", **health):
         """Let a device say its state, its health, or both."""
         if state is not None:
-            payload = messages.encode_message(messages.DeviceState(state=state, session=session))
+            challenge = challenge if state == "online" else None
+            payload = messages.encode_message(messages.DeviceState(state=state, session=session, challenge=challenge))
             self.handler.received(Message(f"edgemeter/v1/lab/{device}/state", payload))
         if health or state is None:
             report = Health(device=device, fleet="lab", session=session, **{"told_ns": 5, "agent": "1.0", "boot_id": "a", **health})

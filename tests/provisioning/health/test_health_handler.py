@@ -27,18 +27,17 @@ def usual_lab(lab):
     return lab
 
 
-def test_an_online_device_without_a_challenge_takes_no_orders_and_fleet_list_says_why(lab):
+def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_the_reason(lab):
     """A run that delivers is online, too; with the agent's challenge the note is gone."""
 
     def noted():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
         return line.presence, [issue.text for issue in line.issues if issue.kind == "orders"]
 
-    lab.says("a", "online")
+    lab.says("a", "online", challenge=None)
     lab.passes(1)
     assert noted() == ("online", [overview.TAKES_NO_ORDERS])
-    payload = messages.encode_message(messages.DeviceState(state="online", session=1, challenge="0a"))
-    lab.handler.received(Message("edgemeter/v1/lab/a/state", payload))
+    lab.says("a", "online")
     lab.passes(1)
     assert noted() == ("online", [])
 
