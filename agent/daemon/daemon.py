@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -150,13 +151,17 @@ class Daemon:
         config_path = Path(options.config) if options.config else None
         settings = configuration.from_options({"config": config_path, **options.files})
         self.address = broker_address.configured_address(options.broker, settings)
-        self._lock = FileLock(configuration.home() / AGENT_LOCK)
+        home = configuration.home()
+        # What is wrong with the folder shows when the lock is taken.
+        with suppress(OSError):
+            home.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(home / AGENT_LOCK)
         if not self._lock.take(f"the agent of {options.device!r}"):
             raise UnavailableError(
-                f"{str(configuration.home())!r} belongs to another agent, {self._lock.holder()}: stop that one first"
+                f"{str(home)!r} belongs to another agent, {self._lock.holder()}: stop that one first"
                 " (`systemctl stop edgemeter-agent` where it is a service), or set EDGEMETER_HOME to a folder of this one's own"
             )
-        self.outbox = Outbox(configuration.home() / OUTBOX, settings.outbox_limit_mb << 20)
+        self.outbox = Outbox(home / OUTBOX, settings.outbox_limit_mb << 20)
         born = birth.read_apart(options.device, options.fleet, self.outbox.session, options.config)
         self._dispatcher = Dispatcher()
         self._publisher = Publisher(self.address, self.outbox, born, lasting="persistent", listener=self._dispatcher)
@@ -166,7 +171,7 @@ class Daemon:
             fleet=options.fleet,
             session=self.outbox.session,
             settings=settings,
-            home=configuration.home(),
+            home=home,
             config=config_path,
             publish=self._publisher.publish,
             report_challenge=self._publisher.report_challenge,
