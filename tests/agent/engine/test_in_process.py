@@ -159,6 +159,7 @@ def test_what_misleads_is_stated(function, inputs, rule):
     assert rules_of(run_of(function, inputs)) & rules == ({rule} - {None})
 
 
+@pytest.mark.alone
 def test_a_busy_thread_of_the_caller_is_stated():
     """It holds the lock of Python while the function waits; a thread that sleeps does not."""
     is_over = threading.Event()
