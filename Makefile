@@ -1,6 +1,6 @@
 # make demo      everything set up, the shipped models measured, delivered, compared, reported
 # make check     format, lint, types and the fast tests, in 4 minutes on two cores: green before every commit
-# make test      the tests that this machine can run, but not the long ones, in ten minutes on two cores (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
+# make test      the tests that this machine can run, but not the long ones, in 10 minutes on two cores, 25 on busy ones (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
 # make test-all  before a release: `make test`, then what is slow by nature: kill loops, chaos, every extra alone, conversions, simulations of a thousand
 #                draws, models and pictures made from nothing, what needs a quiet machine, emulated arm64 boards
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
