@@ -77,7 +77,7 @@ def outbox_finding(path: Path) -> Finding:
         text = f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so far; {waiting} wait"
         return _finding("outbox", "bad" if dropped.records else "warn", text, "start a collector, or raise outbox_limit_mb")
     if too_large:
-        text = f"{len(too_large)} of {waiting} records that wait is too large: {too_large[0]}"
+        text = f"{len(too_large)} of {waiting} records that wait cannot be sent: {too_large[0]}"
         return _finding("outbox", "warn", text, outbox_file.TOO_LARGE_REMEDY)
     if waiting:
         return _finding("outbox", "warn", f"{waiting} records wait to be delivered", "`edgemeter agent publish --broker ADDRESS`")

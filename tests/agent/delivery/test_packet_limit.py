@@ -109,7 +109,7 @@ def test_the_doctor_shows_how_many_are_too_large_and_why(outbox, tmp_path, answe
         deliver(broker, outbox)
         finding = next(finding for finding in check_delivery.check(tmp_path, None, Config()) if finding.name == "outbox")
         assert finding.state == "warn"
-        assert finding.what.startswith("1 of 1 records that wait is too large: ")
+        assert finding.what.startswith("1 of 1 records that wait cannot be sent: ")
         assert ("0x95" in finding.what) == (answer == "0x95")
         assert f"127.0.0.1:{broker.address.port}" in finding.what
         assert "edgemeter agent publish" in finding.remedy
