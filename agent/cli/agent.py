@@ -104,8 +104,8 @@ agent.add_command(jobs)
 
 
 @agent.command(short_help="Show whether the agent runs, and what waits in its outbox.")
-@format_option('Print {"agent": ..., "outbox": ..., "text": ..., "remedy": ...}.')
-def status(*, form: Format | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help='Print {"agent": ..., "outbox": ..., "text": ..., "remedy": ...}.')
+def status(*, as_json: bool) -> None:
     """Show whether the agent of this device runs, which records wait to be delivered, and why.
 
     Example: edgemeter agent status
@@ -119,9 +119,11 @@ def status(*, form: Format | None) -> None:
     lock = FileLock(home / AGENT_LOCK)
     holder = lock.holder() if is_locked(lock.path) else None
     outbox = outbox_finding(home / OUTBOX)
-    if not print_data(form, {"agent": holder, "outbox": outbox.state, "text": outbox.what, "remedy": outbox.remedy}, rows=""):
-        click.echo(f"agent: {holder or 'none runs here: `edgemeter agent up`'}")
-        click.echo(f"outbox: {outbox.what}{f': {outbox.remedy}' if outbox.remedy else ''}")
+    if as_json:
+        print_data("json", {"agent": holder, "outbox": outbox.state, "text": outbox.what, "remedy": outbox.remedy})
+        return
+    click.echo(f"agent: {holder or 'none runs here: `edgemeter agent up`'}")
+    click.echo(f"outbox: {outbox.what}{f': {outbox.remedy}' if outbox.remedy else ''}")
 
 
 @agent.command(short_help="Run the daemon until it is stopped.")

@@ -43,6 +43,7 @@ def suite(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_function_that_became_slower_fails_its_test(suite):
     """The first runs are the baseline; twice as long fails, again and again; as long as before passes."""
     limit = ("--edgemeter-fail-on", "slower:20%")

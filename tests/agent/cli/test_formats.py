@@ -42,7 +42,6 @@ LINES = {
     "trend alerts list": "",
     "trend alerts health": "",
     "agent jobs": "",
-    "agent status": "",
     "collector devices": "",
     "collector quarantine": "",
     "collector quarantine list": "",
