@@ -140,6 +140,7 @@ def held_against(sensors, name, reference, board):
 
 
 @pytest.mark.parametrize("kind", ["power", "energy"])
+@pytest.mark.alone
 def test_a_sensor_is_calibrated_against_another_one(kind):
     """A sensor that shows 0.8 of the truth less 0.1 W: the line that corrects it, for samples and for a counter as reference."""
     board = _Board()
@@ -152,6 +153,7 @@ def test_a_sensor_is_calibrated_against_another_one(kind):
     assert (calibration.kind, calibration.steps, calibration.sensor) == ("gain", 4, "bench")
 
 
+@pytest.mark.alone
 def test_a_sensor_is_calibrated_by_typed_readings():
     """What somebody reads off a display, with its last digit as its uncertainty."""
     board = _Board()

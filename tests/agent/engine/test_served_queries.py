@@ -203,7 +203,9 @@ def test_users_wait_as_the_server_asks(tmp_path):
     assert "users-waited" in violated(run)
 
 
-@pytest.mark.parametrize(("settings", "dies_at"), [({"concurrency": 4}, 20), ({"rate_per_s": 200.0}, 20), ({}, 20), ({}, 700)])
+@pytest.mark.parametrize(
+    ("settings", "dies_at"), [({"concurrency": 4}, 20), ({"rate_per_s": 200.0}, 20), ({}, 20), ({"queries": 1000}, 700)]
+)
 def test_a_server_that_dies_ends_the_run_in_one_line(tmp_path, settings, dies_at):
     """Before the timed part, or in it where queries come one after the other, with what was tried."""
     with paced_model_server(tmp_path, service_ms=1.0, dies_at=dies_at) as server, pytest.raises(MeasurementError) as gone:
@@ -216,7 +218,7 @@ def test_a_server_that_dies_ends_the_run_in_one_line(tmp_path, settings, dies_at
 def test_a_server_that_dies_under_load_leaves_an_invalid_run_that_states_it(tmp_path, settings):
     """What was answered before is kept, with the failures by kind: no figure of it passes for one of the load."""
     with paced_model_server(tmp_path, service_ms=1.0, dies_at=700) as server:
-        run = measured(server, seconds=4.0, **settings)
+        run = measured(server, seconds=4.0, queries=1000, **settings)
     assert run.served.failed_queries == sum(run.served.failures.values()) > 0.01 * run.latency.count
     assert set(run.served.failures) <= {"no connection", "broke off"}
     assert run.output_check.compared == 0
