@@ -13,7 +13,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -22,8 +21,7 @@ import msgspec
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base import config as configuration
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
-from edgemeter.agent.base.file_lock import AGENT_LOCK, FileLock
+from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.service_manager import notify_service_manager
 from edgemeter.agent.base.threads import ended_by_dead_threads
@@ -152,15 +150,6 @@ class Daemon:
         settings = configuration.from_options({"config": config_path, **options.files})
         self.address = broker_address.configured_address(options.broker, settings)
         home = configuration.home()
-        # What is wrong with the folder shows when the lock is taken.
-        with suppress(OSError):
-            home.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(home / AGENT_LOCK)
-        if not self._lock.take(f"the agent of {options.device!r}"):
-            raise UnavailableError(
-                f"{str(home)!r} belongs to another agent, {self._lock.holder()}: stop that one first"
-                " (`systemctl stop edgemeter-agent` where it is a service), or set EDGEMETER_HOME to a folder of this one's own"
-            )
         self.outbox = Outbox(home / OUTBOX, settings.outbox_limit_mb << 20)
         born = birth.read_apart(options.device, options.fleet, self.outbox.session, options.config)
         self._dispatcher = Dispatcher()
@@ -205,7 +194,6 @@ class Daemon:
         self._dispatcher.close()
         self._publisher.close()
         self.outbox.close()
-        self._lock.release()
 
 
 def run_daemon(document: str) -> int:

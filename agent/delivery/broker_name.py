@@ -5,7 +5,8 @@
     displaced  a namesake on another board took the name over; it publishes under a name of its own, until the time is over
 
     own -> displaced      the broker says that the name was taken over, or the connection keeps ending while a namesake is about
-    displaced -> own      after minutes, each time twice as many; both boards of one name deliver meanwhile, and whoever stays has the name
+    displaced -> own      when the namesake's state says that it has gone, or after minutes, each time twice as many; both boards deliver
+                          meanwhile
     beside -> own         the other process has ended, and this one is the resident one
 All times are monotonic seconds given by the caller.
 """
@@ -16,6 +17,7 @@ from typing import Literal
 
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER
+from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.delivery.sender import retry_spread
 
 NameState = Literal["own", "beside", "displaced"]
@@ -85,15 +87,17 @@ class BrokerName:
                 self._times += 1
                 self._short_lives = 0
 
-    def state_seen(self, session: int, now_s: float) -> bool:
-        """Note whose state the broker has under our name; return whether a rival's has replaced ours.
+    def state_seen(self, state: DeviceState, now_s: float) -> bool:
+        """Note the state that the broker has under our name; return whether a rival's has replaced ours.
 
         Until ours has come back, another's is left over from the last time.
         """
         with self._guard:
-            if session == self._session:
+            if state.session == self._session:
                 self._has_own_state = True
+            elif self.state == "displaced" and state.state != "online":
+                self._until_s = now_s
             elif self._has_own_state:
                 self._rival_s = now_s
-                return True
+                return self.state == "own"
             return False

@@ -254,17 +254,19 @@ class Publisher:
                     self._requests.append((messages.parse_topic(message.topic).fleet, received))
                 self._wake.set()
             elif message.topic.endswith(f"{suffix}state"):
-                self._see_state(messages.decode_state(message.payload).session, time.monotonic())
+                self._see_state(messages.decode_state(message.payload), time.monotonic())
             elif self._listener is not None and message.topic in self._listener.topics:
                 self._listener.received(message)
         except ConfigError as error:
             logger.warning("ignored a message on %s: %s", message.topic, error)
 
-    def _see_state(self, session: int, now_s: float) -> None:
+    def _see_state(self, state: messages.DeviceState, now_s: float) -> None:
         """Another's state has replaced ours: who looks later has to find that this device is here."""
-        if self._name.state_seen(session, now_s) and now_s - self._restated_s >= RESTATED_S:
+        if self._name.state_seen(state, now_s) and now_s - self._restated_s >= RESTATED_S:
             self._restated_s = now_s
             self._restate()
+        # The name may be ours again.
+        self._wake.set()
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer to a publish or a subscription."""
@@ -399,8 +401,9 @@ class Publisher:
             self._stamping.is_online()
         fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
         session.subscribe([str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)])
-        if self._name.state == "own":
+        if self._name.state != "beside":
             session.subscribe([self._topic("state")])
+        if self._name.state == "own":
             dropped = self._outbox.dropped(self._birth.device)
             birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)
             self._limit.publish(session, self._topic("birth"), messages.encode_message(birth), lasting="retained")

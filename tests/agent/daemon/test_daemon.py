@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -122,14 +124,34 @@ def test_a_second_agent_of_one_home_is_refused_and_named(broker, up):
         second = up(broker.port)
         _, err = second.communicate(timeout=LONG_S)
         assert second.returncode == 1
-        assert f"belongs to another agent, the agent of 'pi-1' (pid {first.pid}, since " in err
-        assert "stop that one first" in err
+        assert f"belongs to another agent, `edgemeter agent up` (pid {first.pid}, since " in err
+        assert "stop that one (`systemctl stop edgemeter-agent` where" in err
         assert len({messages.decode_state(message.payload).session for message in listener.messages}) == 1
         first.kill()
         assert wait_until(lambda: last_state(listener) == "lost", LONG_S)
         third = up(broker.port)
         assert wait_until(lambda: last_state(listener) == "online", LONG_S)
     assert ended(third)[0] == 0
+
+
+def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(broker, up, tmp_path, monkeypatch):
+    """Its start does not fail, which the supervisor would take for a broken release, and it goes on when the other has ended."""
+    notes = []
+    with peer(address_of(broker), messages.EVERY_STATE) as listener, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        threading.Thread(target=lambda: notes.extend(iter(lambda: manager.recv(100), b"end")), daemon=True).start()
+        first = up(broker.port)
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        second = up(broker.port)
+        assert "this one waits" in second.stderr.readline()
+        assert ended(first)[0] == 0
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        sessions = [messages.decode_state(message.payload).session for message in listener.messages]
+        assert sessions[0] == sessions[1] != sessions[-1]
+        assert b"READY=1\nWATCHDOG=1" in notes
+        assert ended(second)[0] == 0
+        manager.sendto(b"end", str(tmp_path / "notify"))
 
 
 def test_the_state_of_another_process_is_replaced_where_this_one_is_there(broker, up):

@@ -6,10 +6,12 @@ import pytest
 
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER
+from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.delivery.broker_name import FIRST_DISPLACED_S, FORGET_S, LONGEST_DISPLACED_S, BrokerName
 from tests.fixtures.rows import table_row
 
-OURS, THEIRS = 7, 8
+OURS, THEIRS = DeviceState(state="online", session=7), DeviceState(state="online", session=8)
+GONE = DeviceState(state="lost", session=8)
 CUT = "cut"
 
 
@@ -21,7 +23,7 @@ class World:
         self.now_s = 1000.0
         self.others = DeviceLock(folder / "outbox", "pi-1")
         self.lock = DeviceLock(folder / "outbox", "pi-1")
-        self.name = BrokerName(self.lock, OURS, is_resident=is_resident, spread=lambda: 1.0)
+        self.name = BrokerName(self.lock, OURS.session, is_resident=is_resident, spread=lambda: 1.0)
         self.has_other = False
         self.is_up = False
         self.is_open = False
@@ -74,7 +76,7 @@ class World:
         elif action == 2:
             self.lose(CUT)
         elif action == 3:
-            self.name.state_seen(self.random.choice([OURS, THEIRS]), self.now_s)
+            self.name.state_seen(self.random.choice([OURS, THEIRS, GONE]), self.now_s)
         elif action == 4:
             self.other_process()
         else:
@@ -138,6 +140,20 @@ def test_a_broker_that_gives_no_reason_is_understood_by_short_lives_beside_a_nam
     assert world.name.is_due(world.now_s)
     assert world.name.choose(world.now_s) == "displaced"
     assert world.name.choose(world.now_s + FIRST_DISPLACED_S) == "own"
+
+
+def test_the_name_is_back_when_the_namesake_has_gone(tmp_path):
+    """Its own end as the broker reports it, which was this process taken over, does not count."""
+    world = World(tmp_path)
+    world.look()
+    world.lose(TAKEN_OVER)
+    world.name.choose(world.now_s)
+    for state in (DeviceState(state="lost", session=OURS.session), THEIRS):
+        world.name.state_seen(state, world.now_s)
+        assert not world.name.is_due(world.now_s)
+    world.name.state_seen(GONE, world.now_s)
+    assert world.name.is_due(world.now_s)
+    assert world.name.choose(world.now_s) == "own"
 
 
 @pytest.mark.parametrize("is_resident", [True, False])
