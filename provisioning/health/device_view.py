@@ -141,6 +141,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "standing": line.device.trust,
         "presence": line.presence,
         "presence_since": stamp(line.presence_since_ns),
+        "takes_no_orders": line.heard is not None and line.heard.takes_no_orders,
         # The name that readers of this JSON know.
         "health": "needs a hand" if line.condition == NEEDS_ATTENTION else line.condition,
         "health_reason": line.health_state.reason if line.health_state else None,

@@ -49,7 +49,9 @@ ISSUE_ORDER = (
     "silent",
     "offline",
 )
-TAKES_NO_ORDERS = "takes no orders: no agent runs there, or it cannot check them: `systemctl status edgemeter-agent` there shows why"
+TAKES_NO_ORDERS = (
+    "online, takes no orders: no agent runs there, or it cannot check them: `systemctl status edgemeter-agent` there shows why"
+)
 _ENROLLED_UNKNOWN = (
     "enrolled after the backup that this registry comes from: `edgemeter fleet requests accept {name}`, or `edgemeter fleet revoke {name}`"
 )
@@ -102,7 +104,7 @@ def _of_presence(device: Device, heard: Presence | None, rescue: Rescue | None, 
         yield DeviceIssue("lost", f"lost for {since}{tried}{why}")
     elif heard.state == "offline":
         yield DeviceIssue("offline", f"offline for {since}: it signed off")
-    elif heard.state == "online" and heard.challenge is None:
+    elif heard.takes_no_orders:
         yield DeviceIssue("orders", TAKES_NO_ORDERS)
 
 

@@ -32,14 +32,15 @@ def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_t
 
     def noted():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
-        return line.presence, [issue.text for issue in line.issues if issue.kind == "orders"]
+        is_stated = device_view.overview_document(line)["takes_no_orders"]
+        return line.presence, is_stated, [issue.text for issue in line.issues if issue.kind == "orders"]
 
     lab.says("a", "online", challenge=None)
     lab.passes(1)
-    assert noted() == ("online", [overview.TAKES_NO_ORDERS])
+    assert noted() == ("online", True, [overview.TAKES_NO_ORDERS])
     lab.says("a", "online")
     lab.passes(1)
-    assert noted() == ("online", [])
+    assert noted() == ("online", False, [])
 
 
 def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
