@@ -1,12 +1,12 @@
 """Carries out the order to go to a release: checks what can be checked here (its signed manifest), then asks the supervisor."""
 
+import logging
 import platform
 import re
 import shutil
 import sys
 import tarfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,8 @@ from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.openssl import is_signed_by
 from edgemeter.agent.contract.orders import Order, Update, version_key
 from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, interrupted_update, last_outcome
+
+logger = logging.getLogger(__name__)
 
 REQUEST_FILE, WITHDRAWN_FILE = "wanted.json", "withdrawn.json"
 LARGEST_MANIFEST_BYTES, LARGEST_SIGNATURE_BYTES = 1 << 20, 1 << 10
@@ -184,9 +186,10 @@ def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] |
 def withdraw(order: Order, home: Path) -> None:
     """Withdraw the update request: the supervisor ends the update, unless it tries the release already."""
     if came_of(order, home) is None:
-        # Without a supervisor there is nothing to withdraw.
-        with suppress(UnavailableError):
+        try:
             _ask(home / UPDATE_FOLDER / WITHDRAWN_FILE, {"job": order.job, "attempt": order.attempt})
+        except UnavailableError as error:
+            logger.warning("the update of job %s goes on, because it cannot be withdrawn: %s", order.job, error)
 
 
 def why_waiting(order: Order, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> str | None:

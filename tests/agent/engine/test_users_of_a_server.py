@@ -73,11 +73,12 @@ def test_each_user_keeps_one_connection(paced):
 
 @pytest.mark.alone
 def test_a_server_that_ends_each_connection_is_asked_on_a_new_one(tmp_path):
-    """Without a word, as llama-server does after a stream; no request fails."""
+    """Without a word, as llama-server does after a stream; no request fails, and none pays for it."""
     with paced_server(tmp_path, places=2, prefill_ms=PREFILL_MS, step_ms=STEP_MS, keeps_open=False) as server:
         run = measured(server, concurrency=2)
         logged = [entry for entry in server.requests() if run.timed.start_ns <= entry["came_ns"] <= run.timed.end_ns]
     assert len({entry["connection"] for entry in logged}) == len(logged) == run.load.samples
+    assert run.generation.ttft.p50_ms == pytest.approx(PREFILL_MS, rel=0.2)
 
 
 @pytest.mark.alone

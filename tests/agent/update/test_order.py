@@ -188,8 +188,8 @@ def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
     assert board.said("wanted") == {}
 
 
-def test_an_update_that_goes_on_is_withdrawn(board):
-    """The supervisor, which may have taken the request, reads which; one that has ended is not, and without a supervisor none is."""
+def test_an_update_that_goes_on_is_withdrawn(board, caplog):
+    """The supervisor, which may have taken the request, reads which; one that has ended is not. What cannot be written is logged."""
     order.withdraw(update_order(attempt=3), board.home)
     assert board.said("withdrawn") == {"job": "update-1", "attempt": 3}
     (board.home / "update" / "withdrawn.json").unlink()
@@ -197,9 +197,11 @@ def test_an_update_that_goes_on_is_withdrawn(board):
     (board.home / "update" / "outcome.json").write_text(json.dumps(document))
     order.withdraw(update_order(), board.home)
     assert board.said("withdrawn") == {}
+    assert caplog.text == ""
     shutil.rmtree(board.home / "update")
     order.withdraw(update_order(), board.home)
     assert not (board.home / "update").exists()
+    assert "the update of job update-1 goes on, because it cannot be withdrawn: cannot write the update request" in caplog.text
 
 
 @pytest.mark.slow
