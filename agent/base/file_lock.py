@@ -7,10 +7,13 @@ that measures at the same time publishes its records under an id of its own.
 The run lock says which process measures on this board, or does what would disturb that (an update's switch, a restart, a power cycle).
 There is one for all users of a board, and for its containers if they share the folder; where no such file can be made, one in the home.
 It goes to those that wait in the order in which they came.
+
+The agent lock says which process is the agent of a home.
 """
 
 import errno
 import fcntl
+import logging
 import os
 import stat
 import struct
@@ -20,12 +23,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.service_manager import notify_service_manager
+
+logger = logging.getLogger(__name__)
 
 # `update/supervisor.py` and `apply/on_device.py`, which run without a release, name the same files.
 BOARD_RUN_LOCK = Path("/run/lock/edgemeter-run.lock")
 HOME_RUN_LOCK = "run.lock"
 # One agent a home; the kernel lets go of it when its process ends, however that is.
 AGENT_LOCK = "agent.lock"
+# An agent that was told to end says goodbye to the broker first.
+ENDING_S = 10.0
 POLL_S = 1.0
 _HOLDER_BYTES = 200
 
@@ -87,6 +95,33 @@ class FileLock:
         except OSError:
             text = ""
         return "".join(letter for letter in text if letter.isprintable()) or "another run"
+
+
+def agent_lock(home: Path) -> FileLock:
+    """Return the lock of the agent of `home`, held; an agent that is ending has some seconds for that.
+
+    A service manager's agent waits for one that was started by hand: the supervisor rolls a release back whose start fails again and again.
+
+    Raises:
+        UnavailableError: another agent holds it, or it cannot be made.
+    """
+    # What is wrong with the folder shows when the lock is taken.
+    with suppress(OSError):
+        home.mkdir(parents=True, exist_ok=True)
+    lock, ends_s, is_reported = FileLock(home / AGENT_LOCK), time.monotonic() + ENDING_S, False
+    while not lock.take("`edgemeter agent up`"):
+        if time.monotonic() >= ends_s and not is_reported:
+            text = (
+                f"{str(home)!r} belongs to another agent, {lock.holder()}: stop that one (`systemctl stop edgemeter-agent` where it is a"
+                " service), or set EDGEMETER_HOME to a folder of this one's own"
+            )
+            if "NOTIFY_SOCKET" not in os.environ:
+                raise UnavailableError(text)
+            logger.warning("%s; this one waits", text)
+            is_reported = True
+        notify_service_manager("READY=1\nWATCHDOG=1")
+        time.sleep(POLL_S)
+    return lock
 
 
 class DeviceLock(FileLock):

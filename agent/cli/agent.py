@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from edgemeter.agent.base.file_lock import FileLock
     from edgemeter.agent.jobs.journal import JournalEntry
     from edgemeter.agent.jobs.schedules import Scheduled
 
 
-# An agent that was told to end says goodbye to the broker first.
-ENDING_S, LOCK_POLL_S = 10.0, 1.0
 # The fields of an order in the journal that JSON has as they are.
 TIMES_AND_REMARK = ("next_ns", "last_ns", "remark")
 SHOWN_FIELDS = ("schedule", "state", "reason", "done_ratio", "runs", "figures", "arrived_ns", "started_ns", "ended_ns")
@@ -145,13 +142,14 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     from edgemeter.agent.base import broker_address
     from edgemeter.agent.base import config as configuration
     from edgemeter.agent.base.errors import ConfigError
+    from edgemeter.agent.base.file_lock import agent_lock
     from edgemeter.agent.base.service_manager import notify_service_manager
     from edgemeter.agent.daemon.daemon import DaemonOptions
     from edgemeter.agent.identity.renewal import settle_moved_card
     from edgemeter.agent.operating.changes import restore_leftover
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
-    lock = _agent_lock(configuration.home())
+    lock = agent_lock(configuration.home())
     # Before anything is published in a device's name: is this its board?
     settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
     if (line := restore_leftover(configuration.home())) is not None:
@@ -174,40 +172,6 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     os.set_inheritable(lock.descriptor(), True)
     command = [sys.executable, "-m", "edgemeter.agent.daemon", msgspec.json.encode(daemon).decode()]
     os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606 - our own module
-
-
-def _agent_lock(home: Path) -> "FileLock":
-    """Return the lock of the agent of `home`, held; an agent that is ending has some seconds for that.
-
-    A service manager's agent waits for one that was started by hand: the supervisor rolls a release back whose start fails again and again.
-
-    Raises:
-        UnavailableError: another agent holds it, or it cannot be made.
-    """
-    import os
-    import time
-
-    from edgemeter.agent.base.errors import UnavailableError
-    from edgemeter.agent.base.file_lock import AGENT_LOCK, FileLock
-    from edgemeter.agent.base.service_manager import notify_service_manager
-
-    # What is wrong with the folder shows when the lock is taken.
-    with suppress(OSError):
-        home.mkdir(parents=True, exist_ok=True)
-    lock, ends_s, is_reported = FileLock(home / AGENT_LOCK), time.monotonic() + ENDING_S, False
-    while not lock.take("`edgemeter agent up`"):
-        if time.monotonic() >= ends_s and not is_reported:
-            text = (
-                f"{str(home)!r} belongs to another agent, {lock.holder()}: stop that one (`systemctl stop edgemeter-agent` where it is a"
-                " service), or set EDGEMETER_HOME to a folder of this one's own"
-            )
-            if "NOTIFY_SOCKET" not in os.environ:
-                raise UnavailableError(text)
-            logging.getLogger(__name__).warning("%s; this one waits", text)
-            is_reported = True
-        notify_service_manager("READY=1\nWATCHDOG=1")
-        time.sleep(LOCK_POLL_S)
-    return lock
 
 
 @agent.command()
