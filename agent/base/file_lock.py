@@ -97,8 +97,9 @@ class FileLock:
         return "".join(letter for letter in text if letter.isprintable()) or "another run"
 
 
-def agent_lock(home: Path) -> FileLock:
-    """Return the lock of the agent of `home`, held; an agent that is ending has some seconds for that.
+@contextmanager
+def agent_lock(home: Path) -> Iterator[FileLock]:
+    """Hold the lock of the agent of `home`; an agent that is ending has some seconds for that.
 
     A service manager's agent waits for one that was started by hand: the supervisor rolls a release back whose start fails again and again.
 
@@ -121,7 +122,10 @@ def agent_lock(home: Path) -> FileLock:
             is_reported = True
         notify_service_manager("READY=1\nWATCHDOG=1")
         time.sleep(POLL_S)
-    return lock
+    try:
+        yield lock
+    finally:
+        lock.release()
 
 
 class DeviceLock(FileLock):

@@ -149,29 +149,29 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     from edgemeter.agent.operating.changes import restore_leftover
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
-    lock = agent_lock(configuration.home())
-    # Before anything is published in a device's name: is this its board?
-    settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
-    if (line := restore_leftover(configuration.home())) is not None:
-        logging.getLogger(__name__).warning("%s", line)
-    settings = configuration.from_options(options)
-    if (where := broker or settings.broker) is None:
-        raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
-    # A wrong address is reported while this is still a command.
-    broker_address.configured_address(where, settings)
-    device, fleet = configuration.names(device, fleet, settings)
-    daemon = DaemonOptions(
-        device=device,
-        fleet=fleet,
-        broker=where,
-        config=str(options["config"]) if options["config"] else None,
-        files={name: str(options[name]) for name in configuration.BROKER_FILES if options[name]},
-    )
-    # In this process, which keeps the lock, a new program: it runs for months without the memory of the command line, and its few threads
-    # share one arena (glibc).
-    os.set_inheritable(lock.descriptor(), True)
-    command = [sys.executable, "-m", "edgemeter.agent.daemon", msgspec.json.encode(daemon).decode()]
-    os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606 - our own module
+    with agent_lock(configuration.home()) as lock:
+        # Before anything is published in a device's name: is this its board?
+        settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
+        if (line := restore_leftover(configuration.home())) is not None:
+            logging.getLogger(__name__).warning("%s", line)
+        settings = configuration.from_options(options)
+        if (where := broker or settings.broker) is None:
+            raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
+        # A wrong address is reported while this is still a command.
+        broker_address.configured_address(where, settings)
+        device, fleet = configuration.names(device, fleet, settings)
+        daemon = DaemonOptions(
+            device=device,
+            fleet=fleet,
+            broker=where,
+            config=str(options["config"]) if options["config"] else None,
+            files={name: str(options[name]) for name in configuration.BROKER_FILES if options[name]},
+        )
+        # In this process, which keeps the lock, a new program: it runs for months without the memory of the command line, and its few
+        # threads share one arena (glibc).
+        os.set_inheritable(lock.descriptor(), True)
+        command = [sys.executable, "-m", "edgemeter.agent.daemon", msgspec.json.encode(daemon).decode()]
+        os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606 - our own module
 
 
 @agent.command()
