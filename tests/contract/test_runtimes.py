@@ -43,7 +43,7 @@ READS_TOO = {("openvino", "onnx")}
 X = np.array([[0, 1, 2, 3]], np.float32)
 # What is compiled for an NPU takes integers.
 PIXELS = {"hailo": X.astype(np.uint8).reshape(1, 1, 1, 4), "rknn": X.astype(np.uint8)}
-# What works for tens of milliseconds: a matrix is squared ten times, rows of sum 1 stay so. OpenVINO reads ONNX's.
+# What works for tens of milliseconds: a matrix is squared forty times, rows of sum 1 stay so. OpenVINO reads ONNX's.
 LARGE = {
     "litert": "tflite",
     "onnx": "onnx",
