@@ -80,15 +80,15 @@ def test_a_kernel_that_confines_no_files_converts_only_what_is_called_trusted(tm
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
     }  # fmt: skip
 
-    def said(*further):
+    def output(*further):
         ended = subprocess.run([*map(str, kernel), *further], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         return ended.stdout + ended.stderr
 
-    refused = said()
+    refused = output()
     assert "this kernel gives neither Landlock nor namespaces" in refused
     assert "convert only a model that you trust, with --trusted" in refused
     assert not (tmp_path / "converted").exists()
-    assert "with --trusted" not in said("--trusted")
+    assert "with --trusted" not in output("--trusted")
 
 
 @pytest.mark.convert
