@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -31,6 +31,13 @@ _Result = TypeVar("_Result")
 def check_installed() -> None:
     """Raise UnavailableError, with the pip command, if the library of the broker is not installed."""
     require_extra("collector", "the embedded broker (used without --broker ADDRESS) needs amqtt", "amqtt")
+
+
+class _Subscriptions(dict[str, Any]):
+    """The clients of each topic. amqtt waits for others while it goes through the topics, which then may become more or fewer."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(super().__iter__()))
 
 
 class EmbeddedBroker:
@@ -92,6 +99,7 @@ class EmbeddedBroker:
     async def _start(self, kind: Any, configuration: Any) -> "Broker":
         # The constructor uses the running loop, so it is called there.
         broker: Broker = kind(configuration)
+        broker._subscriptions = _Subscriptions()  # noqa: SLF001 - amqtt takes it from nobody
         take = broker.stream_connected
 
         async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str) -> None:

@@ -34,6 +34,27 @@ def test_it_listens_on_loopback_only_at_a_free_port_and_carries_messages():
         broker.stop()
 
 
+def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
+    """At each connect amqtt goes through all topics that anybody subscribed to, and failed where these became more meanwhile."""
+    broker = EmbeddedBroker()
+    address = broker.start()
+    try:
+        one, inner = Peer(address, "t/+", client_id="one"), broker._broker
+        bring = inner._publish_retained_messages_for_subscription
+
+        async def bring_while_another_subscribes(subscription, session):
+            await bring(subscription, session)
+            await inner.add_subscription(("u", 0), inner._sessions["one"][0])
+
+        monkeypatch.setattr(inner, "_publish_retained_messages_for_subscription", bring_while_another_subscribes)
+        two = Peer(address, client_id="two")
+        assert two.reasons == []
+        two.close()
+        one.close()
+    finally:
+        broker.stop()
+
+
 def test_it_stops_with_clients_connected_leaves_no_thread_and_frees_the_port():
     """Ctrl-C leaves nothing behind; stop may come twice."""
     before = broker_threads()
