@@ -10,6 +10,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -104,6 +105,15 @@ class EmbeddedBroker:
 
         async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str) -> None:
             self._connections.add(writer)
+            # amqtt takes an error of writing for the end, with a DISCONNECT before it still unread, and tells all that the client was lost.
+            reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment, method-assign]
+            drain = writer.drain
+
+            async def drained() -> None:
+                with suppress(ConnectionError):
+                    await drain()
+
+            writer.drain = drained  # type: ignore[method-assign]
             try:
                 await take(reader, writer, listener_name)
             finally:

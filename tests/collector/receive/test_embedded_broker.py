@@ -1,6 +1,8 @@
+import asyncio
 import socket
 import sys
 import threading
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from click.testing import CliRunner
@@ -51,6 +53,31 @@ def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
         assert two.reasons == []
         two.close()
         one.close()
+    finally:
+        broker.stop()
+
+
+def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
+    """What the broker was still sending fails then, which amqtt took for a lost client: it published the Will."""
+    broker = EmbeddedBroker()
+    broker.start()
+
+    async def say_goodbye():
+        reader, transport, answered = asyncio.StreamReader(), Mock(), asyncio.Event()
+        transport.write.side_effect = lambda _data: answered.set()
+        transport.is_closing.side_effect = lambda: transport.close.called
+        writer = asyncio.StreamWriter(transport, Mock(_drain_helper=AsyncMock()), reader, asyncio.get_running_loop())
+        transport.get_extra_info.return_value = ("127.0.0.1", 1)
+        reader.feed_data(b"\x10\x17\x00\x04MQTT\x04\x2e\x00\x1e\x00\x03one\x00\x01w\x00\x03end")
+        session = asyncio.ensure_future(broker._broker.stream_connected(reader, writer, "default"))
+        await answered.wait()
+        reader.feed_data(b"\xe0\x00")
+        reader.set_exception(BrokenPipeError())
+        await session
+
+    try:
+        broker._call(say_goodbye(), 60)
+        assert "w" not in broker._broker._retained_messages
     finally:
         broker.stop()
 
