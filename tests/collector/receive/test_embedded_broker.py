@@ -41,7 +41,7 @@ def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
     broker = EmbeddedBroker()
     address = broker.start()
     try:
-        one, inner = Peer(address, "t/+", client_id="one"), broker._broker
+        subscriber, inner = Peer(address, "t/+", client_id="one"), broker._broker
         bring = inner._publish_retained_messages_for_subscription
 
         async def bring_while_another_subscribes(subscription, session):
@@ -52,7 +52,7 @@ def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
         two = Peer(address, client_id="two")
         assert two.reasons == []
         two.close()
-        one.close()
+        subscriber.close()
     finally:
         broker.stop()
 
