@@ -305,6 +305,9 @@ def test_what_a_receipt_promises_is_what_the_server_does_now():
             server.sql(f"ALTER SYSTEM SET {statement}")
         server.sql("SELECT pg_reload_conf()")
 
+    def settings(ledger):
+        return tuple(ledger.query(f"SHOW {setting}")[0][0] for setting in ("synchronous_commit", "synchronous_standby_names"))
+
     try:
         server.start()
         address = initialised(server.new_database())
@@ -313,7 +316,7 @@ def test_what_a_receipt_promises_is_what_the_server_does_now():
             promises = {}
             for value in ("on", "remote_apply", "remote_write", "local"):
                 set_to(value)
-                assert wait_until(lambda value=value: ledger.query("SHOW synchronous_commit")[0][0] == value)
+                assert wait_until(lambda value=value: settings(ledger) == (value, "*"))
                 promises[value] = ledger.safety()
             assert promises["on"] == promises["remote_apply"] == "the server's disk and those of its standbys *"
             assert promises["local"].startswith("one disk, that of the server: synchronous_commit = local")
