@@ -197,7 +197,7 @@ def test_the_end_waits_for_the_guardian(board, connection):
     """A command that was killed leaves it at work, with the record that it reads in the folder."""
     with BoardSession(connection, PYTHON, RELEASE, print) as session:
         guardian = (
-            f"sleep 2; test -f {session.folder}/home/restore.json && rm {session.folder}/home/restore.json && touch {board.home}/put-back"
+            f"sleep 2; test -f {session.folder}/home/restore.json && touch {board.home}/put-back && rm {session.folder}/home/restore.json"
         )
         script = f"touch {session.folder}/home/restore.json; setsid sh -c '{guardian}' {session.folder}/x </dev/null >/dev/null 2>&1 &"
         session.run("it ran", ["sh", "-c", script], shows=False)
