@@ -57,8 +57,9 @@ def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
         broker.stop()
 
 
-def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
-    """What the broker was still sending fails then, which amqtt took for a lost client: it published the Will."""
+@pytest.mark.parametrize(("goodbye", "is_lost"), [(b"\xe0\x00", False), (b"", True)], ids=["goodbye", "none"])
+def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it(goodbye, is_lost):
+    """What the broker was still sending fails then, which amqtt took for a lost client. The Will of one that was lost is published."""
     broker = EmbeddedBroker()
     broker.start()
 
@@ -71,13 +72,13 @@ def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
         reader.feed_data(b"\x10\x17\x00\x04MQTT\x04\x2e\x00\x1e\x00\x03one\x00\x01w\x00\x03end")
         session = asyncio.ensure_future(broker._broker.stream_connected(reader, writer, "default"))
         await answered.wait()
-        reader.feed_data(b"\xe0\x00")
+        reader.feed_data(goodbye)
         reader.set_exception(BrokenPipeError())
         await session
 
     try:
         broker._call(say_goodbye(), 60)
-        assert "w" not in broker._broker._retained_messages
+        assert ("w" in broker._broker._retained_messages) == is_lost
     finally:
         broker.stop()
 
