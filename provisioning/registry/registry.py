@@ -17,10 +17,9 @@ from typing import Any, ClassVar, TypeVar, Union, cast, get_args, get_origin, ge
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.file_version import FileFormat
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.postgres_session import DatabaseUse, PostgresSession
-from edgemeter.agent.base.sqlite_file import Access, Database
+from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.agent.base.statements import Statements
 
 # The tables: `schema.sql` beside this file.

@@ -14,7 +14,7 @@ def test_a_registry_of_another_version_is_refused_and_left_alone(tmp_path):
     """A newer one, and an older one."""
     for (version, remedy), access in product(
         (
-            (4, "has version 4, this edgemeter knows up to 3: update edgemeter here"),
+            (4, "has version 4, this edgemeter needs 3: move it away"),
             (1, "has version 1, this edgemeter needs 3: move it away"),
         ),
         ("read", "write"),
