@@ -196,9 +196,7 @@ def canary_text(run: CanaryRun | None, earlier: list[CanaryRun]) -> str:
     return "within the baseline band"
 
 
-def device_sheet(
-    line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Execution | None, now_ns: int
-) -> RenderableType:
+def device_sheet(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Execution | None, now_ns: int) -> RenderableType:
     """Return everything about a device, its issues first; `last_canary` is its last canary run that ended, in any state."""
     trust = "" if line.device.trust == "revoked" else f"{line.device.trust}, "
     presence, condition = ((state, STYLES.get(state, "dim")) for state in (line.presence_text, line.condition))
@@ -220,9 +218,7 @@ def device_sheet(
     return Group(*parts)
 
 
-def device_document(
-    line: DeviceOverview, reported: Health | None, runs: Sequence[CanaryRun]
-) -> dict[str, Any]:
+def device_document(line: DeviceOverview, reported: Health | None, runs: Sequence[CanaryRun]) -> dict[str, Any]:
     """Return all of it as JSON shows it, with its health as it `reported` it."""
     canary_runs = [
         {"job": run.job, "ended": stamp(run.ended_ns), "figures": dict(run.figures), "outside": list(run.doubted), "in_band": run.is_kept}

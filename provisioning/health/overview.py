@@ -208,9 +208,7 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     lines = []
     for name, device in named.items():
         believed_presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
-        line = DeviceOverview(
-            device, believed_presence, states.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts
-        )
+        line = DeviceOverview(device, believed_presence, states.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts)
         issues = issues_of(device, believed_presence, line.health_state, now_ns)
         # `fleet init` makes an authority: who reports has a certificate of it.
         if folder.ca_key.exists() and is_enrolled_unknown(line.heard, device if device.changed_ns else None):

@@ -144,7 +144,6 @@ def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
     assert [request.name for request in certificates.decided_requests(registry)] == ["pi-9"]
 
 
-
 def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry, registry_place):
     """A transaction is whole or not at all."""
 
