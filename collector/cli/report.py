@@ -204,22 +204,6 @@ def write_table(runs: Iterable[RunRecord], total: int | None, output: str, colum
     note(f"{figures.count(count, 'run')}{'' if form == '.json' else f', {len(chosen_run_columns)} columns'}")
 
 
-def write_energy_tier(runs: Iterable[RunRecord], path: Path) -> None:
-    """Write the informative energy report of runs; raises UnavailableError where none has a measured energy, or it cannot be written."""
-    from edgemeter.agent.base.documents import json_document
-    from edgemeter.collector.export.energy_tier import energy_tier
-
-    tier = energy_tier(runs)
-    for reason in tier.refused:
-        note(f"left out: {reason}")
-    results = tier.document["results"]
-    if not results:
-        raise UnavailableError(f"no run has a measured energy: {str(path)!r} was not written")
-    _put_in_place(path, lambda part: part.write_text(json_document(tier.document), encoding="utf-8"))
-    gaps = sum(bool(result["gaps"]) for result in results)
-    note(f"{figures.count(len(results), 'run')}{f', {gaps} with gaps that the file explains' if gaps else ''}")
-
-
 def _write_document(runs: Iterable[RunRecord], path: Path) -> int:
     """Write what `edgemeter run --json` prints, with the raw samples, a run a line; return how many there are."""
     count = 0
