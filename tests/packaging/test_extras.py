@@ -25,7 +25,6 @@ REFUSED = {
     "report": "report",
     "report -o paper.zip": "report",
     "report -o runs.parquet": "parquet",
-    "site .": "report",
     "compare --reference a --html page.html": "report",
     "demo --html page.html": "report",
     "collector web": "report",
