@@ -21,8 +21,6 @@ from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.points import tags_of
-from edgemeter.collector.paper.paper_cases import paper_cases
-from edgemeter.collector.paper.paper_tables import tables
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.compare_table import show_comparison
@@ -184,14 +182,10 @@ def test_no_alert_takes_one_for_the_other(tmp_path):
 
 
 def test_exports_keep_them_apart():
-    """By the hash of the case; the energy is called shared. A paper has a line of each."""
+    """By the hash of the case; the energy is called shared."""
     runs = ledger()
     assert len({tags_of(run)[0]["case_hash"] for run in runs}) == 3
     file = io.StringIO()
     write_csv(runs, chosen_columns(), file)
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))
     assert [row["energy_provenance"] for row in rows] == ["measured"] * 3 + ["shared"] * 3 + ["measured"] * 3
-    text = tables(paper_cases(runs, "all"))
-    assert f"together with {BESIDE}" in text
-    quality = text.split("tab:edgemeter-quality")[1]
-    assert "20.0" not in quality
