@@ -19,7 +19,7 @@ _NOT_OF_MODELS = ("task", "bounds")
 # Those whose predictions are scored from a file; here, because nothing of them is imported for a page of help.
 _TASKS = (
     "detection", "segmentation", "pose", "oriented-boxes", "classification", "keyword-spotting", "anomaly-detection",
-    "speech-recognition", "text-classification", "question-answering",
+    "speech-recognition",
 )  # fmt: skip
 
 

@@ -27,7 +27,6 @@ PrefixCache = Literal["on", "off"]
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 
 
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of a `[[case]]` or of `[defaults]`; a list stands for each of its values.
 
@@ -79,7 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
     prompts: str | None = None
-    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions;
+    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, a text a line), or edgemeter-questions;
     output_tokens is then the most. Default: synthetic."""
     turns: Annotated[int, msgspec.Meta(ge=2, le=256)] | None = None
     """conversation: turns of each; a turn's prompt is all before it and prompt_tokens more. Default: 4."""
