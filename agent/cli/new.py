@@ -4,16 +4,14 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, renamed_option
+from edgemeter.agent.base.options import PATH
 from edgemeter.agent.scaffold.plugin_package import KINDS, write_package
 
 
 @click.command()
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("name")
-@renamed_option(
-    "-o", "--output", "out", former=["--out"], type=PATH, default=Path(), help="Folder to write it into. Default: the current one."
-)
+@click.option("-o", "--output", "out", type=PATH, default=Path(), help="Folder to write it into. Default: the current one.")
 def new(kind: str, name: str, out: Path) -> None:
     """Write a Python package with a runtime, sensor, task, decoder or data-set reader of your own.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option, save_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, power_option
@@ -20,8 +20,8 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, power_
     "--operators", is_flag=False, flag_value="slowest", type=click.Choice(["slowest", "standard", "deepbench"]),
     help="Time operators one by one, each as a model: the slowest --top of a .onnx, .tflite or .pt2 file, or a list.",
 )  # fmt: skip
-@renamed_option(
-    "-o", "--output", "out", former=["--out"], type=PATH,
+@click.option(
+    "-o", "--output", "out", type=PATH,
     help="--operators: folder for these models and their suite, operators.toml. Default: they are not kept.",
 )  # fmt: skip
 @click.option("--trace", type=PATH, help="Write a trace for chrome://tracing or ui.perfetto.dev.")

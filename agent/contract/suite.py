@@ -67,7 +67,6 @@ AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache
 # Settings for items of data, which a stream has none of.
 _OF_ITEMS = ("data", "reader", "cluster_by", "subset", "reference_accuracy", "keep_predictions")
 PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
-FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
 BELONGS: Mapping[str, tuple[str, ...]] = {
     "samples_per_query": ("multi_stream",), "batch": ("offline",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
@@ -214,26 +213,12 @@ def read_file(path: Path) -> SuiteFile:
     Raises:
         ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
     """
-    return read_toml(path, SuiteFile, "suite", complete=renew_keys)
+    return read_toml(path, SuiteFile, "suite")
 
 
 def read(path: Path) -> Suite:
     """Return the cases of the suite in a TOML file; its paths are relative to the file. Raises ConfigError as `read_file` and `expand`."""
     return expand(read_file(path), path.resolve().parent)
-
-
-def renew_keys(content: dict[str, Any]) -> None:
-    """Give keys of cases in a document, as read from TOML, the name that they have now."""
-    for former, key in FORMER_KEYS.items():
-        if former in content and key not in content:
-            content[key] = content.pop(former)
-            from edgemeter.agent.base.progress import note  # noqa: PLC0415 - click is for those who type
-
-            note(f"edgemeter: the key {former} is now called {key}, and stops working in the next release: write {key}")
-    for value in content.values():
-        for table in value if isinstance(value, list) else [value]:
-            if isinstance(table, dict):
-                renew_keys(table)
 
 
 def expand(written: SuiteFile, folder: Path) -> Suite:

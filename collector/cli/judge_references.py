@@ -10,7 +10,7 @@ import click
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.figures import printable
-from edgemeter.agent.base.options import PATH, added, format_option, renamed_option
+from edgemeter.agent.base.options import PATH, added, format_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
@@ -28,10 +28,8 @@ from edgemeter.collector.reference.imported import ReferenceStore, default_store
 # Facts of one figure, or of all figures of a file.
 fact_options = added(
     click.option("--source", help="Publisher. Default of a file: its name."),
-    renamed_option("--edition", "version", former=["--version"], help="Edition of the source: a release or a commit. Part of the key."),
-    renamed_option(
-        "--retrieved", "date", former=["--date"], metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key. Default of a file: today."
-    ),
+    click.option("--edition", "version", help="Edition of the source: a release or a commit. Part of the key."),
+    click.option("--retrieved", "date", metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key. Default of a file: today."),
     click.option("--address", help="Address of the source."),
     click.option("-m", "--model", help="Model."),
     click.option("--device", help="Device, as the source names it."),

@@ -10,7 +10,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, format_option, json_option, renamed_option
+from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
 from edgemeter.collector.cli.judge_references import (
     fact_options,
@@ -51,9 +51,7 @@ references.add_command(readers)
 
 @references.command("import", short_help="Import an official MLPerf Inference summary_results.json.")
 @click.argument("file", type=PATH)
-@renamed_option(
-    "--address", "source", former=["--source"], help="Address it was retrieved from. Default: the repository that its rows name."
-)
+@click.option("--address", "source", help="Address it was retrieved from. Default: the repository that its rows name.")
 @click.option("--retrieved", metavar="YYYY-MM-DD", help="Day of retrieval. Default: today.")
 @click.option("--unverified", is_flag=True, help="The results were not reviewed by MLCommons.")
 @click.option("--skip-refused", is_flag=True, help="Skip rows that are not understood, and list them.")
@@ -101,15 +99,14 @@ def import_(
 @click.argument("file", required=False, type=PATH)
 @reader_options
 @fact_options
-@renamed_option(
+@click.option(
     "--figure",
-    former=["--metric"],
     type=click.Choice(list(KINDS)),
     help="What the figure measures.",
 )
 @click.option("--value", type=float, help="The figure, in --unit.")
 @click.option("--unit", help="Unit: ms, s, us; per s, fps; tokens/s; mJ, J; W; ratio, %; MB.")
-@renamed_option("--image-count", "images", former=["--images"], type=int, help="Number of images of an accuracy.")
+@click.option("--image-count", "images", type=int, help="Number of images of an accuracy.")
 @shelf_option
 def add(*, file: Path | None, reader: str | None, columns: tuple[str, ...], shelf: Path | None, **options: str | float | None) -> None:
     """Keep published figures: they are listed and judged, and enter no statistic.

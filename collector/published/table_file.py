@@ -13,9 +13,6 @@ from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.collector.published import PublishedReader, ReadTable, create, reader_names
 from edgemeter.collector.published.row import PublishedRow, fault, not_sourced, plain_blanks
 
-# What a field was called before: files that people keep hold it.
-_FORMER = {"metric": "figure"}
-
 
 def read(path: Path) -> list[PublishedRow]:
     """Return the rows of a TOML file (`[[row]]`) or CSV file; raises ConfigError if it cannot be read, or a row is wrong, and names it."""
@@ -98,7 +95,7 @@ def to_toml(row: PublishedRow) -> str:
 
 
 def _row(fields: Mapping[str, Any], defaults: Mapping[str, Any], *, strict: bool) -> PublishedRow:
-    named = {**defaults} | {_FORMER.get(name, name): value for name, value in fields.items()}
+    named = {**defaults, **fields}
     return msgspec.convert(plain_blanks(named), PublishedRow, strict=strict)
 
 

@@ -6,7 +6,6 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.cli.main import cli
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.references import references
@@ -309,15 +308,6 @@ def test_the_readers_are_listed_with_what_they_read():
     rows = json.loads(run("readers", "--json").stdout)
     assert [row["reader"] for row in rows] == reader_names()
     assert all(row["reads"] for row in rows)
-
-
-@pytest.mark.usefixtures("folder")
-def test_the_former_name_of_the_command_still_works():
-    """No help lists it, and a note says what to write."""
-    former = CliRunner().invoke(cli, ["models", "references", "list", "--json"], catch_exceptions=False)
-    assert former.stdout == CliRunner().invoke(cli, ["references", "list", "--json"], catch_exceptions=False).stdout
-    assert "is now `edgemeter references`, and stops working in the next release" in former.stderr
-    assert "references" not in CliRunner().invoke(cli, ["models", "--help"]).stdout
 
 
 @pytest.mark.usefixtures("folder")

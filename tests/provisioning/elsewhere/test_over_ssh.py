@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from PIL import Image
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
@@ -219,19 +218,6 @@ def main():
     assert runs.errors == []
     assert f"{board.target.name}: a word on the way" in workstation.lines
     assert any("the board's own configuration is not used: No module named" in line for line in workstation.lines)
-
-
-def test_data_has_its_present_name_in_the_suite_that_runs_there(workstation, tmp_path):
-    """What an order calls `images`, for devices of earlier releases, would be a note about a former key."""
-    (tmp_path / "photographs").mkdir()
-    Image.new("RGB", (8, 8)).save(tmp_path / "photographs/a.png")
-    packed = workstation.pack(write_replay(tmp_path), queries=16, data="photographs")
-    folder = tmp_path / "suite"
-    copied = over_ssh._Suite(folder, packed, workstation.store)
-    for name in (over_ssh.SUITE_NAME, *copied.sides):
-        (case,) = msgspec.toml.decode((folder / name).read_bytes())["case"]
-        assert "images" not in case
-        assert case["data"].endswith(".zip/images/photographs")
 
 
 def test_the_suite_that_runs_there_names_a_stream_and_its_windows(workstation, tmp_path):
