@@ -1,4 +1,4 @@
-"""How fast this machine reads, copies and multiplies at most: measured, as the fastest of several passes, by all cores asked for.
+"""How fast this machine reads and multiplies at most: measured, as the fastest of several passes, by all cores asked for.
 
 A roof is what the machine can do, so the fastest pass counts. Each is measured twice, apart in time, and refused if the two differ: other
 work disturbed one.
@@ -13,7 +13,7 @@ import numpy as np
 from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.machine.bounds import DISTURBED
 
-# Far beyond the caches of boards, within the memory of small ones; of a copy half of it is read, half written.
+# Far beyond the caches of boards, within the memory of small ones.
 LEAST_BYTES = 128_000_000
 # Of an array that is so many times as large as the caches, they keep at most this part.
 CACHES = 4
@@ -22,13 +22,6 @@ PASSES = 9
 PRODUCT_SIZE, LEAST_PRODUCTS, PRODUCTS_S = 768, 3, 0.25
 # Two measurements of one part of the roof agree if the lower is this share of the higher.
 STEADY_RATIO = 0.85
-
-
-def copy_gbyte_per_s(threads: int) -> float:
-    """Return how fast this many threads copy memory, GB/s, read and written bytes together; the fastest of 9."""
-    source, target = np.ones(LEAST_BYTES // 2, np.uint8), np.empty(LEAST_BYTES // 2, np.uint8)
-    parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
-    return _passed_gbyte_per_s(lambda part: np.copyto(part[1], part[0]), parts, LEAST_BYTES)
 
 
 def read_gbyte_per_s(threads: int, size_bytes: int) -> float:
