@@ -11,7 +11,7 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
-        "bundle.archive", "bundle.signature", "bundle.verify", "bundle.write", "cli.run_table", "delivery.outbox",
+        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table", "delivery.outbox",
         "delivery.outbox_file", "delivery.publisher", "engine.scenarios.latency_statistics",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",

@@ -17,8 +17,6 @@ from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.points import tags_of
-from edgemeter.collector.paper.paper_cases import paper_cases
-from edgemeter.collector.paper.paper_tables import tables
 from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.store import StoreContents
@@ -134,20 +132,6 @@ def test_influxdb_and_an_export_keep_them_apart():
             file = io.StringIO()
             write_csv(runs, chosen_columns(), file)
             assert len({row["case_hash"] for row in csv.DictReader(io.StringIO(file.getvalue()))}) == 2
-
-
-def test_a_paper_names_both():
-    """No two lines of a table have one name."""
-    for name, pair in PAIRS.items():
-        with table_row(name):
-            cases = paper_cases(runs_of(pair), "all")
-            assert len(cases.cases) == 2
-            lines = [
-                line.split("&")[:3]
-                for line in tables(cases).split("tab:edgemeter-speed")[1].split("\\bottomrule")[0].splitlines()
-                if "&" in line
-            ]
-            assert len({tuple(line[:1]) for line in lines}) == len(lines)
 
 
 def test_a_review_compares_each_with_its_own():
