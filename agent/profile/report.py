@@ -87,10 +87,10 @@ def ranked(events: Sequence[ProfileEvent], inference_ms: float, *, by_type: bool
     all_ms = [0.0] * max(1, len(starts_us))
     calls: Counter[tuple[str, str]] = Counter()
     for event, self_us in _self_times([event for event in events if not event.is_inference]):
-        key, place = (event.type if by_type else event.name, event.type), max(0, bisect_right(starts_us, event.start_us) - 1)
+        key, turn = (event.type if by_type else event.name, event.type), max(0, bisect_right(starts_us, event.start_us) - 1)
         calls[key] += 1
-        times_ms[key][place] += self_us / US_PER_MS
-        all_ms[place] += self_us / US_PER_MS
+        times_ms[key][turn] += self_us / US_PER_MS
+        all_ms[turn] += self_us / US_PER_MS
     medians_ms = {key: statistics.median(times) for key, times in times_ms.items()}
     # The shares add up to the coverage.
     scale = statistics.median(all_ms) / inference_ms / (sum(medians_ms.values()) or 1.0)
@@ -139,7 +139,7 @@ def _table(profile: Profile, top: int) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in profile.operators[:top]:
         table.add_row(row.name, row.type, str(row.calls), plain_digits(row.p50_ms, 3), f"{row.share_ratio:.1%}")
-    if rest := profile.operators[top:]:
-        table.add_row(f"({len(rest)} more)", "", "", "", f"{sum(row.share_ratio for row in rest):.1%}", style="dim")
+    if left_out := profile.operators[top:]:
+        table.add_row(f"({len(left_out)} more)", "", "", "", f"{sum(row.share_ratio for row in left_out):.1%}", style="dim")
     table.add_row("(in no operator)", "", "", "", f"{max(0.0, 1 - profile.coverage_ratio):.1%}", style="dim")
     return table
