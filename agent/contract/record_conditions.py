@@ -134,17 +134,6 @@ class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     stream: StreamInfo | None = None  # How it arrived; null if the items are no stream.
 
 
-class MachineBounds(RecordPart, frozen=True, kw_only=True):
-    """The most that this machine did when `edgemeter doctor` measured it: the fastest of several passes. Null where it was disturbed."""
-
-    memory_gbyte_per_s: float | None = None  # Reading of memory by all cores, in GB/s.
-    float32_gop_per_s: float | None = None  # Products of float32 matrices, in 10^9 operations/s; a multiplication and an addition are two.
-    int8_gop_per_s: float | None = None  # Products of int8 matrices, in 10^9 operations/s.
-    reasons: tuple[str, ...] = ()  # Why one of them is missing.
-    measured_at_ns: TimeNs  # When they were measured, UTC in ns since 1970.
-    took_s: float  # How long that took, in s.
-
-
 class Environment(RecordPart, frozen=True, kw_only=True):
     """The machine and its software; null where the machine does not report a value."""
 
@@ -168,7 +157,6 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     attached: tuple[str, ...] = ()  # Accelerators, NVMe drives and HATs attached to the machine.
     virtualisation: str | None = None
     """Container or hypervisor, innermost first: `docker`, `kvm`, `docker in kvm`; null if none is visible."""
-    bounds: MachineBounds | None = None  # The most that this machine was measured to do; null if it never was, as it is now.
 
 
 class OtherProcess(RecordPart, frozen=True, kw_only=True):

@@ -70,8 +70,6 @@ SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
     # A revoked device cannot publish its state: the operator, who takes over its session, does.
     OPERATOR_USER: (("read", f"{TOPIC_ROOT}/#"), ("write", f"{TOPIC_ROOT}/+/+/command"), ("write", f"{TOPIC_ROOT}/+/+/state")),
 }
-# Plugs with Tasmota firmware, which have a listener of their own in conf.d: the service commands them and reads their answers.
-SWITCH_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "stat/+/+"), ("write", "cmnd/+/+"))
 ENROLMENT_RULES: tuple[tuple[AclAccess, str], ...] = (("read", f"{ENROL}/+/request"), ("write", f"{ENROL}/+/answer"))
 # What the broker writes of its clients' coming and going: who took whose session.
 LOG_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "$SYS/broker/log/#"),)
@@ -100,7 +98,7 @@ def token_rules(token_id: str) -> list[tuple[AclAccess, str]]:
 
 def service_rules(who: str) -> list[tuple[AclAccess, str]]:
     """Return what a service may do, nothing if there is none of this name."""
-    further_rules = (*ENROLMENT_RULES, *SWITCH_RULES, *LOG_RULES) if who == SERVICE_USER else ()
+    further_rules = (*ENROLMENT_RULES, *LOG_RULES) if who == SERVICE_USER else ()
     return [*SERVICE_RULES.get(who, ()), *further_rules]
 
 
