@@ -23,9 +23,7 @@ NAMED = re.compile(r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|
 # In an environment with `litert` alone: a command, and the extra that its one line of error names.
 REFUSED = {
     "report": "report",
-    "report -o paper.zip": "report",
     "report -o runs.parquet": "parquet",
-    "site .": "report",
     "compare --reference a --html page.html": "report",
     "demo --html page.html": "report",
     "collector web": "report",

@@ -169,7 +169,6 @@ SMOKE = {
     "vision": partial(says, "doctor", "pillow", status=1),
     "audio": partial(imports, "soundfile"),
     "video": partial(imports, "cv2"),
-    "text": partial(imports, "tokenizers"),
     "litert": partial(measures, ".tflite"),
     "tflite": partial(measures, ".tflite"),
     "coral": partial(measures, ".tflite"),
