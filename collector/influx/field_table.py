@@ -1,4 +1,4 @@
-"""What is written to InfluxDB: every measurement, tag and field, as a table."""
+"""The table of what is written to InfluxDB: every measurement, tag and field."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
