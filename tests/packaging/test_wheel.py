@@ -174,7 +174,6 @@ SMOKE = {
     "coral": partial(measures, ".tflite"),
     "onnx": partial(measures, ".onnx"),
     "torch": partial(measures, ".torchscript"),
-    "operators": partial(imports, "onnx.shape_inference"),
     "openvino": partial(imports, "openvino"),
     "openvino-ep": partial(imports, "onnxruntime_ep_openvino" if IS_X86 else "onnxruntime"),
     "ggml-ep": partial(imports, "onnxruntime_ggml" if IS_X86 else "onnxruntime"),
