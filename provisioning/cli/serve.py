@@ -19,7 +19,6 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import folder_option
-from edgemeter.provisioning.identity.backup import restore_question
 from edgemeter.provisioning.identity.enforcement import low_limits, raise_limit
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -65,8 +64,6 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     try:
         with until_stopped() as stopped, ExitStack() as stack:
             manager.ready()
-            if (question := restore_question(folder)) is not None:
-                click.echo(f"edgemeter: {question}", err=True)
             lease = _retried(lambda: stack.enter_context(closing(ServiceLease(open_registry(folder), _owner(folder)))), stopped, manager)
             if lease is not None and _await_lease(lease, stopped, manager):
                 _serve(folder, lease, stopped, manager)
