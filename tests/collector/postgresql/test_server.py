@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base import postgres_session
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.agent.base.postgres_session import LedgerSession
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.chunks import ArrivedBatch, pack_chunk
@@ -18,7 +19,6 @@ from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
-from edgemeter.collector.postgresql.schema import LedgerSession
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 from tests.fixtures.certificates import Authority
 from tests.fixtures.collecting import collecting, publishing
