@@ -16,11 +16,11 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
 from edgemeter.agent.contract.token_moments import tokens_after_first
-from edgemeter.collector.reference.mlperf import LEGEND, UNVERIFIED
+from edgemeter.collector.published.shelf import LEGEND
 
 STATEMENT = (
     "Informative only: this is not an MLPerf\N{TRADE MARK SIGN} result and must not be compared with one. "
-    f"Its fields follow a proposal that MLCommons has not adopted. {UNVERIFIED} {LEGEND}"
+    f"Its fields follow a proposal that MLCommons has not adopted. Result not verified by MLCommons Association. {LEGEND}"
 )
 PROPOSAL = {
     "address": "https://github.com/mlcommons/inference/pull/2587",
