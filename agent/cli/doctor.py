@@ -24,16 +24,12 @@ if TYPE_CHECKING:
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Also check the connection to this broker.")
 @broker_files
 @config_option
-@click.option("--share", "share_folder", metavar="DIR", type=PATH, help="Instead write what ran on this board, to contribute it.")
 @format_option('Print {"findings": [...]}.')
 @click.pass_context
-def doctor(context: click.Context, /, broker: str | None, share_folder: Path | None, *, form: Format | None, **options: Any) -> None:
+def doctor(context: click.Context, /, broker: str | None, *, form: Format | None, **options: Any) -> None:
     """Check this device (board, runtimes, sensors, clock, broker), and show how to fix what is wrong.
 
-    The exit status is 1 if a finding is BAD: nothing can be measured or delivered so. How fast memory is read and cores multiply is
-    measured once, in some 3 s, and again when kernel, processor or power mode have changed.
-
-    With --share, write a bundle of the newest run of each set-up that this device measured, and print its row of docs/boards.md.
+    The exit status is 1 if a finding is BAD: nothing can be measured or delivered so.
 
     Example: edgemeter doctor --broker 192.0.2.7
     """
@@ -43,27 +39,12 @@ def doctor(context: click.Context, /, broker: str | None, share_folder: Path | N
     from edgemeter.agent.operating.changes import restore_leftover
 
     note(restore_leftover(config.home()))
-    if share_folder is not None:
-        _share(share_folder)
-        return
     settings = config.from_options(options)
-    findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings, measures=True)
+    findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings))
     if any(finding.state == "bad" for finding in findings):
         sys.exit(FAILED)
-
-
-def _share(folder: Path) -> None:
-    from edgemeter.agent.doctor.setups import as_toml
-    from edgemeter.agent.doctor.share import share
-    from edgemeter.agent.ledger.ledger import default_path
-    from edgemeter.agent.machine import fingerprint
-
-    rows = share(default_path(), fingerprint.read(), folder)
-    click.echo(as_toml([trial for _, trial in rows]), nl=False)
-    note(f'wrote {", ".join(path.name for path, _ in rows)} to {folder}: attach them to an issue "A board or sensor"')
-    note("a bundle holds the record and its samples, with the names of this device and its fleet: read it by `edgemeter bundle show FILE`")
 
 
 @doctor.command(short_help="Measure what sampling adds to latency here.")

@@ -1,4 +1,4 @@
-"""`python -m edgemeter.agent.doctor`: print the findings as JSON; no bounds are measured, and no broker is asked."""
+"""`python -m edgemeter.agent.doctor`: print the findings as JSON; no broker is asked."""
 
 import sys
 

@@ -302,16 +302,16 @@ def _gpu(machine: Machine) -> Iterator[Finding]:
 
 
 def _set_up(machine: Machine, accelerator: str) -> str:
-    """Return how to install what an accelerator needs on this system and Python, and who tried that."""
+    """Return how to install what an accelerator needs on this system and Python."""
     python = ".".join(platform.python_version_tuple()[:2])
     fitting = setups.setups_for(machine, accelerator, python)
     if not any(setup.install for setup in fitting):
         reason = next((setup.note for setup in fitting if setup.note), None)
-        return reason or f"no set-up is known for this system with Python {python}: the documentation's page on boards lists those that are"
+        return reason or f"no set-up is known for this system with Python {python}"
     setup = next(setup for setup in fitting if setup.install)
     sources = "; ".join(f"{package.file or package.name} from {package.source}" for package in setup.packages if package.source != "PyPI")
     commands = "; ".join(f"`{command}`" for command in setup.install)
-    return f"{commands} ({f'{sources}; ' if sources else ''}{setups.read_table().tried(setup)})"
+    return f"{commands} ({f'{sources}; ' if sources else ''}never tried on a board of ours)"
 
 
 def _absent(name: str) -> Finding:

@@ -12,7 +12,6 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.foreign_text import decode_json
-from edgemeter.agent.doctor.check_bounds import check_bounds
 from edgemeter.agent.doctor.checks import Finding, FindingState, check_machine, check_software
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.power.detect import choose_sensor, detect_sensors
@@ -29,18 +28,16 @@ MARKS: Mapping[FindingState, tuple[str, str]] = {
 }
 
 
-def examine(*, broker: str | None, home: Path, settings: Config, measures: bool = False) -> list[Finding]:
+def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding]:
     """Return all findings, which takes as long as importing the installed runtimes.
 
-    `broker` is the address to check, None for none, and `settings` names its files and the sensors; `home` holds the outbox. With
-    `measures` the bounds of this machine are measured if they never were as it is now, which takes some 3 s more.
+    `broker` is the address to check, None for none, and `settings` names its files and the sensors; `home` holds the outbox.
     """
     # Imported late: a damaged MQTT library is a finding, not the end of the doctor.
     from edgemeter.agent.doctor import check_delivery  # noqa: PLC0415 - as above
 
     return [
         *check_machine(THIS_MACHINE),
-        check_bounds(home, measures=measures),
         *check_software(),
         *_power(settings.sensors, HERE),
         *check_delivery.check(home, broker, settings),

@@ -5,14 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import msgspec
-
 from edgemeter.agent.base.config import home
 from edgemeter.agent.contract.operating_point import OperatingPoint
-from edgemeter.agent.contract.record_conditions import Environment
 from edgemeter.agent.contract.suite import SETTLE_LIMIT_S, Case
 from edgemeter.agent.machine import fingerprint, temperatures
-from edgemeter.agent.machine.bounds import find_bounds
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import cpu_clocks_hz
 from edgemeter.agent.operating import changes
@@ -44,13 +40,13 @@ class OperatedBoard:
         """
         if self._changed is None:
             return self._context, None
-        environment = read_environment()
+        environment = fingerprint.read()
         if self._current != (point, environment.governor, environment.power_mode):
             self._current = None
             self._confirmed = self._changed.set(point)
             self._begins()
             settle(point)
-            environment = read_environment()
+            environment = fingerprint.read()
             self._current = point, environment.governor, environment.power_mode
         return replace(self._context, environment=environment), self._confirmed if point else None
 
@@ -67,12 +63,6 @@ def operated_board(cases: Sequence[Case], context: SessionContext, begins: Calla
         return
     with changes.changed_board(home()) as changed:
         yield OperatedBoard(context, changed, begins)
-
-
-def read_environment() -> Environment:
-    """Return the environment as it is now, with the bounds that were measured in it."""
-    environment = fingerprint.read()
-    return msgspec.structs.replace(environment, bounds=find_bounds(environment))
 
 
 def settle(

@@ -27,6 +27,7 @@ from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_traces
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
+from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.machine.served_memory import served_memory, served_processes
 from edgemeter.agent.operating import changes
@@ -35,7 +36,7 @@ from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import rate_search, run_record, sustained
 from edgemeter.agent.session.hopeless import by_reason, check_runtime, has_failed, refusals
 from edgemeter.agent.session.observation import Observation, Observing, find_observer_effect, wait_until_cool
-from edgemeter.agent.session.operating import OperatedBoard, operated_board, read_environment
+from edgemeter.agent.session.operating import OperatedBoard, operated_board
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 
@@ -244,7 +245,7 @@ def session_context(
     suite: str, identity: DeviceIdentity, sensors: Mapping[str, PowerSensor], order_seed: int | None, observing: Observing = "all"
 ) -> SessionContext:
     """Return the facts that the runs of a session share, as this machine is now."""
-    environment = read_environment()
+    environment = fingerprint.read()
     observer = find_observer_effect(environment, sensors) if observing == "all" else None
     return SessionContext(suite, identity.device, identity.fleet, order_seed, environment, observing, observer)
 
@@ -286,7 +287,6 @@ def run_job(run: PlannedRun, sensors: Mapping[str, PowerSensor]) -> job.RunJob:
         seed=run.seed,
         accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
-        corrupt=bool(case.corrupt) and case.accuracy != "never" and run.repeat == 0,
         idle=bool(sensors),
         pauses=case.estimate_power_w is None and any(map(renewal.may_keep_step, described(sensors).values())),
         energy_from_s=min(map(sensor_run.shortest_window_s, described(sensors).values()), default=0.0),

@@ -19,8 +19,6 @@ SLOWED_RATIO = 0.10
 FEWEST_IN_THIRD = 3
 # What caches may hold says nothing of the memory; a guest's kernel may report smaller ones than there are.
 LEAST_WEIGHTS_MB = 64.0
-# A measured bound is the fastest pass of one loop, and another may be faster still.
-MEASURED_TIMES = 1.3
 # Two sockets of HBM2e, the most that processors have. Source: Intel's data sheet of the Xeon CPU Max series, 1,638 GB/s each.
 ANY_MB_PER_S = 3_276_000.0
 
@@ -78,42 +76,29 @@ def _weights_swapped(facts: RunFacts, _: Generation) -> str | None:
 
 
 @_RULES.suspect(
-    "prefill rate x 2 x weights stays below what the cores could compute at most (CPU): by their clock, else 1.3 times what "
-    "`edgemeter doctor` measured here",
+    "prefill rate x 2 x weights stays below what the cores could compute at most at their clock (CPU)",
     "a prompt of random tokens has to be computed",
     "check that the prompt is not cached and the model is the one meant",
 )
 def _prefill_above_compute(facts: RunFacts, generation: Generation) -> str | None:
     weights, rate = generation.model.read_parameters, generation.prefill_tokens_per_s
-    limit = _most_gop_per_s(facts, generation)
-    if not (weights and rate and limit) or facts.measured.runtime.backend != "cpu" or not generation.is_local:
+    clocks = [hz for condition in facts.at() for hz in (condition.clock_max_hz, condition.clock_hz) if hz]
+    per_cycle = OPERATIONS_PER_CYCLE.get(facts.environment.arch) if facts.environment else None
+    if not (weights and rate and clocks and per_cycle) or facts.measured.runtime.backend != "cpu" or not generation.is_local:
         return None
     needed_gop_per_s = rate * weights * OPERATIONS_PER_WEIGHT / 1e9
-    if needed_gop_per_s <= limit[0]:
+    cores = min(facts.measured.runtime.threads, facts.measured.scheduling.cores if facts.measured.scheduling else 1 << 30)
+    most_gop_per_s = cores * max(clocks) * per_cycle / 1e9
+    if needed_gop_per_s <= most_gop_per_s:
         return None
     return (
-        f"{rate:,.0f} prompt tokens/s through {weights:,} weights are {needed_gop_per_s:,.0f} Gop/s, {limit[1]} {limit[0]:,.0f}: "
-        "the prompt was not processed"
+        f"{rate:,.0f} prompt tokens/s through {weights:,} weights are {needed_gop_per_s:,.0f} Gop/s, {cores} cores have at most "
+        f"{most_gop_per_s:,.0f}: the prompt was not processed"
     )
 
 
-def _most_gop_per_s(facts: RunFacts, generation: Generation) -> tuple[float, str] | None:
-    """Return what the cores can compute at most, 10^9 operations/s, and by which bound: that of their clock, else a measured one."""
-    clocks = [hz for condition in facts.at() for hz in (condition.clock_max_hz, condition.clock_hz) if hz]
-    per_cycle = OPERATIONS_PER_CYCLE.get(facts.environment.arch) if facts.environment else None
-    if clocks and per_cycle:
-        cores = min(facts.measured.runtime.threads, facts.measured.scheduling.cores if facts.measured.scheduling else 1 << 30)
-        return cores * max(clocks) * per_cycle / 1e9, f"{cores} cores have at most"
-    bounds = facts.environment.bounds if facts.environment else None
-    # Small types are computed as int8, which is faster than float32; only where nothing is small is float32 the bound.
-    is_float32 = generation.model.quantisation is not None and set(generation.model.quantisation.bytes_ratio) == {"F32"}
-    gop_per_s = bounds and (bounds.float32_gop_per_s if is_float32 and bounds.int8_gop_per_s is None else bounds.int8_gop_per_s)
-    return (MEASURED_TIMES * gop_per_s, f"{MEASURED_TIMES:g} times what `edgemeter doctor` measured here is") if gop_per_s else None
-
-
 @_RULES.suspect(
-    "decode steps x bytes read in each stay below the bandwidth of memory: of the board, else 1.3 times what `edgemeter doctor` measured, "
-    "else of any processor",
+    "decode steps x bytes read in each stay below the bandwidth of memory: of the board, else of any processor",
     "each step reads every weight of a dense model and the cache; what is beyond the processor's caches comes from memory",
     "check that the file's weights are those that run",
 )
@@ -141,9 +126,6 @@ def _most_mb_per_s(facts: RunFacts) -> tuple[float, str] | None:
     board = (environment.board if environment else None) or ""
     if board_mb_per_s := memory_mb_per_s(board):
         return board_mb_per_s, f"the memory of {board} gives at most"
-    measured_gbyte_per_s = environment.bounds.memory_gbyte_per_s if environment and environment.bounds else None
-    if measured_gbyte_per_s and is_cpu:
-        return MEASURED_TIMES * measured_gbyte_per_s * 1000, f"{MEASURED_TIMES:g} times what `edgemeter doctor` measured here is"
     return (ANY_MB_PER_S, "no processor's memory gives more than") if is_cpu else None
 
 

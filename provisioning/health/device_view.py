@@ -15,11 +15,10 @@ from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
 from edgemeter.provisioning.health.baseline import FEWEST, has_band
-from edgemeter.provisioning.health.overview import NEEDS_ATTENTION, DeviceOverview
-from edgemeter.provisioning.inventory.formatting import ABSENT, day, narrow_table, plain, stamp
+from edgemeter.provisioning.health.overview import DeviceOverview
+from edgemeter.provisioning.inventory.formatting import ABSENT, day, plain, stamp
 from edgemeter.provisioning.registry.canary_runs import CanaryRun
 from edgemeter.provisioning.registry.jobs import Execution
-from edgemeter.provisioning.registry.rescues import PowerAction
 
 STYLES = {
     "online": "green",
@@ -28,7 +27,6 @@ STYLES = {
     "banned": "bold red",
     "good": "green",
     "suspect": "red",
-    NEEDS_ATTENTION: "bold red",
 }
 
 # The columns that a narrow terminal drops, the least needed first; JSON and `fleet show` have all.
@@ -124,8 +122,8 @@ def fleet_summary(lines: Sequence[DeviceOverview]) -> str:
     """Return how many devices there are, by presence, and how many need a look."""
     counts = Counter(line.presence_text for line in lines)
     conditions = Counter(line.condition for line in lines)
-    counts |= {"suspect": conditions["suspect"], "need attention": conditions[NEEDS_ATTENTION]}
-    listed = ", ".join(f"{counts[name]} {name}" for name in (*PRESENCES, "suspect", "need attention") if counts[name])
+    counts |= {"suspect": conditions["suspect"]}
+    listed = ", ".join(f"{counts[name]} {name}" for name in (*PRESENCES, "suspect") if counts[name])
     return f"{len(lines)} device{'s' * (len(lines) != 1)}: {listed or 'none'}"
 
 
@@ -142,8 +140,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "presence": line.presence,
         "presence_since": stamp(line.presence_since_ns),
         "takes_no_orders": line.heard is not None and line.heard.takes_no_orders,
-        # The name that readers of this JSON know.
-        "health": "needs a hand" if line.condition == NEEDS_ATTENTION else line.condition,
+        "health": line.condition,
         "health_reason": line.health_state.reason if line.health_state else None,
         "health_since": stamp(line.health_state.since_ns) if line.health_state else None,
         "concerns": [{"kind": issue.kind, "text": issue.text} for issue in line.issues],
@@ -158,7 +155,6 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "job": None if line.job is None else {name: getattr(line.job, name) for name in ("job", "state", "done_ratio", "reason")},
         "measuring": None if line.measuring is None else msgspec.to_builtins(line.measuring),
         "measuring_reported": stamp(line.heard.activity_ns) if line.heard and line.measuring else None,
-        "power_cut_times": line.rescue.attempts if line.rescue else 0,
     }
 
 
@@ -200,16 +196,14 @@ def canary_text(run: CanaryRun | None, earlier: list[CanaryRun]) -> str:
     return "within the baseline band"
 
 
-def device_sheet(
-    line: DeviceOverview, runs: Sequence[CanaryRun], actions: Sequence[PowerAction], last_canary: Execution | None, now_ns: int
-) -> RenderableType:
+def device_sheet(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Execution | None, now_ns: int) -> RenderableType:
     """Return everything about a device, its issues first; `last_canary` is its last canary run that ended, in any state."""
     trust = "" if line.device.trust == "revoked" else f"{line.device.trust}, "
     presence, condition = ((state, STYLES.get(state, "dim")) for state in (line.presence_text, line.condition))
     parts: list[RenderableType] = [
         Text.assemble((line.device.device, "bold"), f"  {line.device.fleet}, {trust}", presence, ", ", condition),
         *(
-            Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"needs a hand", "banned", "lost", "suspect"} else "yellow")
+            Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"banned", "lost", "suspect"} else "yellow")
             for issue in line.issues
         ),
     ]
@@ -221,39 +215,19 @@ def device_sheet(
     parts += [Text(""), facts]
     if runs:
         parts += [Text(""), _canary_table(runs)]
-    if actions:
-        rows = [
-            map(plain, (day(action.began_ns), action.action, action.asked_by, action.switch, action.outcome or "under way"))
-            for action in actions
-        ]
-        headings = ("power (UTC)", "what", "by", "switch", "outcome")
-        parts += [Text(""), narrow_table(headings, rows, folded={"by", "switch", "outcome"})]
     return Group(*parts)
 
 
-def device_document(
-    line: DeviceOverview, reported: Health | None, runs: Sequence[CanaryRun], actions: Sequence[PowerAction]
-) -> dict[str, Any]:
+def device_document(line: DeviceOverview, reported: Health | None, runs: Sequence[CanaryRun]) -> dict[str, Any]:
     """Return all of it as JSON shows it, with its health as it `reported` it."""
     canary_runs = [
         {"job": run.job, "ended": stamp(run.ended_ns), "figures": dict(run.figures), "outside": list(run.doubted), "in_band": run.is_kept}
         for run in runs
     ]
-    power = [
-        {
-            "action": action.action,
-            "by": action.asked_by,
-            "switch": action.switch,
-            "began": stamp(action.began_ns),
-            "outcome": action.outcome,
-        }
-        for action in actions
-    ]
     return {
         **overview_document(line),
         "said": msgspec.to_builtins(reported) if reported else None,
         "golden_runs": canary_runs,
-        "power_actions": power,
     }
 
 

@@ -29,7 +29,6 @@ from edgemeter.provisioning.registry.certificates import active_bans, end_ban
 from edgemeter.provisioning.registry.devices import DeviceReport, HealthState
 from edgemeter.provisioning.registry.jobs import last_serial
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.registry.rescues import clear_rescue, read_rescues
 from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
@@ -45,17 +44,16 @@ WHERE serial > ? AND serial <= ? AND ended_ns IS NOT NULL AND substr(job, 1, 7) 
 
 
 def clear_device(registry: Registry, device: str, fleet: str, now_ns: int, *, new_band: bool, is_dry_run: bool = False) -> str | None:
-    """Trust a device again, end its ban and rescue, have it run its canary next; return what was done, None where there was nothing to do.
+    """Trust a device again, end its ban, have it run its canary next; return what was done, None where there was nothing to do.
 
     A dry run writes nothing and returns the same.
     """
-    before, rescue = devices.find_health_state(registry, device), read_rescues(registry).get(device)
+    before = devices.find_health_state(registry, device)
     was_suspect, is_banned = before is not None and before.state == "suspect", device in active_bans(registry, now_ns)
-    if not was_suspect and rescue is None and not new_band and not is_banned:
+    if not was_suspect and not new_band and not is_banned:
         return None
     if not is_dry_run:
         with registry.transaction() as connection:
-            clear_rescue(connection, device)
             end_ban(connection, device)
             devices.put_health_state(connection, HealthState(device, "good", "cleared by hand", now_ns))
             if new_band:
@@ -64,8 +62,6 @@ def clear_device(registry: Registry, device: str, fleet: str, now_ns: int, *, ne
     outcomes = ["good", "its baseline restarts" if new_band else "its baseline is kept"]
     if is_banned:
         outcomes.append("its ban is ended")
-    if rescue is not None:
-        outcomes.append(f"its rescue is ended ({rescue.attempts} power cycles)")
     return f"{', '.join(outcomes)}; its canary run is next"
 
 

@@ -21,16 +21,13 @@ from edgemeter.provisioning.registry.certificates import Ban, active_bans
 from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, is_enrolled_unknown, read_health_states, read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.registry.rescues import Rescue, read_rescues
 
 SILENT_DAYS = 2
 # Between the end of a run, by the device's clock, and that of its job, by the server's.
 REPORT_SLACK_NS = 30 * NS_PER_S
-NEEDS_ATTENTION = "needs attention"
 
-# The most urgent first; the first is `needs a hand` in JSON, where it was named earlier.
+# The most urgent first.
 ISSUE_ORDER = (
-    "needs a hand",
     "banned",
     "lost",
     "suspect",
@@ -61,13 +58,11 @@ _LAST_MEASURED = """SELECT device, ended_ns, state, runs FROM (
     FROM executions WHERE ended_ns IS NOT NULL AND runs <> '[]') AS ended WHERE n = 1"""
 
 
-def issues_of(
-    device: Device, heard: Presence | None, state: HealthState | None, rescue: Rescue | None, now_ns: int
-) -> tuple[DeviceIssue, ...]:
+def issues_of(device: Device, heard: Presence | None, state: HealthState | None, now_ns: int) -> tuple[DeviceIssue, ...]:
     """Return what needs a look, the most urgent first."""
     if device.trust == "revoked":
         return ()
-    issues = [*_of_presence(device, heard, rescue, now_ns)]
+    issues = [*_of_presence(device, heard, now_ns)]
     if state is not None and state.state == "suspect":
         issues.append(DeviceIssue("suspect", state.reason or "suspect"))
     if heard is not None and heard.health is not None:
@@ -90,18 +85,14 @@ def urgency_rank(issues: Sequence[DeviceIssue]) -> int:
     return ISSUE_ORDER.index(issues[0].kind) if issues else len(ISSUE_ORDER)
 
 
-def _of_presence(device: Device, heard: Presence | None, rescue: Rescue | None, now_ns: int) -> Iterator[DeviceIssue]:
-    if rescue is not None and rescue.needs_attention:
-        yield DeviceIssue("needs a hand", rescue.reason or "its power was cycled several times and it did not come back")
+def _of_presence(device: Device, heard: Presence | None, now_ns: int) -> Iterator[DeviceIssue]:
     if device.trust == "pending":
         yield DeviceIssue("asks", "waits for approval: `edgemeter fleet requests accept` or `reject`")
     if heard is None or heard.state is None or heard.since_ns is None:
         return
     since = age(now_ns - heard.since_ns)
     if heard.state == "lost":
-        tried = f"; its power was cycled {rescue.attempts} times" if rescue is not None and rescue.attempts else ""
-        why = f"; {rescue.reason}" if rescue is not None and rescue.reason and not rescue.needs_attention else ""
-        yield DeviceIssue("lost", f"lost for {since}{tried}{why}")
+        yield DeviceIssue("lost", f"lost for {since}")
     elif heard.state == "offline":
         yield DeviceIssue("offline", f"offline for {since}: it signed off")
     elif heard.takes_no_orders:
@@ -125,7 +116,6 @@ class DeviceOverview:
     device: Device
     heard: Presence | None
     health_state: HealthState | None
-    rescue: Rescue | None
     job: Execution | None
     issues: tuple[DeviceIssue, ...] = ()
     last_measured: LastMeasured | None = None
@@ -184,8 +174,6 @@ class DeviceOverview:
     @property
     def condition(self) -> str:
         """Its condition in one or two words."""
-        if self.rescue is not None and self.rescue.needs_attention:
-            return NEEDS_ATTENTION
         return self.health_state.state if self.health_state else "not measured"
 
 
@@ -206,7 +194,7 @@ def believed(presence: Presence | None, not_after_ns: Collection[int], now_ns: i
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""
-    heard, states, rescues = read_presence(registry), read_health_states(registry), read_rescues(registry)
+    heard, states = read_presence(registry), read_health_states(registry)
     jobs = {execution.device: execution for execution in unfinished_executions(registry) if execution.state in IN_FLIGHT}
     named = {device.device: device for device in read_devices(folder, registry)}
     status = read_status(folder)
@@ -220,10 +208,8 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     lines = []
     for name, device in named.items():
         believed_presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
-        line = DeviceOverview(
-            device, believed_presence, states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts
-        )
-        issues = issues_of(device, believed_presence, line.health_state, line.rescue, now_ns)
+        line = DeviceOverview(device, believed_presence, states.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts)
+        issues = issues_of(device, believed_presence, line.health_state, now_ns)
         # `fleet init` makes an authority: who reports has a certificate of it.
         if folder.ca_key.exists() and is_enrolled_unknown(line.heard, device if device.changed_ns else None):
             issues = (*issues, DeviceIssue("asks", _ENROLLED_UNKNOWN.format(name=shlex.quote(name))))

@@ -24,7 +24,7 @@ Watts = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device: what it is, how to reach it over SSH (`host`, `user`, `port`), and its power supply."""
+    """One device: what it is, how to reach it over SSH (`host`, `user`, `port`), and its circuit."""
 
     board: Tag | None = None
     serial: str | None = None
@@ -36,7 +36,6 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     governor: str | None = None
     circuit: Name | None = None
     power_w: Watts | None = None
-    switch: str | None = None
 
 
 class Circuit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +50,6 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `accept`: `token` is enough to join, or approval by `hand` is required. `broker_reload` is a command that brings changed files to a
     broker on another machine; `broker_pid_file` is where the broker on this machine writes its process id. `registry` is the address of a
     PostgreSQL that holds the registry, for services and commands on several machines; otherwise it is a file in the fleet's folder.
-    `access_url` is where brokers other than mosquitto ask `fleet serve` who may connect and do what.
     """
 
     broker: str
@@ -63,40 +61,12 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     broker_pid_file: str | None = None
     broker_reload: tuple[str, ...] = ()
     registry: str | None = None
-    access_url: str | None = None
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often each device runs its canary, which is compared with its own baseline; 0: only on request."""
 
     golden_hours: Annotated[float, msgspec.Meta(ge=0, le=8760)] = 24.0
-
-
-class RescueRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a lost board is power-cycled automatically: after `lost_minutes`, or never where that is not set.
-
-    `longest_run_minutes` is the longest run that the server may not know of: the power is not cut for this long after a device last
-    reported a measurement. `off_s` is how long the power is off, `at_most` the number of attempts.
-    """
-
-    lost_minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    longest_run_minutes: Annotated[float, msgspec.Meta(ge=0)] = 120.0
-    off_s: Annotated[float, msgspec.Meta(ge=1, le=600)] = 10.0
-    at_most: Annotated[int, msgspec.Meta(ge=1, le=3)] = 3
-
-
-class SwitchEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A power switch by its name: commands to run on the server (lists of words, no shell), or an address with a password.
-
-    `state` prints `on` or `off`. `{device}` in a command is replaced by the device's name.
-    """
-
-    on: tuple[str, ...] = ()
-    off: tuple[str, ...] = ()
-    state: tuple[str, ...] = ()
-    address: str | None = None
-    user: str = "admin"
-    password_file: str | None = None
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,8 +78,6 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     circuit: dict[Name, Circuit] = {}
     quiet: tuple[Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")], ...] = ()
     health: HealthRules = HealthRules()
-    rescue: RescueRules = RescueRules()
-    switch: dict[Name, SwitchEntry] = {}
 
 
 def read(path: Path) -> FleetFile:

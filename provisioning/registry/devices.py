@@ -167,25 +167,6 @@ def find_presence(registry: Registry, device: str) -> Presence | None:
     return registry.row(Presence, "SELECT * FROM presence WHERE device = ?", device)
 
 
-def lost_since(registry: Registry, before_ns: int) -> list[Presence]:
-    """Return the devices that have been lost since before that moment, the longest first."""
-    return registry.rows(Presence, "SELECT * FROM presence WHERE state = 'lost' AND since_ns < ? ORDER BY since_ns", before_ns)
-
-
-def lost_together(registry: Registry, since_ns: int, within_ns: int) -> tuple[int, int]:
-    """Return how many devices were lost within that time of `since_ns`, and how many are online or lost in all."""
-    near = "SELECT count(*) FROM presence WHERE state = 'lost' AND since_ns BETWEEN ? AND ?"
-    together = registry.query(near, since_ns - within_ns, since_ns + within_ns)[0][0]
-    return int(together), int(registry.query("SELECT count(*) FROM presence WHERE state IN ('online', 'lost')")[0][0])
-
-
-def presence_mentioning(registry: Registry, text: str) -> list[Presence]:
-    """Return the devices whose health contains that text: those that may name it as a sensor."""
-    reports = registry.query("SELECT device, health FROM presence WHERE health IS NOT NULL")
-    named = [row["device"] for row in reports if text.encode() in row["health"]]
-    return [presence for name in named if (presence := find_presence(registry, name)) is not None]
-
-
 @dataclass(frozen=True, slots=True)
 class HealthState:
     """Whether a device's measurements are trusted, since when, and how many canary runs in a row were good since it is suspect.

@@ -130,11 +130,6 @@ def find_execution(registry: Registry, job: str, device: str) -> Execution | Non
     return registry.row(Execution, "SELECT * FROM executions WHERE job = ? AND device = ?", job, device)
 
 
-def find_in_flight(registry: Registry, device: str) -> Execution | None:
-    """Return the execution that is in flight on a device, None when there is none."""
-    return registry.row(Execution, "SELECT * FROM executions WHERE device = ? AND state IN ('sent', 'accepted', 'running')", device)
-
-
 @dataclass(frozen=True, slots=True)
 class NewJob:
     """A piece of work and how it is to be done.

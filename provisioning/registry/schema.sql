@@ -134,7 +134,6 @@ CREATE TABLE presence (
     activity_ns INTEGER,
     challenge TEXT
 );
-CREATE INDEX presence_lost ON presence (since_ns) WHERE state = 'lost';
 CREATE TABLE standings (
     device TEXT PRIMARY KEY,
     state TEXT NOT NULL,
@@ -164,29 +163,6 @@ CREATE TABLE golden_plan (
 CREATE INDEX golden_plan_due ON golden_plan (due_ns);
 CREATE TABLE health_position (serial INTEGER NOT NULL);
 INSERT INTO health_position VALUES (0);
-CREATE TABLE rescues (
-    device TEXT PRIMARY KEY,
-    attempts INTEGER NOT NULL,
-    next_ns INTEGER NOT NULL,
-    needs_hand INTEGER NOT NULL,
-    reason TEXT
-);
-CREATE TABLE power_actions (
-    id INTEGER PRIMARY KEY,
-    device TEXT NOT NULL,
-    switch TEXT NOT NULL,
-    action TEXT NOT NULL,
-    asked_by TEXT NOT NULL,
-    began_ns INTEGER NOT NULL,
-    ended_ns INTEGER,
-    outcome TEXT
-);
-CREATE INDEX power_actions_of_device ON power_actions (device, id);
-CREATE INDEX power_actions_open ON power_actions (id) WHERE ended_ns IS NULL;
-CREATE TABLE heard_measuring (
-    device TEXT PRIMARY KEY,
-    heard_ns INTEGER NOT NULL
-);
 CREATE TABLE releases (
     sha256 TEXT PRIMARY KEY,
     size_bytes INTEGER NOT NULL,

@@ -15,7 +15,6 @@ HANDLERS: Mapping[str, str] = {
     "content": "edgemeter.provisioning.content.content_handler:ContentHandler",
     "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
     "status": "edgemeter.provisioning.health.server_status:StatusHandler",
-    "rescue": "edgemeter.provisioning.rescue.rescue_handler:RescueHandler",
 }
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.doctor import check_delivery, checks
+from edgemeter.agent.doctor import check_delivery, checks, setups
 from edgemeter.agent.doctor import examination as doctor
 from edgemeter.agent.doctor.checks import Finding
 from edgemeter.agent.machine.machine import recorded
@@ -268,3 +268,9 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
     )
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert completed.stdout.strip() == "[]"
+
+
+def test_the_extra_for_the_edge_tpu_pins_the_interpreter_of_the_pair():
+    """So that pip alone brings it."""
+    project = msgspec.toml.decode((Path(__file__).resolve().parents[3] / "pyproject.toml").read_bytes())["project"]
+    assert set(setups.interpreters().values()) == {project["optional-dependencies"]["coral"][0]}

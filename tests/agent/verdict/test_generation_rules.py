@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record_conditions import Condition, Environment, MachineBounds, RuntimeInfo, Scheduling
+from edgemeter.agent.contract.record_conditions import Condition, Environment, RuntimeInfo, Scheduling
 from edgemeter.agent.contract.record_figures import Load, Stage
-from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation, TokenEnergy, TokenLengths
+from edgemeter.agent.contract.record_generation import LanguageModel, TokenEnergy, TokenLengths
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.engine.scenarios.generation_statistics import bandwidths_mb_per_s
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
@@ -262,50 +262,26 @@ def decoding(tokens_per_s: float, weights_mb: float, kv_token_bytes: float | Non
     return generating(**rates, model=model, weight_bandwidth_mb_per_s=read, read_bandwidth_mb_per_s=with_cache)
 
 
-def bandwidth(run: MeasuredRun, memory_gbyte_per_s: float | None = None, **machine: Any) -> str | None:
-    """Return the evidence against a rate of decoding on a guest without a board, whose memory was measured or never was."""
-    bounds = MachineBounds(memory_gbyte_per_s=memory_gbyte_per_s, measured_at_ns=0, took_s=2.0) if memory_gbyte_per_s else None
-    guest = {"board": None, "virtualisation": "kvm", "bounds": bounds} | machine
-    return next((text for name, text in violated(run, **guest).items() if name == "decode-above-bandwidth"), None)
+def bandwidth(run: MeasuredRun, **machine: Any) -> str | None:
+    """Return the evidence against a rate of decoding on a Raspberry Pi 5, whose memory gives 17.1 GB/s, or on another machine."""
+    return next((text for name, text in violated(run, **machine).items() if name == "decode-above-bandwidth"), None)
 
 
 def test_6_4_tb_per_s_are_beyond_a_guests_memory():
-    """By its own measurement, and where there is none by any processor's."""
-    assert "no processor's memory" in bandwidth(decoding(6400, 1000.0))
-    assert "`edgemeter doctor` measured" in bandwidth(decoding(6400, 1000.0), memory_gbyte_per_s=30.0)
-    assert bandwidth(decoding(38.9, 1000.0), memory_gbyte_per_s=30.0) is None
-    assert "39.1 GB/s" in bandwidth(decoding(39.1, 1000.0), memory_gbyte_per_s=30.0)
-
-
-def test_a_known_board_has_the_bound_of_its_data_sheet():
-    """Also where a busy machine was measured."""
-    assert "Raspberry Pi 5" in bandwidth(decoding(17.2, 1000.0), memory_gbyte_per_s=30.0, board="Raspberry Pi 5 Model B")
+    """A machine without a known board has the bound of any processor's memory."""
+    assert "no processor's memory" in bandwidth(decoding(6400, 1000.0), board=None)
+    assert bandwidth(decoding(3000, 1000.0), board=None) is None
 
 
 def test_what_the_caches_hold_is_not_read_from_memory():
     """Weights of 100 MB lie in caches of 105 MB; of 200 MB a token reads at least 95 MB from memory, of a 512 MB cache none."""
-    assert bandwidth(decoding(1000, 100.0), memory_gbyte_per_s=30.0, cache_mb=105.0) is None
-    assert bandwidth(decoding(400, 200.0), memory_gbyte_per_s=30.0, cache_mb=105.0) is None
-    assert "95" in bandwidth(decoding(1000, 200.0), memory_gbyte_per_s=30.0, cache_mb=105.0)
-    assert bandwidth(decoding(1000, 400.0), memory_gbyte_per_s=30.0, cache_mb=512.0) is None
+    assert bandwidth(decoding(1000, 100.0), cache_mb=105.0) is None
+    assert bandwidth(decoding(170, 200.0), cache_mb=105.0) is None
+    assert "95" in bandwidth(decoding(1000, 200.0), cache_mb=105.0)
+    assert bandwidth(decoding(1000, 400.0), cache_mb=512.0) is None
 
 
 def test_the_cache_of_keys_and_values_is_read_too():
     """At a depth of 1,024 a model of 100 MB with 100 kB a token reads 203 MB."""
-    assert bandwidth(decoding(300, 100.0), memory_gbyte_per_s=30.0) is None
-    assert "203 MB" in bandwidth(decoding(300, 100.0, kv_token_bytes=100_000.0), memory_gbyte_per_s=30.0)
-
-
-def test_where_no_clock_is_known_the_prefill_is_bound_by_what_was_measured():
-    """5,120 tokens/s through a billion weights are 10 Top/s; without an int8 bound only a file of F32 has one."""
-    run = {"runtime": {"backend": "cpu"}, "own_prefill_tokens_per_s": None}
-    model = LanguageModel(read_parameters=1_000_000_000, quantisation=Quantisation(file_type="Q8_0", bytes_ratio={"Q8_0": 1.0}))
-    floats = msgspec.structs.replace(model, quantisation=Quantisation(file_type="F32", bytes_ratio={"F32": 1.0}))
-    for measured_model, float32, int8, is_violated in [
-        (model, 100.0, 7_900.0, False), (model, 100.0, 7_800.0, True), (model, 100.0, None, False), (floats, 100.0, None, True),
-        (floats, 7_900.0, None, False), (model, None, None, False),
-    ]:  # fmt: skip
-        bounds = MachineBounds(float32_gop_per_s=float32, int8_gop_per_s=int8, measured_at_ns=0, took_s=2.0)
-        judged = verdict.judge(generating(**run, model=measured_model), [], environment(board=None, bounds=bounds))
-        rules = {reason.partition(":")[0] for reason in judged.reasons}
-        assert ("prefill-above-compute" in rules) == is_violated, f"{float32}, {int8}"
+    assert bandwidth(decoding(150, 100.0)) is None
+    assert "203 MB" in bandwidth(decoding(150, 100.0, kv_token_bytes=100_000.0))

@@ -11,11 +11,10 @@ from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, R
 from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.cli.main import fleet as fleet_command
 from edgemeter.provisioning.health import device_view, overview
-from edgemeter.provisioning.registry import canary_runs, certificates, devices, jobs, rescues
+from edgemeter.provisioning.registry import canary_runs, certificates, devices, jobs
 from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
-from edgemeter.provisioning.registry.rescues import Rescue
 from tests.provisioning import folder_bytes
 from tests.provisioning.health.conftest import Lab, S
 
@@ -50,22 +49,18 @@ def lab(tmp_path):
     lab.says("pi-full", "online", **{**sound, "disk": Disk(free_bytes=10**8, size_bytes=30 * 10**9)})
     lab.says("pi-dark", "online", **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")})
     lab.says("pi-slow", "online", **sound)
-    lab.says("pi-dead", "lost", **sound)
     lab.passes(1)
     with lab.registry.transaction() as connection:
         devices.put_health_state(connection, devices.next_health_state(None, "pi-slow", "latency_p50_ms is 16, +60.0%", lab.now_ns))
-        rescues.put_rescue(
-            connection, Rescue("pi-dead", 3, 0, needs_attention=True, reason="its power was cut 3 times and it did not come back")
-        )
         devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", None, None, None, 5))
     yield lab
     lab.registry.close()
 
 
 def test_the_most_urgent_comes_first(lab):
-    """What needs attention, then what is lost, suspect, runs out; what is well comes last."""
+    """What is lost, then suspect, runs out; what is well comes last."""
     order = [line.device.device for line in overview.read(lab.folder, lab.registry, lab.now_ns)]
-    assert order == ["pi-dead", "pi-lost", "pi-slow", "pi-card", "pi-asks", "pi-full", "pi-dark", "pi-good", "pi-new"]
+    assert order == ["pi-lost", "pi-slow", "pi-card", "pi-asks", "pi-full", "pi-dark", "pi-good", "pi-new"]
 
 
 def test_the_table_shows_what_each_device_reported(lab):
@@ -77,7 +72,7 @@ def test_the_table_shows_what_each_device_reported(lab):
     (slow,) = [line for line in text.splitlines() if line.startswith("pi-slow")]
     assert "suspect" in slow
     assert "latency_p50_ms is 16, +60.0%" in slow
-    assert "9 devices: 5 online, 2 lost, 2 not joined, 1 suspect, 1 need attention" in text
+    assert "8 devices: 5 online, 1 lost, 2 not joined, 1 suspect" in text
 
 
 @pytest.mark.parametrize(("ended_s_ago", "text"), [(90, "1 min, done"), (2 * 3600, "1 h, valid")])
@@ -165,7 +160,7 @@ def test_show_lists_all_and_its_reason_first(lab):
 @pytest.mark.parametrize("options", [[], ["--new-band"]])
 def test_a_rehearsed_clearing_clears_nothing(lab, options):
     """It says what the clearing then says; the fleet's files stay as they are to the byte."""
-    call = ("clear", "pi-slow", "pi-dead", "pi-good", *options, "--folder", lab.folder.path)
+    call = ("clear", "pi-slow", "pi-good", *options, "--folder", lab.folder.path)
     before, suspects = folder_bytes.read(lab.folder.path), devices.suspects(lab.registry)
     text = fleet(*call, "--dry-run")
     rehearsed = json.loads(fleet(*call, "--dry-run", "--json"))["devices"]
@@ -176,7 +171,6 @@ def test_a_rehearsed_clearing_clears_nothing(lab, options):
     assert all(entry["dry_run"] for entry in rehearsed)
     cleared = json.loads(fleet(*call, "--json"))["devices"]
     assert [(entry["device"], entry["done"]) for entry in cleared] == [(entry["device"], entry["done"]) for entry in rehearsed]
-    assert "its rescue is ended (3 power cycles)" in str(cleared)
     assert "pi-slow" not in devices.suspects(lab.registry)
     lab.passes(6)
     assert lab.open_golden("pi-slow") is not None

@@ -32,7 +32,6 @@ def test_a_wrong_file_is_one_line(tmp_path):
         ('fleet = "a"\n[device.x]\n[device.y-2]\nbord = "pi5"', r"\[device\.y-2\] bord: .*did you mean board"),
         ('fleet = "a"\n[device.x]\n[device.y-2]\ntags = ["a", "b c"]', r"\[device\.y-2\] tags: item 2"),
         ('fleet = "a"\n[circuit.q]\nlimit_w = 1\n[circuit.r]\nlimit_w = 0', r"\[circuit\.r\].*limit_w"),
-        ('fleet = "a"\n[switch.q]\n[switch.r]\non = "x"', r"\[switch\.r\] on: expected a list"),
         ("fleet = ", "fleet.toml"),
     ):
         with table_row(text):

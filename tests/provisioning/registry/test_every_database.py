@@ -8,14 +8,13 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.contract.orders import Canary, Doctor
-from edgemeter.provisioning.registry import campaigns, canary_runs, certificates, devices, jobs, rescues
+from edgemeter.provisioning.registry import campaigns, canary_runs, certificates, devices, jobs
 from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, StepRules
 from edgemeter.provisioning.registry.canary_runs import CanaryRun
 from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
-from edgemeter.provisioning.registry.devices import Device, DeviceReport, HealthState
+from edgemeter.provisioning.registry.devices import Device, DeviceReport
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.registry.rescues import Rescue
 
 HEALTH = Health(device="pi-1", fleet="lab", session=1, told_ns=1, boot_id="a", agent="1")
 PI = Device("pi-1", "lab", "1000", "pi5", ("coral",), "accepted", "rack-a", 12.5, 5, 6)
@@ -41,7 +40,6 @@ def test_a_late_will_changes_no_newer_session_and_a_revoked_device_is_not_online
             devices.put_reports(statements, [DeviceReport("pi-1", "lab", DeviceState(state=state, session=session), heard_ns)])
     presence = devices.find_presence(registry, "pi-1")
     assert (presence.state, presence.session, presence.since_ns, presence.heard_ns) == ("online", 2, 20, 40)
-    assert devices.lost_together(registry, 20, 5) == (0, 1)
     with registry.transaction() as statements:
         devices.put(statements, PI)
         statements.execute("UPDATE devices SET standing = 'revoked'")
@@ -110,8 +108,6 @@ def test_canary_runs_are_planned_ordered_and_kept(registry):
     assert [execution.device for execution in jobs.unfinished_executions(registry)] == ["pi-1"]
     runs = canary_runs.read_canary_runs(registry, "pi-1")
     assert (len(runs), runs[-1].figures, runs[-1].is_kept, runs[0].doubted) == (60, {"p50": 2.5}, False, ("p50",))
-    assert devices.presence_mentioning(registry, '"pi-1"')[0].health == HEALTH
-    assert devices.presence_mentioning(registry, "pi-2") == []
 
 
 def test_tokens_requests_and_certificates(registry):
@@ -146,21 +142,6 @@ def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
                 certificates.decide_request(statements, "r0", "accepted", "pi-9")
     assert [request.request for request in certificates.undecided_requests(registry)] == ["r3", "r4", "r5"]
     assert [request.name for request in certificates.decided_requests(registry)] == ["pi-9"]
-
-
-def test_power_actions_are_numbered_and_rescues_are_replaced(registry):
-    """Each action has its number; a rescue is the last one written."""
-    with registry.transaction() as statements:
-        numbers = [rescues.begin_power_action(statements, "pi-1", "plug", "cycle", "somebody", now_ns) for now_ns in (1, 2)]
-        rescues.end_power_action(statements, numbers[0], "done", 3)
-        for attempts in (1, 2):
-            rescues.put_rescue(statements, Rescue("pi-1", attempts, 9, needs_attention=attempts == 2, reason=None))
-            rescues.put_measuring(statements, {"pi-1": attempts})
-        devices.put_health_state(statements, HealthState("pi-1", "suspect", "slow", 4))
-    assert [action.number for action in rescues.open_power_actions(registry)] == [numbers[1]] == [numbers[0] + 1]
-    assert rescues.read_rescues(registry)["pi-1"] == Rescue("pi-1", 2, 9, needs_attention=True)
-    assert rescues.read_measuring(registry) == {"pi-1": 2}
-    assert devices.suspects(registry) == {"pi-1": "slow"}
 
 
 def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry, registry_place):
