@@ -86,7 +86,7 @@ def test_a_device_is_recognised_with_what_is_added_to_it(device, board, added):
         "Raspberry Pi 5 with a Foo 3000", "Raspberry Pi 5 connected to a server",
     ],
 )  # fmt: skip
-def test_a_name_that_says_more_is_incomplete(device):
+def test_a_name_with_further_words_is_incomplete(device):
     """Several devices, or a part without bounds on record, may do the work."""
     assert not limits_named(device).is_complete
 

@@ -19,7 +19,7 @@ def test_a_model_is_known_by_any_spelling(name, reads, gop):
 @pytest.mark.parametrize(
     "name", ["Llama 3.2", "Llama-3.2-3B-pruned", "Qwen3-VL-8B", "YOLO11n-seg", "Qwen3-30B", "SomeNet 3B", "yolo11nano"]
 )
-def test_a_name_that_says_more_or_less_has_no_facts(name):
+def test_a_name_with_more_or_fewer_words_has_no_facts(name):
     """A wrong bound is worse than none."""
     assert facts_of(name) is None
 

@@ -38,7 +38,7 @@ def test_a_changed_figure_and_one_without_a_source_are_refused(tmp_path, changes
         shelf.add([published_row("latency", **({"value": 10.0} | changes))])
 
 
-def test_a_damaged_shelf_is_named(tmp_path):
+def test_a_damaged_file_is_named(tmp_path):
     """With its file."""
     (tmp_path / "published.json").write_text("[{")
     with pytest.raises(ConfigError, match=r"published\.json.*damaged"):

@@ -89,7 +89,7 @@ def test_a_page_of_all_figures_has_two_screens_and_the_export_all(tmp_path):
     assert rows_of(view)[0]["verdict"] == "impossible"
 
 
-def test_a_damaged_shelf_is_named(tmp_path):
+def test_a_damaged_file_is_named(tmp_path):
     """The view says which file."""
     shelf = shelf_of(tmp_path, LATENCY)
     (shelf.path / "published.json").write_text("[{")
