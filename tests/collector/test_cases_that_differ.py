@@ -6,7 +6,6 @@ import io
 import msgspec
 from rich.console import Console
 
-from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare import views
 from edgemeter.collector.compare.columns import flat
@@ -65,12 +64,6 @@ def pinned(*cpus):
     return {"cpus": cpus or None}
 
 
-def padded(tokens):
-    """Return the fields of a run on texts of at most so many tokens."""
-    text = TextForm(tokens=tokens, padding="none", stride_tokens=None, tokenizer_sha256=None)
-    return {"dataset": msgspec.structs.replace(make_run().dataset, text=text)}
-
-
 # By what two cases differ: the fields of each.
 PAIRS = {
     "option of the runtime": (optimised("all"), optimised("none")),
@@ -78,7 +71,6 @@ PAIRS = {
     "served model": (served("qwen-0.5b", 494_000_000), served("qwen-7b", 7_600_000_000)),
     "version of a served model": (served("qwen:latest", 494_000_000, "ab" * 32), served("qwen:latest", 494_000_000, "cd" * 32)),
     "cores": (pinned(), pinned(0, 1)),
-    "length of texts": (padded(128), padded(384)),
     "output tokens": tuple(LANGUAGE | {"generation": make_generation(output_tokens=length)} for length in (11, 64)),
 }
 

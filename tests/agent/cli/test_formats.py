@@ -76,7 +76,7 @@ ELSEWHERE = {
 
 
 def takes_all(option):
-    """Return whether an option is `--first-boot` of these five; that of `fleet image` is of its manifest."""
+    """Return whether an option is `--first-boot` of these five; that of `fleet card` is of its manifest."""
     return "--format" in option.opts and tuple(option.type.choices) == FORMATS
 
 
