@@ -56,8 +56,7 @@ def measure_function(
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
     ):
         device, fleet = config.names(options["device"], options["fleet"], settings)
-        # What sampling costs was calibrated for a process of its own.
-        context = SessionContext("function", device, fleet, None, fingerprint.read(), "all", None)
+        context = SessionContext("function", device, fleet, None, fingerprint.read())
         sha256 = sha256_of(target.function)
         planned_runs = [PlannedRun(case, repeat, case.seed + repeat, repeat + 1, sha256, context) for repeat in range(runs)]
         return [measure_run(run, sensors, why_no_power, on_event, execute or partial(_execute, target)) for run in planned_runs]
