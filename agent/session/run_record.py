@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent.contract.case_identity import served_model
-from edgemeter.agent.contract.energy_provenance import provenance_of
+from edgemeter.agent.contract.energy_provenance import sensor_provenance
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Provenance
@@ -131,9 +131,7 @@ def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Proven
     if measured.accuracy:
         groups["accuracy"] = timed
     if power:
-        energy_origin = provenance_of(power, timed) or timed
-        # A modelled energy is an estimate to readers that know no more than that.
-        groups["energy"] = "estimated" if energy_origin == "modelled" else energy_origin
+        groups["energy"] = sensor_provenance(power.sensor, timed) or timed
     return groups
 
 
