@@ -11,7 +11,7 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
-        "bundle.archive", "bundle.signature", "bundle.verify", "bundle.write", "cli.run_table", "delivery.outbox",
+        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table", "delivery.outbox",
         "delivery.outbox_file", "delivery.publisher", "engine.scenarios.latency_statistics",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",
@@ -51,7 +51,7 @@ HEAVY = (
     "soundfile", "cv2",
     "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jax", "jtop", "litert_lm",
     "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
-    "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "tokenizers", "torch", "transformers", "ultralytics", "xllamacpp",
+    "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "torch", "transformers", "ultralytics", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py", "models/convert/executorch_program.py"}

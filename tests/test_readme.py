@@ -77,7 +77,7 @@ def test_it_has_one_sentence_two_pictures_and_six_ways_on():
         f"docs/images/{name}-{theme}.png" for name in ("answer", "trend") for theme in ("dark", "light")
     ]
     where = text.partition("## Where to go")[2]
-    ways = ["One model", "Two models", "A fleet", "Pull requests", "Language models", "A paper"]
+    ways = ["One model", "Two models", "A fleet", "Pull requests", "Language models", "Signed bundles"]
     assert re.findall(r"^- \[(.+?)\]", where, re.MULTILINE) == ways
     assert len(re.findall(r"^\d\. ", text.partition("## Which sensor")[2], re.MULTILINE)) == 3
 

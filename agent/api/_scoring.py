@@ -17,7 +17,6 @@ from edgemeter.agent.datasets.clusters import Clusters
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.dota import OrientedObject
 from edgemeter.agent.datasets.items import Item, Kind
-from edgemeter.agent.datasets.texts import RightAnswers
 from edgemeter.agent.tasks.anomaly_detection import anomaly_accuracy
 from edgemeter.agent.tasks.classification import class_accuracy
 from edgemeter.agent.tasks.coco_ap import coco_accuracy
@@ -27,15 +26,12 @@ from edgemeter.agent.tasks.mask_edges import edges_of
 from edgemeter.agent.tasks.oriented_boxes import match, oriented_accuracy
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.pixels import IGNORED, map_accuracy, pixel_counts
-from edgemeter.agent.tasks.question_answering import answer_accuracy
 from edgemeter.agent.tasks.shapes import COUNT
 from edgemeter.agent.tasks.speech_recognition import speech_accuracy, text_edits
-from edgemeter.agent.tasks.text_classification import text_accuracy
 
 Objects = Mapping[str, ArrayLike]
 Items = Sequence[Any] | NDArray[Any]
 Scorer = Callable[[Any, Any, Dataset, Mapping[str, Any]], Accuracy | None]
-_METRICS = ("accuracy", "f1", "matthews", "pearson")
 
 
 def score(
@@ -56,7 +52,7 @@ def score(
         truth: the same of each item, without scores; of objects also `iscrowd` (of corners `difficult`) and `area` [n]; of questions a list
             of right answers, empty where there is none; in maps of classes 255, in maps of depths 0 does not count.
         clusters: what each item belongs to (a video, a speaker), for bounds over whole ones.
-        settings: of `text-classification` `metric` (`accuracy`, `f1`, `matthews`, `pearson`); of `depth` what a card's `[output]` has
+        settings: of `depth` what a card's `[output]` has
             (`depth="inverse"`, `depth_max_m`, `depth_crop`, ...) and `protocol` (`kitti`, `nyu`).
 
     Returns:
@@ -69,7 +65,7 @@ def score(
         raise ConfigError(f"no task is called {task!r}: {near(task, [*_SCORERS])}")
     if len(predictions) != len(truth):
         raise ConfigError(f"there are {len(predictions)} predictions and {len(truth)} items of ground truth: give one for each")
-    accepted = {"depth": ("protocol", *CardOutput.__struct_fields__), "text-classification": ("metric",)}.get(task, ())
+    accepted = {"depth": ("protocol", *CardOutput.__struct_fields__)}.get(task, ())
     if wrong := next((key for key in settings if key not in accepted), None):
         raise TypeError(f"unexpected keyword argument {wrong!r} for the task {task}")
     if clusters is not None and len(clusters) != len(truth):
@@ -131,15 +127,6 @@ def _classes(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, An
     return class_accuracy(dict(enumerate(ranked.tolist())), targets.tolist(), data)
 
 
-def _texts(predictions: Items, truth: Items, data: Dataset, settings: Mapping[str, Any]) -> Accuracy | None:
-    metric = settings.get("metric", "accuracy")
-    if metric not in _METRICS:
-        raise ConfigError(f"no metric of text-classification is called {metric!r}: {near(metric, _METRICS)}")
-    values, targets = _numbered(predictions, truth)
-    best = values.argmax(axis=1) if values.ndim == 2 else values
-    return text_accuracy(dict(enumerate(best.astype(np.float64).tolist())), targets.astype(np.float64).tolist(), metric, data)
-
-
 def _anomalies(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
     scores, labels = np.asarray(predictions, np.float64), np.asarray(truth, np.int64)
     if not np.isfinite(scores).all() or not np.isin(labels, (0, 1)).all():
@@ -150,12 +137,6 @@ def _anomalies(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, 
 def _speech(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
     pairs = zip(truth, predictions, strict=True)
     return speech_accuracy({index: text_edits(spoken, heard) for index, (spoken, heard) in enumerate(pairs)}, data)
-
-
-def _answers(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
-    right = [(texts,) if isinstance(texts, str) else tuple(texts) for texts in truth]
-    may_be_none = not all(right)
-    return answer_accuracy(dict(enumerate(predictions)), [RightAnswers(texts, may_be_none) for texts in right], data)
 
 
 def _maps(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
@@ -244,15 +225,12 @@ def _parts(objects: Objects, key: str) -> list[tuple[Any, dict[str, Any]]]:
 
 # The kind of a task's items, where they are no photographs.
 _ITEMS: Mapping[str, Kind] = {
-    **dict.fromkeys(("text-classification", "question-answering"), "text"),
     **dict.fromkeys(("speech-recognition", "keyword-spotting", "anomaly-detection"), "audio"),
 }  # fmt: skip
 _SCORERS: Mapping[str, Scorer] = {
     "classification": _classes,
     "keyword-spotting": _classes,
     "anomaly-detection": _anomalies,
-    "text-classification": _texts,
-    "question-answering": _answers,
     "speech-recognition": _speech,
     "detection": _objects_of(BOXES, "boxes"),
     "segmentation": _objects_of(MASKS, "masks"),

@@ -21,7 +21,6 @@ from edgemeter.agent.contract.model_card import AudioInput as AudioInput
 from edgemeter.agent.contract.model_card import Card as Card
 from edgemeter.agent.contract.model_card import CardOutput as CardOutput
 from edgemeter.agent.contract.model_card import ImageInput as ImageInput
-from edgemeter.agent.contract.model_card import TextInput as TextInput
 from edgemeter.agent.contract.model_file import head as _model_head
 from edgemeter.agent.contract.record_accuracy import Accuracy as Accuracy
 from edgemeter.agent.datasets import GroundTruth as GroundTruth

@@ -1,1 +1,1 @@
-"""Sound: recordings as samples, the features that models take, corruptions."""
+"""Sound: recordings as samples, the features that models take."""

@@ -57,15 +57,6 @@ METRICS: Mapping[str, AccuracyMetric] = {
     "substitutions": AccuracyMetric("substituted words", "Substituted words, of those spoken", better="lower"),
     "deletions": AccuracyMetric("missing words", "Missing words, of those spoken", better="lower"),
     "insertions": AccuracyMetric("added words", "Added words, of those spoken", better="lower"),
-    "accuracy": AccuracyMetric("accuracy", "Share of right classes"),
-    "f1": AccuracyMetric("F1", "F1 of class 1"),
-    "matthews": AccuracyMetric("Matthews", "Matthews correlation", unit="correlation"),
-    "pearson": AccuracyMetric("Pearson", "Pearson's correlation", unit="correlation"),
-    "spearman": AccuracyMetric("Spearman", "Spearman's rank correlation", unit="correlation"),
-    "squad_f1": AccuracyMetric("SQuAD F1", "F1 of the answers' words"),
-    "exact_match": AccuracyMetric("exact match"),
-    "f1_has_answer": AccuracyMetric("F1, answerable", "F1 of questions with an answer"),
-    "f1_no_answer": AccuracyMetric("F1, unanswerable", "F1 of questions without an answer"),
 }
 
 

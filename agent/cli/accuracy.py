@@ -19,7 +19,7 @@ _NOT_OF_MODELS = ("task", "bounds")
 # Those whose predictions are scored from a file; here, because nothing of them is imported for a page of help.
 _TASKS = (
     "detection", "segmentation", "pose", "oriented-boxes", "classification", "keyword-spotting", "anomaly-detection",
-    "speech-recognition", "text-classification", "question-answering",
+    "speech-recognition",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ _TASKS = (
 )
 @click.option("-m", "--model", type=PATH, help="Model file to score on --data, instead of predictions.")
 @click.option("--task", type=click.Choice(_TASKS), help="--predictions: their task, where annotations and file leave several.")
-@case_options(*MODEL_OPTIONS, "cluster_by", "subset", "seed", "corrupt", data=_IMAGES)
+@case_options(*MODEL_OPTIONS, "cluster_by", "subset", "seed", data=_IMAGES)
 @click.option(
     "--bounds",
     type=click.Choice(["auto", "always", "never"]),
@@ -48,7 +48,7 @@ def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None
 
     JSON keys: task (of predictions), metric, value, unit, better (higher or lower), reason (of a null value),
     ap, ap50, ap75, ap_small, ap_medium, ap_large, ar_1, ar_10, ar_100, ar_small, ar_medium, ar_large (of a classifier top1,
-    top5), low, high, interval, interval_reason, clusters, images, detections, per_class, by_objects, groups, group_gap, robustness,
+    top5), low, high, interval, interval_reason, clusters, images, detections, per_class, by_objects, groups, group_gap,
     verdict and reasons (of a model), warnings. A figure is null if there is nothing to find. At most 100 detections per image
     and class count.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.accuracy_scores import AccuracyScores
 from edgemeter.agent.contract.record_accuracy import Accuracy
-from edgemeter.agent.datasets import GroundTruth, coco, create
+from edgemeter.agent.datasets import GroundTruth, coco
 from edgemeter.agent.datasets.clusters import clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, image_names, plain_document
 from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
@@ -25,8 +25,6 @@ from edgemeter.agent.tasks.shapes import scored_shapes, with_shapes
 from edgemeter.agent.verdict import accuracy_rules
 
 _KINDS: Mapping[str, ObjectKind] = {"detection": BOXES, "segmentation": MASKS, "pose": KEYPOINTS}
-# Readers of files that hold items and ground truth alike.
-_OF_ONE_FILE = ("glue", "squad")
 
 
 def of_predictions(
@@ -69,10 +67,6 @@ def of_predictions(
 
 
 def _ground_truth(annotations: Path | None, data: Path | None, reader: str | None) -> GroundTruth:
-    if data is None and annotations is not None and annotations.is_file() and reader is None:
-        for name in _OF_ONE_FILE:
-            if create(name).recognises(annotations, None):
-                return create(name).read(annotations, None)
     folder = data or annotations or Path()
     truth = read_truth(folder if data is not None or folder.is_dir() else folder.parent, annotations, reader)
     if truth is None:

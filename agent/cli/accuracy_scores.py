@@ -10,12 +10,11 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from edgemeter.agent.base.corruption_draw import SEVERITIES
 from edgemeter.agent.base.figures import ABSENT
 from edgemeter.agent.base.metrics import metric_name, metric_unit
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Robustness
+from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import isolation, job
@@ -89,7 +88,7 @@ def document(scored: AccuracyScores) -> dict[str, Any]:
         "images": scored.images,
         **({} if scored.detections is None else {"detections": scored.detections}),
         "per_class": per_class(accuracy),
-        **{key: fields[key] for key in ("by_objects", "group_metric", "groups", "group_gap", "robustness")},
+        **{key: fields[key] for key in ("by_objects", "group_metric", "groups", "group_gap")},
         "dataset_sha256": accuracy.dataset_sha256,
         **({} if scored.subset is None else {"subset": msgspec.to_builtins(scored.subset)}),
         **verdict,
@@ -144,8 +143,6 @@ def show(scored: AccuracyScores, console: Console | None = None, *, with_classes
         print_text(console, f"largest gap: {gap.best} {_figure(gap.value)} above {gap.worst} {bounds_of_gap}")
     if accuracy.per_class and with_classes:
         console.print(_parts("class", metric, accuracy.per_class))
-    if accuracy.robustness:
-        console.print(_corruptions(metric, accuracy.value, accuracy.robustness))
 
 
 def _parts(heading: str, metric: str, parts: Sequence[PartAccuracy]) -> Table:
@@ -158,22 +155,6 @@ def _parts(heading: str, metric: str, parts: Sequence[PartAccuracy]) -> Table:
         objects = [f"{part.objects:,}" if part.objects is not None else ABSENT] if is_of_objects else []
         rows.append((part.name, _figure(part.value), *bounds, f"{part.images:,}", *objects))
     return _table(None, headings, rows)
-
-
-def _corruptions(metric: str, clean: float, robustness: Robustness) -> Table:
-    headings = (f"{metric} at severity", "0", *map(str, SEVERITIES), "mean")
-    rows = [
-        (corruption.name, _figure(clean), *map(_figure, corruption.values), _figure(mean(corruption.values)))
-        for corruption in robustness.corruptions
-    ]
-    drop = f"mean {_figure(robustness.mean_value)}, {_figure(robustness.drop_value)} below the clean {metric} (seed {robustness.seed})"
-    return _table(drop, headings, rows)
-
-
-def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the figures; None unless all are there."""
-    figures = [value for value in values if value is not None]
-    return sum(figures) / len(figures) if figures and len(figures) == len(values) else None
 
 
 def _table(title: str | None, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -23,7 +23,6 @@ COMMANDS: Sections = {
         "compare": ("edgemeter.collector.cli.compare:compare", "Compare models, changes, devices, or edge and datacenter."),
         "runs": ("edgemeter.collector.cli.runs:runs", "Find, show, note, exclude, delete and export runs."),
         "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
-        "site": ("edgemeter.collector.cli.board:site", "Make a public board: a static site from signed bundles."),
         "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
         "references": ("edgemeter.collector.cli.references:references", "Judge published figures; import and list references."),
     },

@@ -14,7 +14,6 @@ from statistics import fmean
 
 import msgspec
 
-from edgemeter.agent.base.corruption_draw import SEVERITIES
 from edgemeter.agent.cli.run_plan import SHORTEST_WARM_UP_S, START_S
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
@@ -23,12 +22,11 @@ from edgemeter.agent.session import session
 START = "processes and imports"
 CHECK = "outputs checked"  # What follows the timed part is short where nothing is scored.
 PARTS = (
-    START, "settle", "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", CHECK, "accuracy", "corruption",
-    "agreement",
+    START, "settle", "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", CHECK, "accuracy", "agreement",
 )  # fmt: skip
 LIMITS = frozenset({"warm-up", "settle", "cool-down", "agreement"})  # Parts of which only the longest is known before.
 # The parts that take the longer the larger a model is, as the root of its size: between not at all and in proportion.
-_BY_SIZE = frozenset({"load", "timed", CHECK, "accuracy", "corruption", "agreement"})
+_BY_SIZE = frozenset({"load", "timed", CHECK, "accuracy", "agreement"})
 _WAITS = frozenset({"settle", "cool-down"})  # Parts that take as long for one case as for another, and in some runs no time.
 MOST_TIMES = 4.0
 _OF_START = 0.75  # A start is imports, of which a slow card makes more than of what comes after it.
@@ -184,7 +182,6 @@ def _belongs(case: Case, repeat: int, part: str) -> bool:
         "prepare": not is_text,
         CHECK: not is_text and not _scores(case, repeat),
         "accuracy": _scores(case, repeat),
-        "corruption": _scores(case, repeat) and bool(case.corrupt) and repeat == 0,
         "agreement": case.agreement == "every" or (case.agreement == "first" and repeat == 0),
     }
     return has.get(part, True)
@@ -209,10 +206,9 @@ def _guessed_s(case: Case, part: str) -> float:
         tokens = (case.output_tokens or 0) + (case.prompt_tokens or 0) / PREFILL_TIMES
         query_s = tokens * (STEP_S + _size(case.model) / BYTES_PER_S) if case.output_tokens is not None else ITEM_S
         return max(case.seconds, case.queries * query_s)
-    if part not in ("accuracy", "corruption") or case.data is None:
+    if part != "accuracy" or case.data is None:
         return 0.0
-    images = case.subset or _entries(case.data)
-    return images * ITEM_S * (len(case.corrupt) * len(SEVERITIES) if part == "corruption" else 1)
+    return (case.subset or _entries(case.data)) * ITEM_S
 
 
 @cache

@@ -15,7 +15,6 @@ import msgspec
 
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
 from edgemeter.agent.contract.record_served import Served
 
@@ -61,7 +60,6 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     output_tokens: int | None
     dataset_sha256: str
     precision: str
-    text_form: str | None
     input_values: int | None
     device: str
     role: str
@@ -146,7 +144,7 @@ def served_model(generation: Generation | None, served: Served | None = None) ->
 
 
 def _settings(run: RunRecord) -> str:
-    generation, text, facts = run.generation, run.dataset.text, run.runtime.facts
+    generation, facts = run.generation, run.runtime.facts
     # A file is what is in it, wherever it lies.
     options = {
         name: f"{Path(value).name} {digest[:8]}" if (digest := facts.get(f"{name}_sha256")) else value
@@ -158,8 +156,6 @@ def _settings(run: RunRecord) -> str:
         options = {name: value for name, value in options.items() if (name, value) != ("kv_type", USUAL_KV_TYPE)}
     if run.cpus is not None:
         options = options | {"cpus": " ".join(map(str, run.cpus))}
-    if text is not None and text.stride_tokens is not None:
-        options = options | {"stride_tokens": str(text.stride_tokens)}
     return ", ".join(f"{name} {options[name]}" for name in sorted(options)) if options else ""
 
 
@@ -178,12 +174,6 @@ def _together(run: RunRecord) -> str:
         return ""
     names = [f"{neighbour.model} {neighbour.sha256[:6]} {neighbour.setting_text}" for neighbour in run.together.neighbours]
     return ", ".join(sorted(names))
-
-
-def _text_form(text: TextForm | None) -> str | None:
-    if text is None:
-        return None
-    return f"{text.tokens or 'any number of'} tokens{'' if text.padding == 'tokens' else ', not padded'}"
 
 
 def _prompt_tokens(run: RunRecord) -> int | None:
@@ -227,7 +217,7 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "settings", lambda key: key.settings or "nothing set",
-        ("runtime.options", "runtime.facts", "generation.model.kv_type", "generation.speculative", "cpus", "dataset.text"), _settings,
+        ("runtime.options", "runtime.facts", "generation.model.kv_type", "generation.speculative", "cpus"), _settings,
         marks=(PairMark("other settings", "the reference has other options of the runtime, another cache or other cores"),),
     ),
     IdentityField(
@@ -317,10 +307,6 @@ FIELDS: tuple[IdentityField, ...] = (
                 lambda key: precision_class(key.precision),
             ),
         ),
-    ),
-    IdentityField(
-        "text_form", lambda key: key.text_form or "no text", ("dataset.text",), lambda run: _text_form(run.dataset.text),
-        Likeness("sequence length", "of the same sequence length", "more tokens take longer, and padding counts; text only"),
     ),
     IdentityField(
         "input_values", lambda key: "input unknown" if key.input_values is None else f"{key.input_values} values", ("inputs", "batch"),

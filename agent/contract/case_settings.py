@@ -1,12 +1,11 @@
 """The settings of a case, as a suite's file, options and the API give them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.toml_mistakes import mistakes
 from edgemeter.agent.base.types import Count, Name, Positive, Sha256
 from edgemeter.agent.contract.record_conditions import Role
@@ -26,28 +25,6 @@ Scenario = Literal["single_stream", "multi_stream", "offline", "poisson", "stead
 OVERLAPPING = ("poisson", "concurrent", "trace")
 PrefixCache = Literal["on", "off"]
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
-
-# What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
-CORRUPTIONS: Mapping[str, tuple[str, ...]] = {
-    "image": (
-        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "gaussian_blur", "motion_blur", "brightness", "contrast",
-        "pixelate", "jpeg_compression",
-    ),
-    "audio": ("white_noise", "reverberation"),
-    "text": ("character_swap", "character_drop"),
-}  # fmt: skip
-EVERY_CORRUPTION = tuple(name for names in CORRUPTIONS.values() for name in names)
-
-
-def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the corruptions that were asked for, in the order of the table; `all` stands for every one that fits the data.
-
-    Raises:
-        ConfigError: one is unknown.
-    """
-    if unknown := [name for name in names if name != "all" and name not in EVERY_CORRUPTION]:
-        raise ConfigError(f"no corruption is called {unknown[0]!r}: {near(unknown[0], (*EVERY_CORRUPTION, 'all'))}")
-    return tuple(name for name in EVERY_CORRUPTION if name in names or "all" in names)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,9 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Positive | None = None
     """Evaluate on a random subset of N images, the same on every machine. Default: all."""
-    seed: Count | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
-    corrupt: list[str] | None = None
-    """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
+    seed: Count | None = None  # Seed of subset, inputs, arrivals, and order of the runs.
     scenario: Scenario | None = None
     """How queries arrive: one after the other, several samples each, in batches, at a rate (poisson), as the frames of a camera (steady),
     of several users (concurrency), as turns of conversations (turns), or as a trace states (trace)."""
@@ -103,7 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
     prompts: str | None = None
-    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, SQuAD, a text a line), or edgemeter-questions;
+    """Language models: prompts from a file (JSON Lines with prompt or messages, ShareGPT, a text a line), or edgemeter-questions;
     output_tokens is then the most. Default: synthetic."""
     turns: Annotated[int, msgspec.Meta(ge=2, le=256)] | None = None
     """conversation: turns of each; a turn's prompt is all before it and prompt_tokens more. Default: 4."""

@@ -22,11 +22,11 @@ from edgemeter.agent.contract.record_generation import accepted_ratio
 from edgemeter.agent.contract.together_matrix import slow_down
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
-# of cases; runs: its lists of runs; chart: its charts over time; site: the public site of results; references: their list; influx: InfluxDB
-# with `--influx-fields figures`, and OTLP; csv: exports; paper: the paper kit; home: Home Assistant; canary: what a board reports of a
+# of cases; runs: its lists of runs; chart: its charts over time; references: their list; influx: InfluxDB
+# with `--influx-fields figures`, and OTLP; csv: exports; home: Home Assistant; canary: what a board reports of a
 # canary run, to be compared with its own past; index: kept of every run although no list or chart shows it.
 View = Literal[
-    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "site", "references", "influx", "csv", "paper", "home", "canary",
+    "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "references", "influx", "csv", "home", "canary",
     "index",
 ]  # fmt: skip
 EVERY_VIEW: frozenset[View] = frozenset(get_args(View))
@@ -376,7 +376,7 @@ def _views(names: str) -> frozenset[View]:
     return frozenset(view for view in EVERY_VIEW if view in names.split())
 
 
-OF_SOME = _views("run compare terminal matrix cases influx csv paper site")
+OF_SOME = _views("run compare terminal matrix cases influx csv")
 
 
 def _percentile(path: str, level: str, **attributes: Any) -> Figure:
@@ -397,7 +397,7 @@ def _token_energy(part: str, path: str, title: str) -> Figure:
     return Figure(
         title, f"{part} token mJ", "mJ", "energy", "lower", path=gross, u=gross.replace("_mj", "_u_mj"),
         column=f"energy_{part}_token_gross_mj", choice=f"energy-{part}-token", is_text_model_only=True,
-        views=_views("compare influx csv paper"),
+        views=_views("compare influx csv"),
     )  # fmt: skip
 
 
@@ -417,7 +417,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     _percentile(
         "latency", "p99", title="latency p99", heading="p99 ms", group="latency", key="p99_ms", choice="latency-p99",
-        why_absent="too few queries for a p99", views=_views("compare influx csv paper matrix"),
+        why_absent="too few queries for a p99", views=_views("compare influx csv matrix"),
     ),
     Figure(
         "latency mean", "mean ms", "ms", "latency", "lower", path="latency.mean_ms", choice="latency-mean", views=_views("csv canary"),
@@ -436,7 +436,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "jitter p90", "Jitter ms", "ms", "latency", "lower", path="steady.jitter.p90_ms", column="jitter_p90_ms", choice="jitter", rank=3,
         why_absent=NO_FRAMES, lower="less jitter", higher="more jitter", times="times the jitter",
-        views=_views("run compare matrix influx csv paper"),
+        views=_views("run compare matrix influx csv"),
     ),
     # Better is neither: a run that misses no frame has none.
     *(
@@ -467,44 +467,44 @@ FIGURES: tuple[Figure, ...] = (
     _percentile(
         "generation.ttft", "p50", title="time to first token p50", heading="TTFT ms", group="generation",
         column="ttft_p50_ms", key="ttft_ms", choice="ttft", trends=(TrendRule("ttft"),), rank=0,
-        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "home", "cases", "site", "references", "canary"},
+        is_text_model_only=True, why_absent=NO_TEXT, views=EVERY_VIEW - {"runs", "home", "cases", "references", "canary"},
     ),
     _percentile(
         "generation.tpot", "p50", title="time per output token p50", heading="TPOT ms", group="generation",
         column="tpot_p50_ms", key="tpot_ms", choice="tpot", trends=(TrendRule("tpot"),), rank=1,
-        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "home", "cases", "site", "references", "canary"},
+        is_text_model_only=True, why_absent=SINGLE, views=EVERY_VIEW - {"runs", "home", "cases", "references", "canary"},
     ),
     _percentile(
         "generation.image_encode", "p50", title="time to encode a picture p50", heading="encode ms", group="generation",
         column="image_encode_p50_ms", choice="image-encode", is_text_model_only=True, why_absent="no pictures",
-        views=_views("compare influx csv paper"),
+        views=_views("compare influx csv"),
     ),
     Figure(
         "prefill rate", "prompt tokens/s", "tokens/s", "generation", "higher", path="generation.prefill_tokens_per_s",
-        column="prefill_tokens_per_s", choice="prefill-tokens", is_text_model_only=True, views=_views("compare influx csv paper"),
+        column="prefill_tokens_per_s", choice="prefill-tokens", is_text_model_only=True, views=_views("compare influx csv"),
     ),
     Figure(
         "decoding rate", "tokens/s", "tokens/s", "generation", "higher", path="generation.decode_tokens_per_s",
         column="decode_tokens_per_s", choice="tokens", rank=0, is_text_model_only=True, why_absent=SINGLE,
-        views=_views("run compare terminal matrix influx csv paper"),
+        views=_views("run compare terminal matrix influx csv"),
     ),
     Figure(
         "output tokens in all", "out tokens/s", "tokens/s", "generation", "higher", path="generation.output_tokens_per_s",
-        column="output_tokens_per_s", choice="output-tokens", is_text_model_only=True, views=_views("compare influx csv paper"),
+        column="output_tokens_per_s", choice="output-tokens", is_text_model_only=True, views=_views("compare influx csv"),
     ),
     Figure(
         "output tokens a user", "tokens/s a user", "tokens/s", "generation", "higher", path="generation.user_tokens_per_s",
         column="user_tokens_per_s", choice="user-tokens", is_text_model_only=True, why_absent=SINGLE,
-        views=_views("compare influx csv paper"),
+        views=_views("compare influx csv"),
     ),
     Figure(
         "accepted guesses", "accepted", "", "generation", None, name="generation_accepted_ratio", choice="accepted",
         column="accepted_ratio", of=_accepted_ratio, reads=("generation.accepted_tokens", "generation.drafted_tokens"),
-        is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv paper"), rank=2,
+        is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv"), rank=2,
     ),
     Figure(
         "tokens a step", "tokens/step", "", "generation", None, path="generation.step_tokens", column="step_tokens",
-        choice="step-tokens", is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv paper"), rank=2,
+        choice="step-tokens", is_text_model_only=True, why_absent=NO_DRAFTS, views=_views("run compare influx csv"), rank=2,
     ),
     # Of other limits it is another figure: no comparison takes it.
     Figure(
@@ -535,7 +535,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "peak memory", "Peak MB", "MB", "memory", "lower", path="memory.peak_mb", choice="memory", lower="less memory",
         higher="more memory", times="times the memory", why_absent="not measured on both sides", always=True, rank=3,
-        views=EVERY_VIEW - {"runs", "chart", "home", "site", "references", "canary", "index"},
+        views=EVERY_VIEW - {"runs", "chart", "home", "references", "canary", "index"},
     ),
     *(
         Figure(
@@ -565,18 +565,18 @@ FIGURES: tuple[Figure, ...] = (
         "energy per inference, net", "Net mJ", "mJ", "energy", "lower", path="energy.net_mj", of=_net_mj, u="energy.net_u_mj",
         k="energy.net_k", key="net_mj", choice="energy-net", needs_all=True, rank=3, trends=(TrendRule("energy-net"),),
         lower="less net energy", higher="more net energy", times="times the net energy",
-        views=EVERY_VIEW - {"runs", "cases", "home", "site", "references"},
+        views=EVERY_VIEW - {"runs", "cases", "home", "references"},
     ),
     Figure(
         "mean power", "W", "W", "energy", None, path="energy.mean_power_w", column="mean_power_w", choice="power", has_spread=False,
-        views=_views("compare influx csv paper"),
+        views=_views("compare influx csv"),
     ),
     # The mean power again, where a second is what is paid for.
     Figure(
         "energy per second at the rate", "J/s", "J/s", "energy", None, of=_steady_power_w,
         reads=("energy.mean_power_w", "steady.rate_per_s"), u="energy.mean_power_u_w", k="energy.gross_k", name="steady_power_w",
         choice="power-at-rate", rank=0, is_of_some=True,
-        why_absent=NO_FRAMES, views=_views("run terminal matrix cases site"),
+        why_absent=NO_FRAMES, views=_views("run terminal matrix cases"),
     ),
     _token_energy("output", "output_token_gross_mj", "energy per output token, gross"),
     _token_energy("prefill", "prefill_token.gross_mj", "energy per prompt token, gross"),
@@ -589,7 +589,7 @@ FIGURES: tuple[Figure, ...] = (
         ),
         name="energy_correct_answer_gross_mj",
         choice="energy-correct", is_text_model_only=True, why_absent="no energy, no right answer, or questions not answered equally often",
-        views=_views("run compare terminal influx csv paper"),
+        views=_views("run compare terminal influx csv"),
     ),
     Figure(
         "highest temperature", "Hottest °C", "°C", "conditions", None, of=lambda run: hottest_c([run]), reads=("conditions",),

@@ -1,6 +1,5 @@
 """The model card: what a model expects and what its outputs mean; a TOML file beside the model (`FILE.toml`)."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,25 +75,12 @@ class AudioInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     features: Features | None = None  # Features in place of samples: the table `[input.features]`.
 
 
-class TextInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="text"):
-    """Text input of a model. What is longer than `tokens` is cut, the longer of two texts first; a passage becomes several windows."""
-
-    tokenizer: Annotated[str, msgspec.Meta(min_length=1)]  # A tokenizer.json in the model's folder.
-    tokenizer_sha256: Sha256 | None = None  # Its SHA-256.
-    tokens: Positive | None = None  # Longest text in tokens; any by default.
-    padding: Literal["tokens", "none"] = "tokens"  # Whether shorter texts are padded to `tokens`.
-    stride_tokens: Positive = 128  # Tokens from one window of a passage to the next.
-    question_tokens: Positive = 64  # Longest question; the rest is cut.
-    answer_tokens: Positive = 30  # Longest answer.
-    inputs: tuple[Literal["ids", "mask", "types", "positions"], ...] = ()  # What each input is, in the model's order, if unnamed.
-
-
 class TensorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tensor"):
     """Tensors that the task makes as the model declares them; they have no settings."""
 
 
 # `kind` in a card; a card without one is of an image.
-CardInput = ImageInput | AudioInput | TextInput | TensorInput
+CardInput = ImageInput | AudioInput | TensorInput
 IMAGE = "image"
 
 
@@ -139,36 +125,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return self.input
         raise self._other("an image")
 
-    @property
-    def text(self) -> TextInput:
-        """Return what text the model takes; raises ConfigError if it takes none."""
-        if isinstance(self.input, TextInput):
-            return self.input
-        raise self._other("a text")
-
     def _other(self, needed_kind: str) -> ConfigError:
         kind = self.input.__struct_config__.tag
         return ConfigError(
             f"model {self.name!r} takes an input of kind {kind!r}, and {needed_kind} is needed here: correct input.kind in its card"
         )
-
-    def beside(self, model: Path) -> "Card":
-        """Return the card with the path of the tokenizer, which lies beside the model."""
-        if not isinstance(self.input, TextInput):
-            return self
-        path = tokenizer_path(model, self.input)
-        return msgspec.structs.replace(self, input=msgspec.structs.replace(self.input, tokenizer=str(path)))
-
-
-# Of two models with different files of one name, an order puts the beginning of the model's hash before its files' names.
-_PREFIX = re.compile(r"[0-9a-f]{8}-")
-
-
-def tokenizer_path(model: Path, text: TextInput) -> Path:
-    """Return where the tokenizer of `model` lies, whether or not it is there."""
-    path, prefix = model.parent / text.tokenizer, _PREFIX.match(model.name)
-    places = [*([model.with_name(prefix[0] + path.name)] if prefix else []), path, model.with_name(path.name)]
-    return next((path for path in places if path.exists()), path)
 
 
 def card_path(model: Path) -> Path:

@@ -39,7 +39,7 @@ KEYS = frozenset(
     {
         "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens",
         "scenario", "samples_per_query", "batch", "rate_per_s", "mode", "minutes", "repeats", "queries", "seconds", "idle_seconds", "cpus",
-        "start_below_c", "cool_down_limit_s", "images", "reader", "subset", "corrupt", "accuracy", "keep_predictions", "reference_accuracy",
+        "start_below_c", "cool_down_limit_s", "images", "reader", "subset", "accuracy", "keep_predictions", "reference_accuracy",
         "gate", "agreement", "role", "estimate_power_w", "seed", "deadline", "queue_frames", "together", "power_mode", "governor",
         "cpu_max_hz", "gpu_max_hz", "memory_max_hz", "stream", "annotations", "most_missed", "most_false",
     }
@@ -48,7 +48,7 @@ KEYS = frozenset(
 _PATTERNS = {
     "model": _MODEL,
     **dict.fromkeys(("data", "stream", "annotations"), FILE_NAME),
-    **dict.fromkeys(("runtime", "backend", "precision", "reader", "corrupt", "power_mode", "governor"), _WORD),
+    **dict.fromkeys(("runtime", "backend", "precision", "reader", "power_mode", "governor"), _WORD),
 }
 
 

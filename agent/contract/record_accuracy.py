@@ -3,7 +3,7 @@
 from typing import Literal
 
 from edgemeter.agent.base.metrics import Better
-from edgemeter.agent.base.types import Count, Int64, Ratio, Sha256
+from edgemeter.agent.base.types import Count, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
 
 # The share of a reference's accuracy that a model must keep for its speed to count, unless another is given; see `engine.verdict.gate`.
@@ -30,22 +30,6 @@ class GroupGap(RecordPart, frozen=True, kw_only=True):
     low: float | None  # Lower bound of the difference; null if the bounds of one of the two groups are not known.
     high: float | None  # Upper bound of the difference.
     reason: str | None = None  # Why there are no bounds.
-
-
-class Corruption(RecordPart, frozen=True, kw_only=True):
-    """Accuracy on data corrupted in one way."""
-
-    name: str  # Kind of corruption.
-    values: tuple[float | None, ...]  # Accuracy at severities 1 to 5.
-
-
-class Robustness(RecordPart, frozen=True, kw_only=True):
-    """Accuracy on corrupted data."""
-
-    seed: Int64  # Seed of the corruptions.
-    mean_value: float | None  # Mean accuracy over all corruptions and severities.
-    drop_value: float | None  # How much worse `mean_value` is than the accuracy on clean data.
-    corruptions: tuple[Corruption, ...]  # The corruptions one by one.
 
 
 class AccuracyClusters(RecordPart, frozen=True, kw_only=True):
@@ -83,7 +67,6 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     group_metric: str | None = None  # Metric of `groups` and `group_gap`; it may differ from `metric`.
     groups: tuple[PartAccuracy, ...] = ()  # Accuracy by group.
     group_gap: GroupGap | None = None  # Largest difference between two groups.
-    robustness: Robustness | None = None  # Accuracy on corrupted data.
     warnings: tuple[str, ...] = ()  # Oddities of the ground truth, counted, and how they were treated.
     better: Better = "higher"  # Whether a higher or a lower `value` is the better one.
     normalisation: str | None = None

@@ -98,15 +98,6 @@ class Subset(RecordPart, frozen=True, kw_only=True):
     method: str  # How the images are selected.
 
 
-class TextForm(RecordPart, frozen=True, kw_only=True):
-    """How texts became the model's inputs."""
-
-    tokens: Count | None  # Tokens of a call, at most; null if there is no limit, or it is the file's own.
-    padding: Literal["tokens", "none"]  # Whether shorter texts are padded to `tokens`, or have their own length.
-    stride_tokens: Count | None  # Tokens from the beginning of a window of a passage to that of the next; null if there are no windows.
-    tokenizer_sha256: Sha256 | None  # SHA-256 of the tokenizer.
-
-
 class StreamInfo(RecordPart, frozen=True, kw_only=True):
     """A recording or video that arrives at its own speed, as a model takes it."""
 
@@ -130,7 +121,6 @@ class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     alpha_dropped: Count | None = None  # Images with an alpha channel, which was left out.
     cmyk_converted: Count | None = None  # CMYK images, which became RGB without a colour profile.
     reduced_to_8_bit: Count | None = None  # Images of 16 bits a channel, of which the upper 8 were used.
-    text: TextForm | None = None  # How texts became inputs; null if the items are none.
     stream: StreamInfo | None = None  # How it arrived; null if the items are no stream.
 
 

@@ -20,7 +20,7 @@ from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import case_settings, operating_point
-from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings, corruption_names
+from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings
 from edgemeter.agent.contract.generation_settings import GENERATION_QUERIES, TOKEN_AXES, generating_settings
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, GENERATORS, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
@@ -65,7 +65,7 @@ SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power m
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Settings for items of data, which a stream has none of.
-_OF_ITEMS = ("data", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "keep_predictions")
+_OF_ITEMS = ("data", "reader", "cluster_by", "subset", "reference_accuracy", "keep_predictions")
 PATHS = ("data", "annotations", "prompts", "trace", "stream")  # Keys that name a file or folder: relative to the suite's own.
 FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
@@ -131,7 +131,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     subset: int | None = None
     reader: str | None = None  # Of the ground truth's format; None: the one that recognises it.
     cluster_by: str | None = None  # What names the clusters of images that depend; None: the first field of the annotations that does.
-    corrupt: tuple[str, ...] = ()
     estimate_power_w: float | None = None  # Assumed power without a sensor: the energy is then labelled estimated.
     power_mode: str | None = None
     governor: str | None = None
@@ -376,7 +375,6 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
         "runtime": runtime,
         # Before a sandbox has another home.
         "options": {key: os.path.expanduser(value) for key, value in (merged.options or {}).items()},  # noqa: PTH111 - not all are paths
-        "corrupt": corruption_names(merged.corrupt or ()),
         "slo": parse_slo(merged.slo) if merged.slo else {},
         "deadline_ms": parse_duration_ms(merged.deadline, "deadline") if merged.deadline else None,
         "cpus": sorted({*(merged.cpus or ())}),

@@ -25,8 +25,6 @@ READERS: Mapping[str, str] = {
     "visual-wake-words": "edgemeter.agent.datasets.readers:VisualWakeWords",
     "maps": "edgemeter.agent.datasets.readers:Maps",
     "dota": "edgemeter.agent.datasets.dota:Dota",
-    "glue": "edgemeter.agent.datasets.texts:Glue",
-    "squad": "edgemeter.agent.datasets.texts:Squad",
     "yolo": "edgemeter.agent.datasets.yolo:Yolo",
     "class-folders": "edgemeter.agent.datasets.readers:ClassFolders",
     "class-list": "edgemeter.agent.datasets.readers:ClassList",

@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
-from edgemeter.agent.datasets.clusters import Clusters, Fields, clusters_of
+from edgemeter.agent.datasets.clusters import Clusters, clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
 from edgemeter.agent.vision import photograph
@@ -38,8 +38,7 @@ class Dataset:
     index is only the place among those names, and a model must know them or have as many. `groups` maps item names to a group.
     `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
     `clusters` are what the annotations or a rule name of the items that belong together, None where nothing does.
-    `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is. `fields` are what a
-    ground truth without its files states of items besides.
+    `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
     `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
     the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them. Of a stream the
     items are one recording, or the frames of a video.
@@ -58,7 +57,6 @@ class Dataset:
     needed: tuple[Path, ...] = ()
     targets: Mapping[str, object] | None = None
     clusters: Clusters | None = None
-    fields: Fields = field(default_factory=dict)
     is_stream: bool = False
 
     @property
@@ -145,7 +143,7 @@ def without_files(truth: GroundTruth, name: str, cluster_by: str | None = None) 
     inside = {item.name: item for item in truth.items}
     items = tuple(inside.get(item_name) or item_of_file(Path(), item_name) for item_name in names_in_set)
     clusters = clusters_of(names_in_set, truth.fields, cluster_by)
-    dataset = Dataset(name, items, truth.sha256(), warnings=truth.warnings, clusters=clusters, fields=truth.fields)
+    dataset = Dataset(name, items, truth.sha256(), warnings=truth.warnings, clusters=clusters)
     return _with_truth(dataset, truth.content, names_in_set)
 
 

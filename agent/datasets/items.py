@@ -1,9 +1,9 @@
-"""The items of a data set, each a file of its own, or a text or an array inside a file; and the photographs and recordings in a folder."""
+"""The items of a data set, each a file of its own, or an array inside a file; and the photographs and recordings in a folder."""
 
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,33 +16,28 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
 
 Row = TypeVar("Row")
-Kind = Literal["image", "audio", "text", "tensor"]
+Kind = Literal["image", "audio", "tensor"]
 PHOTOGRAPHS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 SOUND = (".wav", ".flac", ".mp3", ".ogg")
 # What the suffix of a file says of it; any other counts as an image, which is refused when it is read as one.
 _KINDS: dict[str, Kind] = {
-    **dict.fromkeys(SOUND, "audio"), ".txt": "text", ".npy": "tensor", ".npz": "tensor", ".bin": "tensor",
+    **dict.fromkeys(SOUND, "audio"), ".npy": "tensor", ".npz": "tensor", ".bin": "tensor",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item: `name` is unique in its data set; `path` is its file, or the file in which its `text` or `array` lies.
-
-    `context` is a second text, that the first is compared with or asks about; it is never corrupted.
-    """
+    """One item: `name` is unique in its data set; `path` is its file, or the file in which its `array` lies."""
 
     name: str
     path: Path
     kind: Kind
-    text: str | None = None
-    context: str | None = None
     array: NDArray[Any] | None = field(default=None, compare=False)
 
     @property
     def is_file(self) -> bool:
         """Return whether the item is a file of its own."""
-        return self.text is None and self.array is None
+        return self.array is None
 
     @property
     def file(self) -> Path:
@@ -51,20 +46,8 @@ class Item:
             raise ConfigError(f"item {self.name!r} lies inside {self.path.name!r}, and a file of its own is needed: check task in the card")
         return self.path
 
-    def of_file(self, path: Path) -> "Item":
-        """Return the item with this file instead of its content."""
-        return replace(self, path=path, text=None, array=None)
-
-    def read_text(self) -> str:
-        """Return its text: what it holds, else that of its file; raises ConfigError if the file cannot be read, or is not UTF-8."""
-        return read_text(self.file, "the text") if self.text is None else self.text
-
     def sha256(self) -> bytes:
         """Return the hash of its content; raises OSError if the file cannot be read."""
-        if self.text is not None:
-            # The hash of the second stands apart, so that no letter can move from one to the other unseen.
-            second = b"" if self.context is None else hashlib.sha256(self.context.encode()).digest()
-            return hashlib.sha256(self.text.encode() + second).digest()
         if self.array is not None:
             form = f"{self.array.dtype.str} {self.array.shape} ".encode()
             return hashlib.sha256(form + np.ascontiguousarray(self.array).tobytes()).digest()

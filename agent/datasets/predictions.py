@@ -1,6 +1,6 @@
 """Predictions that something else made: a class, a number or a text for each item, as JSON lines, JSON, or a table.
 
-JSON lines: `{"id": "a.jpg", "label": 3}` a line; JSON is a list of these, or `{"id": "text", ...}` as SQuAD's scripts take it. A table
+JSON lines: `{"id": "a.jpg", "label": 3}` a line; JSON is a list of these, or `{"id": "text", ...}`. A table
 (.csv, .tsv) has a heading with these names.
 
 | key | holds |
@@ -74,7 +74,7 @@ def read_predictions(path: Path) -> dict[str, Prediction]:
 
 def _table(path: Path) -> list[Mapping[str, Any]]:
     text = read_text(path, "the predictions")
-    # Quotation marks of a .tsv stand for themselves, as in GLUE's tables.
+    # Quotation marks of a .tsv stand for themselves.
     is_plain = path.suffix.lower() == ".tsv"
     rows = (line.rstrip("\r").split("\t") for line in text.split("\n")) if is_plain else csv.reader(StringIO(text, newline=""), strict=True)
     try:

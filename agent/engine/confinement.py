@@ -16,13 +16,13 @@ from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.server_address import ServerAddress, port_of
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
+from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, PYTHON
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
 
-# What formats keep beside their file, by names of their own: texts, tokenizers, a second network.
+# What formats keep beside their file, by names of their own: texts, a second network.
 _BESIDE = (
     "metadata.yaml", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt",
     model_file.GENERATION_CONFIG, model_file.ENCODER, model_file.DECODER,
@@ -100,10 +100,6 @@ def model_files(model: Path) -> Iterator[Path]:
     yield from (*companions, *existing((card_path(model), *(model.with_name(name) for name in _BESIDE))))
     for network in {model, *networks}:
         yield from _external_data(network)
-    with suppress(ConfigError):
-        card = read_card(card_path(model))
-        if isinstance(card.input, TextInput) and _is_within(card.input.tokenizer):
-            yield tokenizer_path(model, card.input)
 
 
 def _of_target(target: PythonTarget) -> Iterator[Path]:

@@ -50,7 +50,6 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     accuracy: bool
     agreement: bool = False
-    corrupt: bool = False
     # It is timed at the same time as other runs: see `ReadyToBegin`.
     meets: bool = False
     # Only the accuracy is wanted: nothing is timed, the answer is `Scored`.
@@ -69,7 +68,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """
 
     name: Literal[
-        "settle", "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "corruption", "agreement",
+        "settle", "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "agreement",
         "perplexity",
     ]  # fmt: skip
     seconds: float | None = None
@@ -77,7 +76,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """How far the accuracy pass is, or that over corrupted photographs."""
+    """How far the accuracy pass is."""
 
     done: int
     total: int

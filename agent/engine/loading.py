@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from edgemeter.agent import runtimes
 from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import UNSURE_FAMILY, AudioInput, Card, ImageInput, TextInput, card_path, read_card
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, AudioInput, Card, ImageInput, card_path, read_card
 from edgemeter.agent.contract.model_formats import PYTHON
-from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, StreamInfo, Tensor, TextForm
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, StreamInfo, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
@@ -26,14 +24,11 @@ from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.streams.open_stream import open_stream
 from edgemeter.agent.streams.video import VideoFrames
 from edgemeter.agent.tasks import Task, create, prepared
-from edgemeter.agent.text.tokenizer import TextTokenizer
 from edgemeter.agent.vision import photograph
 
 # Inputs are prepared before timing: at most this number, and this size.
 PREPARED_INPUTS = 64
 PREPARED_BYTES = 64_000_000
-# In a file's own texts: it holds one operator (agent/profile/operator_models.py). Its task is compared with no whole model's.
-OPERATOR_MARK = "edgemeter_operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +54,9 @@ class LoadedModel:
         return prepared(self.work, index, self.loaded) if self.work else [self.noise(seed)[index]]
 
     def noise(self, seed: int) -> list[list[Array]]:
-        """Return inputs for a run without data: random values, of a model of text random tokens that its vocabulary has."""
-        if self.card is None or not isinstance(self.card.input, TextInput):
-            image = self.card.input if self.card is not None and isinstance(self.card.input, ImageInput) else None
-            return noise.inputs(self.loaded, seed, image)
-        return [list(call.values()) for call in TextTokenizer(self.card, self.loaded).noise(seed, noise.COUNT)]
+        """Return inputs for a run without data: random values."""
+        image = self.card.input if self.card is not None and isinstance(self.card.input, ImageInput) else None
+        return noise.inputs(self.loaded, seed, image)
 
 
 def open_data(case: Case, first: int | None = None) -> Dataset | None:
@@ -95,9 +88,8 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
     data = open_data(case, first)
     if data is None:
         card, guesses = _card_if_known(Path(case.model), loaded)
-        return LoadedModel(runtime, loaded, card.beside(recognise.card_of(Path(case.model), loaded)) if card else None, guesses, None, None)
+        return LoadedModel(runtime, loaded, card, guesses, None, None)
     card, guesses = recognise.card_for(Path(case.model), loaded)
-    card = card.beside(recognise.card_of(Path(case.model), loaded))
     return LoadedModel(runtime, loaded, card, tuple(guesses), data, create(card, loaded, data))
 
 
@@ -159,7 +151,7 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
         file=path.name,
         format=PYTHON if work.case.runtime == PYTHON else path.suffix.lstrip(".").lower(),
         size_bytes=loaded.size_bytes or work.size_bytes,
-        task=card.task if card else "operator" if OPERATOR_MARK in loaded.metadata else "unknown",
+        task=card.task if card else "unknown",
         # With a question mark where the outputs may be those of another decoder family.
         family=card.family + "?" * any(UNSURE_FAMILY in guess for guess in model.guesses) if card else "unknown",
     )
@@ -222,12 +214,8 @@ def describe_tensors(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tu
 
 def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) -> DatasetInfo:
     """Return the data that the model was timed on; `card` is its model's."""
-    text = None
-    if card is not None and isinstance(card.input, TextInput):
-        form = msgspec.convert(card.input, TextForm, from_attributes=True)
-        text = form if card.task == "question-answering" else msgspec.structs.replace(form, stride_tokens=None)
     if data is None:
-        return msgspec.structs.replace(noise.dataset(seed), text=text)
+        return noise.dataset(seed)
     counts: dict[str, Any] = {}
     # Of a video no frame is turned.
     is_of_images = not data.is_stream and (card is None or isinstance(card.input, ImageInput))
@@ -239,6 +227,4 @@ def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) 
             "cmyk_converted": forms["cmyk"],
             "reduced_to_8_bit": forms["wide"],
         }
-    return DatasetInfo(
-        name=data.name, sha256=data.sha256, images=len(data.items), annotated=data.has_truth, subset=data.subset, text=text, **counts
-    )
+    return DatasetInfo(name=data.name, sha256=data.sha256, images=len(data.items), annotated=data.has_truth, subset=data.subset, **counts)

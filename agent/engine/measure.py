@@ -12,7 +12,6 @@ from typing import Any, Literal
 import msgspec
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base.corruption_draw import SEVERITIES
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.case_settings import OVERLAPPING
@@ -257,8 +256,6 @@ def _later_s(work: job.RunJob, start: _Start, item_ns: float, timed_s: float, ca
         later_s["accuracy"] = (
             stream.inputs * call_ns if stream else len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS)
         ) / 1e9
-    if work.corrupt and "accuracy" in later_s:
-        later_s["corruption"] = later_s["accuracy"] * len(work.case.corrupt) * len(SEVERITIES)
     return later_s
 
 

@@ -28,7 +28,6 @@ from edgemeter.agent.contract.record_accuracy import (
     Answers,
     OutputCheck,
     PackedPredictions,
-    Robustness,
     StreamDetections,
 )
 from edgemeter.agent.contract.suite import Case
@@ -36,9 +35,8 @@ from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, output_difference, summarise_check
 from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
 from edgemeter.agent.engine.request_loops import outputs_of
-from edgemeter.agent.engine.robustness import robustness
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.tasks import OF_OBJECTS, Task, create, prepared
+from edgemeter.agent.tasks import OF_OBJECTS, prepared
 
 Emit = Callable[[job.Event], None]
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
@@ -185,7 +183,7 @@ def evaluate(
                 before.append((ready - begin) // (len(calls) if model.stream else 1))
                 emit(job.RunProgress(done=position + 1, total=len(items)))
             log.add(_flat(calls), _flat(outputs), scores)
-        accuracy = _score(model, model.work, work.case, emit, corrupt=work.corrupt) if scoring and model.work else None
+        accuracy = model.work.score() if scoring and model.work else None
     except AnswerError as error:
         # What was timed stays measured; what a server does not answer any more is neither compared nor scored.
         unanswered = f"the server did not answer a repeated query: {one_line(error)[:140]}."
@@ -222,30 +220,6 @@ def _kept(
         return None, f"the task {model.card.task if model.card else None} keeps no predictions: only detectors and classifiers do"
     packed = fitted(predictions())
     return packed, None if packed else "not one fits beside the labels: give shorter labels in the card"
-
-
-def _score(model: LoadedModel, work: Task, case: Case, emit: Emit, *, corrupt: bool) -> Accuracy | None:
-    accuracy = work.score()
-    if accuracy is None or not corrupt:
-        return accuracy
-    return msgspec.structs.replace(accuracy, robustness=_robustness(model, case, accuracy, emit))
-
-
-def _robustness(model: LoadedModel, case: Case, clean: Accuracy, emit: Emit) -> Robustness:
-    card, data = model.card, model.data
-    if card is None or data is None:
-        message = "corruptions need data with ground truth: give --data and --annotations"
-        raise ConfigError(message)
-    emit(job.Phase(name="corruption"))
-    return robustness(
-        data.items,
-        case.corrupt,
-        case.seed,
-        clean,
-        start=lambda items: create(card, model.loaded, dataclasses.replace(data, items=items)),
-        predict=lambda task, index: task.predict(index, _run(model.runtime, prepared(task, index, model.loaded))),
-        progress=lambda finished, total: emit(job.RunProgress(done=finished, total=total)),
-    )
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[Array]]:
@@ -332,7 +306,7 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
             outputs = results[0]
             log.add(_flat(calls), _flat(results), model.work.predict(index, results))
             emit(job.RunProgress(done=index + 1, total=len(model.data.items)))
-        accuracy = _score(model, model.work, case, emit, corrupt=bool(case.corrupt))
+        accuracy = model.work.score()
     finally:
         runtime.close()
     return job.Scored(

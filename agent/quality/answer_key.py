@@ -27,23 +27,17 @@ Rule = Literal["letter", "number", "squad"]
 
 @dataclass(frozen=True, slots=True)
 class AnswerKey:
-    """The right answer: any of `answers`, none that an empty answer is; of a choice among `choices` its letter.
-
-    `is_text`: a number is compared as text.
-    """
+    """The right answer: any of `answers`, none that an empty answer is; of a choice among `choices` its letter."""
 
     answers: tuple[str, ...]
     choices: int = 0
-    is_text: bool = False
 
     @property
     def rule(self) -> Rule:
         """How an answer is compared."""
         if self.choices:
             return "letter"
-        return (
-            "number" if self.answers and not self.is_text and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers) else "squad"
-        )
+        return "number" if self.answers and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers) else "squad"
 
     def accepts(self, answer: str) -> bool:
         """Return whether a generated answer is right."""

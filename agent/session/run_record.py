@@ -152,7 +152,6 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
         *([f"{case.concurrency} users"] if case.concurrency is not None else []),
         *([case.depth_tokens] if case.depth_tokens is not None else []),
         *([run.operating_point] if run.operating_point is not None else []),
-        *([measured.dataset.text] if measured.dataset.text is not None else []),
         *([together.neighbours] if (together := measured.together) is not None else []),
         *([served] if (served := served_model(measured.generation, measured.served)) is not None else []),
     )

@@ -277,7 +277,6 @@ def run_job(run: PlannedRun, sensors: Mapping[str, PowerSensor]) -> job.RunJob:
         seed=run.seed,
         accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
-        corrupt=bool(case.corrupt) and case.accuracy != "never" and run.repeat == 0,
         idle=bool(sensors),
         pauses=case.estimate_power_w is None and any(map(renewal.may_keep_step, described(sensors).values())),
         energy_from_s=min(map(sensor_run.shortest_window_s, described(sensors).values()), default=0.0),

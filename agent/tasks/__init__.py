@@ -27,8 +27,6 @@ TASKS: Mapping[str, str] = {
     "speech-recognition": "edgemeter.agent.tasks.speech_recognition:SpeechRecognition",
     "anomaly-detection": "edgemeter.agent.tasks.anomaly_detection:AnomalyDetection",
     "semantic-segmentation": "edgemeter.agent.tasks.pixels:SemanticSegmentation",
-    "text-classification": "edgemeter.agent.tasks.text_classification:TextClassification",
-    "question-answering": "edgemeter.agent.tasks.question_answering:QuestionAnswering",
 }
 # Of a recording that goes on and on; a card may name it too.
 _OF_STREAMS: Mapping[str, str] = {WAKE_WORD: "edgemeter.agent.tasks.wake_word:WakeWord"}

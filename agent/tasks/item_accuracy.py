@@ -19,7 +19,7 @@ from edgemeter.agent.tasks.parts import CONFIDENCE, INDEPENDENT, NOT_ASKED, Boun
 # Below so many items (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
 SMALLEST_GROUP = 30
 # What the items of a kind are called, and those of a metric.
-_NOUNS = {"image": "images", "audio": "recordings", "text": "texts", "tensor": "items", "wer": "utterances", "squad_f1": "questions"}
+_NOUNS = {"image": "images", "audio": "recordings", "tensor": "items", "wer": "utterances"}
 
 
 def units_in(data: Dataset, members: Sequence[int], metric: str) -> Units:

@@ -12,17 +12,12 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.dota import OrientedObject, OrientedResults
 from edgemeter.agent.datasets.items import is_number
 from edgemeter.agent.datasets.predictions import ClassLabel, Prediction
-from edgemeter.agent.datasets.texts import RightAnswers, TextClass
 from edgemeter.agent.tasks.anomaly_detection import anomaly_accuracy
 from edgemeter.agent.tasks.classification import class_accuracy
 from edgemeter.agent.tasks.oriented_boxes import match, oriented_accuracy
-from edgemeter.agent.tasks.question_answering import answer_accuracy
 from edgemeter.agent.tasks.speech_recognition import speech_accuracy, text_edits
-from edgemeter.agent.tasks.text_classification import text_accuracy
 
 _Prediction = TypeVar("_Prediction")
-# What a table of texts calls the column of its own numbers.
-_OWN_NUMBERS = ("index", "id")
 
 
 def item_task(data: Dataset, predictions: Mapping[str, Prediction]) -> str:
@@ -30,9 +25,8 @@ def item_task(data: Dataset, predictions: Mapping[str, Prediction]) -> str:
     if data.classes is not None:
         return "anomaly-detection" if all(_is_bare_score(each) for each in predictions.values()) else "classification"
     target = next(iter((data.targets or {}).values()), None)
-    for kind, task in ((str, "speech-recognition"), (TextClass, "text-classification"), (RightAnswers, "question-answering")):
-        if isinstance(target, kind):
-            return task
+    if isinstance(target, str):
+        return "speech-recognition"
     raise ConfigError(f"predictions for {data.name!r} cannot be scored from a file: give a model, or arrays to edgemeter.score in Python")
 
 
@@ -70,15 +64,12 @@ def _by_item(predictions: Mapping[str, _Prediction], data: Dataset, *, needs_all
 def _numbers(data: Dataset) -> dict[str, int]:
     """Return the number of each item by what a prediction may call it.
 
-    A file has its name, also without folder or ending where that tells; what lies inside a file its name, and the number in the table's own
-    column or, without one, its place from 0 on.
+    A file has its name, also without folder or ending where that tells; what lies inside a file its name and its place from 0 on.
     """
     numbers: dict[str, int] = {}
     names = [item.name for item in data.items]
     if not all(item.is_file for item in data.items):
-        column = next((data.fields[name] for name in _OWN_NUMBERS if name in data.fields), {})
-        by_number = {column.get(name, str(index)): index for index, name in enumerate(names)}
-        return by_number | {name: index for index, name in enumerate(names)}
+        return {key: index for index, name in enumerate(names) for key in (str(index), name)}
     for shorten in (_stem, _file_name, str):
         short = [shorten(name) for name in names]
         if len(set(short)) == len(short):
@@ -122,33 +113,6 @@ def _of_anomalies(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy
     return anomaly_accuracy({index: _number(value) for index, value in scores.items()}, classes, data)
 
 
-def _of_texts(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
-    targets: list[Any] = list((data.targets or {}).values())
-    metric = targets[0].metric
-    if metric == "pearson":
-        numbers = {index: each.score if each.score is not None else next(iter(each.labels), None) for index, each in of_items.items()}
-        values = {index: _number(number) for index, number in _required(numbers, data, "score").items()}
-        return text_accuracy(values, [float(target.label) for target in targets], metric, data)
-    names = sorted({target.label for target in targets})
-    are_numbers = all(name.isdigit() for name in names)
-    best = _required({index: next(iter(each.labels), None) for index, each in of_items.items()}, data, "label")
-    if are_numbers:
-        predicted = {index: float(_class_number(label, None)) for index, label in best.items()}
-        return text_accuracy(predicted, [float(target.label) for target in targets], metric, data)
-    wrong = [label for label in best.values() if label not in names]
-    if wrong:
-        raise ConfigError(f"the predicted class {wrong[0]!r} is none of the data's: {', '.join(names)[:80]}")
-    places = {name: float(number) for number, name in enumerate(names)}
-    return text_accuracy(
-        {index: places[str(label)] for index, label in best.items()}, [places[target.label] for target in targets], metric, data
-    )
-
-
-def _of_answers(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
-    truth: list[Any] = list((data.targets or {}).values())
-    return answer_accuracy(_required({index: each.text for index, each in of_items.items()}, data, "text"), truth, data)
-
-
 def _of_speech(of_items: Mapping[int, Prediction], data: Dataset) -> Accuracy | None:
     spoken = [str(target) for target in (data.targets or {}).values()]
     texts = _required({index: each.text for index, each in of_items.items()}, data, "text")
@@ -159,8 +123,6 @@ _SCORERS: Mapping[str, Callable[[Mapping[int, Prediction], Dataset], Accuracy | 
     "classification": _of_classes,
     "keyword-spotting": _of_classes,
     "anomaly-detection": _of_anomalies,
-    "text-classification": _of_texts,
-    "question-answering": _of_answers,
     "speech-recognition": _of_speech,
 }
 

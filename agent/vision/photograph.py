@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import import_extra
 
 Pixels = NDArray[np.uint8]
@@ -147,28 +147,6 @@ def _opened(path: Path) -> Iterator[Any]:
         imaging.MAX_IMAGE_PIXELS = largest
 
 
-def write(pixels: Pixels, path: Path) -> None:
-    """Write the pixels (uint8 [h, w, 3], RGB) as a lossless file of the kind that its suffix names.
-
-    Raises:
-        MeasurementError: it cannot be written.
-    """
-    try:
-        pillow().fromarray(pixels).save(path)
-    except OSError as error:
-        raise MeasurementError(
-            f"cannot write {str(path)!r}: {error.strerror or error}; free some space, or set TMPDIR to another folder"
-        ) from error
-
-
-def as_jpeg(pixels: Pixels, quality: int) -> Pixels:
-    """Return what is left of the pixels (uint8 [h, w, 3], RGB) after JPEG of this quality, 1 to 95."""
-    imaging = pillow()
-    file = BytesIO()
-    imaging.fromarray(pixels).save(file, "JPEG", quality=quality)
-    return np.asarray(imaging.open(file).convert("RGB"))
-
-
 def small_jpeg(path: Path, longest_px: int, quality: int) -> bytes:
     """Return the photograph as a JPEG file, upright and at most `longest_px` long; raises ConfigError as `read`."""
     photo = read(path)
@@ -176,11 +154,3 @@ def small_jpeg(path: Path, longest_px: int, quality: int) -> bytes:
     file = BytesIO()
     photo.save(file, "JPEG", quality=quality, optimize=True)
     return file.getvalue()
-
-
-def as_box_mosaic(pixels: Pixels, ratio: float) -> Pixels:
-    """Return the pixels (uint8 [h, w, 3], RGB) shrunk by averaging to this ratio of their sides, and enlarged again."""
-    imaging = pillow()
-    photo = imaging.fromarray(pixels)
-    small = photo.resize((max(int(photo.width * ratio), 1), max(int(photo.height * ratio), 1)), imaging.Resampling.BOX)
-    return np.asarray(small.resize(photo.size, imaging.Resampling.NEAREST))

@@ -1,4 +1,4 @@
-"""Vega's JavaScript, bundled once and kept, and charts drawn here: SVG and PDF, for files that are printed or read without scripts.
+"""Vega's JavaScript, bundled once and kept, and charts drawn here as SVG, for files that are read without scripts.
 
 A process keeps the memory that drawing takes, so one that serves draws none: the browser does. No other module
 knows the library. Nothing of it is fetched: the package holds all JavaScript.
@@ -58,9 +58,9 @@ def bundle_name() -> str:
     return f"charts-{hashlib.sha256(bundle().encode()).hexdigest()[:16]}.js"
 
 
-def svg(chart: Chart, *, is_alone: bool = True) -> str:
-    """Return the chart as SVG that needs no style sheet, in the colours of the light; within a page the page has its title."""
-    svg_text = str(_library().vegalite_to_svg(_standing_alone(chart, is_alone=is_alone), vl_version=VEGA_LITE))
+def svg(chart: Chart) -> str:
+    """Return the chart as SVG that needs no style sheet, in the colours of the light; the page has its title."""
+    svg_text = str(_library().vegalite_to_svg(_standing_alone(chart), vl_version=VEGA_LITE))
     # Vega counts its identities up; ours are the same for the same chart, and others in every chart of a page.
     chart_hash = hashlib.sha256(json.dumps(chart.document()).encode()).hexdigest()[:8]
     numbers: dict[str, int] = {}
@@ -69,15 +69,8 @@ def svg(chart: Chart, *, is_alone: bool = True) -> str:
     )
 
 
-def pdf(chart: Chart) -> bytes:
-    """Return the chart as PDF of one page."""
-    return bytes(_library().vegalite_to_pdf(_standing_alone(chart), vl_version=VEGA_LITE))
-
-
-def _standing_alone(chart: Chart, *, is_alone: bool = True) -> Spec:
+def _standing_alone(chart: Chart) -> Spec:
     spec = {**chart.spec, "data": {"values": chart.table.dicts()}}
-    if is_alone:
-        spec["title"] = {"text": chart.title, "anchor": "start", "fontSize": 13, "color": "var(--ink)", "limit": WIDTH_PX}
     if spec.get("width") == "container":
         spec["width"] = WIDTH_PX
     spec["config"] = {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}

@@ -1,4 +1,4 @@
-"""`edgemeter report`: the page as one file, the runs as CSV or Parquet, a paper's tables; `edgemeter collector web` serves the page."""
+"""`edgemeter report`: the page as one file, or the runs as CSV or Parquet; `edgemeter collector web` serves the page."""
 
 import contextlib
 import os
@@ -30,12 +30,12 @@ photographs_option = click.option(
     "--photographs", type=PATH,
     help="Folder of the photographs that runs with kept predictions were scored on: the worst are shown (edgemeter[vision]).",
 )  # fmt: skip
-FOLDER, STDOUT, PAGE = "/", "-", "report.html"
+STDOUT, PAGE = "-", "report.html"
 TABLES = (".csv", ".parquet", ".json")
-SUFFIXES = (".html", *TABLES, ".tex", ".zip", FOLDER)
+SUFFIXES = (".html", *TABLES)
 
 
-@click.command(short_help="Write a page that works offline, a table of all runs, or a paper's tables and plots.")
+@click.command(short_help="Write a page that works offline, or a table of all runs.")
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @store_option
 @click.option(
@@ -44,9 +44,8 @@ SUFFIXES = (".html", *TABLES, ".tex", ".zip", FOLDER)
     "output_text",
     type=click.Path(allow_dash=True),
     default=PAGE,
-    help="File to write: .html; .csv, .json, .parquet (edgemeter[parquet]); .tex, .zip, FOLDER/ of a paper; - CSV. Default: report.html.",
+    help="File to write: .html, .csv, .json, .parquet (edgemeter[parquet]); - is CSV. Default: report.html.",
 )
-@click.option("--latex", "is_latex", is_flag=True, help="Print a paper's tables on standard output: what a .tex file would hold.")
 @only_options("fleet", "model", "board", "device")
 @all_days_option
 @click.option("--runs", default=40, type=click.IntRange(0), help=".html: number of runs included with their raw samples. Default: 40.")
@@ -59,7 +58,6 @@ def report(
     sources: tuple[str, ...],
     stores: tuple[str, ...],
     output_text: str,
-    is_latex: bool,
     days: "DaysCounted",
     runs: int,
     photographs: Path | None,
@@ -67,12 +65,9 @@ def report(
     is_list: bool,
     **options: str | None,
 ) -> None:
-    """Write one HTML page that works offline, a row for each run, or what a paper needs: the suffix of --output decides.
+    """Write one HTML page that works offline, or a row for each run: the suffix of --output decides.
 
     A page of two runs that kept their predictions (SOURCE: their ids) opens with why their accuracies differ.
-
-    .tex holds tables (LaTeX, booktabs). .zip, or a folder (FOLDER/), holds tables, a methods paragraph, plots as SVG and PDF,
-    and the runs, with the commands that make all of it again.
 
     SOURCE is the same as --ledger. For all but the page it may also be a bundle, a folder or an InfluxDB, and select runs:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.
@@ -87,11 +82,7 @@ def report(
         return
     where = chosen_stores((*sources, *stores))
     output = Path(output_text)
-    form = FOLDER if output_text.endswith(FOLDER) else ".csv" if output_text == STDOUT else output.suffix.lower()
-    if is_latex:
-        if output_text not in (PAGE, STDOUT):
-            raise click.UsageError("--latex prints on standard output: for a file use --output FILE.tex alone")
-        output, form = Path(STDOUT), ".tex"
+    form = ".csv" if output_text == STDOUT else output.suffix.lower()
     if form not in SUFFIXES:
         raise click.UsageError(_unknown_format(output, SUFFIXES))
     conditions = {name: value for name, value in options.items() if value is not None}
@@ -99,9 +90,7 @@ def report(
         raise click.UsageError("--columns is for .csv and .parquet")
     if photographs is not None and form != ".html":
         raise click.UsageError("--photographs is for .html")
-    if form in (".tex", ".zip", FOLDER):
-        _write_paper(where, output, form, conditions, days)
-    elif form == ".html":
+    if form == ".html":
         _write_page(where, output, conditions, days, runs, photographs)
     else:
         selections, total = _selections(where, conditions)
@@ -136,30 +125,6 @@ def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:
     note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
-def _write_paper(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], days: "DaysCounted") -> None:
-    from importlib.metadata import version
-
-    from edgemeter.collector.charts import vega
-    from edgemeter.collector.paper import kit
-
-    is_table = form == ".tex"
-    if not is_table:
-        vega.check_installed()
-    selections, total = _selections(where, conditions)
-    with progress_bar() as progress:
-        every_run = chain.from_iterable(selection.runs(with_samples=not is_table) for selection in selections)
-        runs = list(_counted(every_run, total, progress))
-    if str(output) == STDOUT:
-        click.echo(kit.tables_of(runs, days), nl=False)
-    elif is_table:
-        kit.write_kit({output.name: kit.tables_of(runs, days)}, output.parent)
-    else:
-        bundles = {name: path for selection in selections for name, path in selection.bundles.items()}
-        kit.write_kit(kit.kit(runs, bundles, days, version("edgemeter")), output)
-    _name_unreadable(selections)
-    note(f"{'tables' if str(output) == STDOUT else output}: {len(runs):,} run{'s' * (len(runs) != 1)}")
-
-
 def _selections(where: Sequence[str], conditions: Mapping[str, str]) -> "tuple[list[RunSelection], int | None]":
     from edgemeter.collector.runs import selection
 
@@ -177,8 +142,7 @@ def _name_unreadable(selections: "Sequence[RunSelection]") -> None:
 
 def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:
     reason = f"{output.suffix} is unknown" if output.suffix else "a suffix tells the format"
-    named = ", ".join("or a folder (FOLDER/)" if suffix == FOLDER else suffix for suffix in suffixes)
-    return f"--output {str(output)!r}: {reason}: use {named}"
+    return f"--output {str(output)!r}: {reason}: use {', '.join(suffixes)}"
 
 
 def write_table(runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None = None) -> None:
@@ -202,22 +166,6 @@ def write_table(runs: Iterable[RunRecord], total: int | None, output: str, colum
 
         count = write_csv(counted, chosen_run_columns, sys.stdout) if output == STDOUT else _put_in_place(Path(output), write)
     note(f"{figures.count(count, 'run')}{'' if form == '.json' else f', {len(chosen_run_columns)} columns'}")
-
-
-def write_energy_tier(runs: Iterable[RunRecord], path: Path) -> None:
-    """Write the informative energy report of runs; raises UnavailableError where none has a measured energy, or it cannot be written."""
-    from edgemeter.agent.base.documents import json_document
-    from edgemeter.collector.export.energy_tier import energy_tier
-
-    tier = energy_tier(runs)
-    for reason in tier.refused:
-        note(f"left out: {reason}")
-    results = tier.document["results"]
-    if not results:
-        raise UnavailableError(f"no run has a measured energy: {str(path)!r} was not written")
-    _put_in_place(path, lambda part: part.write_text(json_document(tier.document), encoding="utf-8"))
-    gaps = sum(bool(result["gaps"]) for result in results)
-    note(f"{figures.count(len(results), 'run')}{f', {gaps} with gaps that the file explains' if gaps else ''}")
 
 
 def _write_document(runs: Iterable[RunRecord], path: Path) -> int:

@@ -244,31 +244,22 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
 @click.option(
     "-o", "--output", type=click.Path(allow_dash=True), required=True, help=".csv, .parquet or .json; FOLDER/ takes bundles; - is CSV."
 )
-@click.option(
-    "--energy-tier", "is_tier", is_flag=True,
-    help="With -o FILE.json: write the energy report that MLCommons discusses (a proposal; no MLPerf result).",
-)  # fmt: skip
 @ledger_option
 @config_option
 @quiet_option
-def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, config: Path | None, *, is_tier: bool) -> None:
+def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, config: Path | None) -> None:
     """Write runs as a table (.csv, .parquet), as what `edgemeter run --json` prints (.json), or as bundles into a folder (FOLDER/).
 
     Example: edgemeter runs export 3f2a1b9c -o results/
     """
     from edgemeter.agent.bundle.signature import signer
     from edgemeter.agent.bundle.write import check_folder, write_bundle
-    from edgemeter.collector.cli.report import write_energy_tier, write_table
+    from edgemeter.collector.cli.report import write_table
 
-    if is_tier and not output.endswith(".json"):
-        raise click.UsageError("--energy-tier writes a .json file: name one with --output")
     is_folder = output.endswith("/") or Path(output).is_dir()
     with opened_runs(ledger) as history:
         full_ids = _chosen(history, run_ids)
         records = (history.entry(full_id, with_samples=is_folder or output.endswith(".json")).record for full_id in full_ids)
-        if is_tier:
-            write_energy_tier(records, Path(output))
-            return
         if not is_folder:
             write_table(records, len(full_ids), output)
             return

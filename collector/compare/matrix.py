@@ -46,7 +46,6 @@ class RowKey(NamedTuple):
     depth_tokens: int | None
     output_tokens: int | None
     dataset_sha256: str
-    text_form: str | None
     input_values: int | None
     served_model: str | None
     provenance: str
@@ -242,5 +241,5 @@ def row_name(matrix: Matrix, row: RowKey) -> str:
     parts += [f"together with {row.together}"] if row.together else []
     parts += [f"{row.concurrency} users"] if row.concurrency else []
     values = f"{row.input_values} values" if row.input_values else None
-    parts += [f"{lengths} ({row.dataset_sha256[:6]})"] if lengths else [f"data {row.dataset_sha256[:6]}", row.text_form, values]
+    parts += [f"{lengths} ({row.dataset_sha256[:6]})"] if lengths else [f"data {row.dataset_sha256[:6]}", values]
     return " · ".join(filter(None, [*parts, row.provenance if row.provenance != "measured" else None]))

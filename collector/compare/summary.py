@@ -22,7 +22,7 @@ from edgemeter.collector.trend.current import current_cases
 DaysCounted = Literal["current", "all"]
 # What is shown of the machine that a case ran on.
 ENVIRONMENT = ("board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
-_SUMMED = tuple(entry for entry in FIGURES if entry.views & {"compare", "terminal", "matrix", "cases", "paper"})
+_SUMMED = tuple(entry for entry in FIGURES if entry.views & {"compare", "terminal", "matrix", "cases"})
 _PROVENANCE = {entry.group: entry.provenance_group for entry in FIGURES}
 
 

@@ -74,7 +74,7 @@ WORKED_OUT = tuple(entry for entry in in_view("influx") if not entry.path)
 # in `variant`: what no tag of its own holds, but for what may change within a series of the trend.
 VARIANT = (
     "backend", "threads", "batch", "input_values", "samples_per_query", "target_per_s", "concurrency", "power_mode", "provenance",
-    "settings", "served_model", "text_form", "operating_point", "deadline", "together",
+    "settings", "served_model", "operating_point", "deadline", "together",
 )  # fmt: skip
 
 UNMEASURED = frozenset({"estimated", "published"})

@@ -138,7 +138,6 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
     prompt_tokens: int | None
     depth_tokens: int | None
     output_tokens: int | None
-    text_form: str | None
 
     def case(self) -> str:
         """Return the case in words."""
@@ -148,9 +147,7 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         before = f"{self.prompt_tokens or 'some'}+" if self.depth_tokens is None else f"depth {self.depth_tokens} + "
         tokens = "" if self.output_tokens is None else f", {before}{self.output_tokens} tokens"
         together = f"together with {self.together}" if self.together else ""
-        details = "".join(
-            f", {text}" for text in (self.settings, self.operating_point, together, self.served_model, self.text_form) if text
-        )
+        details = "".join(f", {text}" for text in (self.settings, self.operating_point, together, self.served_model) if text)
         return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
 
     def of_type(self) -> "SeriesKey":
@@ -160,7 +157,7 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
 
 # Stands where the series is known from elsewhere.
 NO_SERIES = SeriesKey(
-    *("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", "", ""), *(None, None, None, None, None, None, None, None, None)
+    *("", "", "", "", "", "", "", "", 0, 0, "", 0, "", "", "", "", "", ""), *(None, None, None, None, None, None, None, None)
 )  # fmt: skip
 
 

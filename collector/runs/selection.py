@@ -43,12 +43,11 @@ TIMES = ("since", "until")
 
 @dataclass(slots=True)
 class RunSelection:
-    """A store and a filter for its runs; `unreadable` and `bundles` (files by the id of their record) are filled while they are read."""
+    """A store and a filter for its runs; `unreadable` is filled while they are read."""
 
     where: str
     wanted: Sequence[tuple[str, str]] = ()
     unreadable: list[LeftOut] = field(default_factory=list)
-    bundles: dict[str, Path] = field(default_factory=dict)
 
     def runs(self, *, with_samples: bool = False) -> Iterator[RunRecord]:
         """Yield the selected runs, a ledger's by receipt, without samples unless asked; raises ConfigError if a file is invalid."""
@@ -83,7 +82,6 @@ class RunSelection:
                 yield from self._every(str(file), with_samples)
         elif _is_bundle(path):
             record = read_bundle(path).record
-            self.bundles[record.id] = path
             yield record if with_samples else msgspec.structs.replace(record, samples=())
         else:
             yield from self._of_store(open_store(where), with_samples)

@@ -183,7 +183,7 @@ def _open_file(where: str) -> RunStore:
                 return OneRun(default_path(), run_id)
         raise ConfigError(nothing_called(where)) from error
     except IsADirectoryError as error:
-        raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` and `site` take bundles") from error
+        raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` takes bundles") from error
     except OSError as error:
         raise ConfigError(f"cannot read the store {where!r}: {error.strerror}") from error
     if start == SQLITE_MAGIC:

@@ -70,7 +70,7 @@ def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progres
 
         def write(chart: Chart) -> Markup:
             # Without a script the first view is all there is to see.
-            return live_chart(chart, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
+            return live_chart(chart, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart))))
 
         context = ViewContext(
             connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.matters,

@@ -3,11 +3,9 @@
 "use strict";
 const isFile = document.querySelector("template[data-address]") !== null;
 const root = document.documentElement;
-// A board is a folder of pages: the files of its runs are in a script beside it.
-const isBoard = typeof RUNS !== "undefined";
 const placeOf = (run) => {
   const address = `run?${new URLSearchParams({ id: run })}`;
-  return isBoard ? RUNS[run] : isFile ? heldAs(address) && `#/${address}` : `/${address}`;
+  return isFile ? heldAs(address) && `#/${address}` : `/${address}`;
 };
 const make = (name, attributes = {}, ...within) => {
   const node = document.createElement(name);
@@ -34,7 +32,7 @@ function csvOf(columns, rows) {
   };
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
-const viewName = () => (isFile ? location.hash.slice(2) || document.getElementById("shown").dataset.address : location.pathname.split("/").pop()).split("?")[0].replace(".html", "") || "overview";
+const viewName = () => (isFile ? location.hash.slice(2) || document.getElementById("shown").dataset.address : location.pathname.slice(1)).split("?")[0] || "overview";
 
 // Charts: what the server wrote is a specification without data, and the rows beside it.
 let drawn = [];
@@ -532,7 +530,7 @@ function addCopyLink(within) {
 }
 // Two runs that are ticked in a list are compared; a third takes the place of the first of them.
 function makeTickable(within) {
-  if (isFile || isBoard) return;
+  if (isFile) return;
   for (const table of within.querySelectorAll("table.grid:has(tr[data-run])")) {
     const go = make("a", { class: "go" }, "Compare the two runs"), bar = make("p", { class: "ticked", role: "status" }), ticked = [];
     const show = () => {
@@ -674,7 +672,7 @@ async function dress(within, picked = {}) {
       for (const [name, value] of new URLSearchParams(fieldsHere()[1])) if (name.startsWith("t_")) fields.append(name, value);
       const query = fields.toString() ? `?${fields}` : "";
       if (isFile) location.hash = `#/${form.dataset.view}${query}`;
-      else location.assign(`${isBoard ? location.pathname : `/${form.dataset.view}`}${query}`);
+      else location.assign(`/${form.dataset.view}${query}`);
     });
   });
   within.querySelectorAll("[data-export]").forEach((one) => one.addEventListener("click", () => writeTables(within, one.dataset.export)));
@@ -781,14 +779,10 @@ addEventListener("popstate", () => { if (!isFile) for (const group of sections.v
 addEventListener("resize", cueWideTables);
 // A browser that goes back keeps what was picked before it left: the form shows what the address asks for.
 if (!isFile) {
-  addEventListener("pageshow", () => {
-    document.querySelectorAll("form.filters").forEach((form) => form.reset());
-    if (isBoard) fillForm(document, Object.fromEntries(new URLSearchParams(location.search)));
-  });
+  addEventListener("pageshow", () => document.querySelectorAll("form.filters").forEach((form) => form.reset()));
 }
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 if (isFile) { addEventListener("hashchange", route); route(); }
-else if (isBoard) narrowed(document, Object.fromEntries(new URLSearchParams(location.search)));
 else {
   document.querySelectorAll("main > *").forEach((one) => written.set(one, one.outerHTML));
   dress(document);

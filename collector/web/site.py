@@ -30,10 +30,6 @@ SERVED_POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self';"
     " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-FOLDER_POLICY = (
-    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; base-uri 'none';"
-    " form-action 'none'"
-)
 STYLE_SHEET = "page.css"
 
 
@@ -46,12 +42,7 @@ def script() -> str:
 def served_page(title: str, content: Markup, remark: str, moment: tuple[int, str] | None = None) -> str:
     """Return a page that loads its style and scripts; `moment` is the last record it shows, and the key of what is measured now."""
     charts = vega.bundle_name() if "chart-data" in content else None
-    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, root="/", policy="", moment=moment)
-
-
-def board_page(title: str, content: Markup, remark: str) -> str:
-    """Return a page of a folder of files, which loads its style and its scripts from beside it."""
-    return _page(title=title, content=content, remark=remark, charts=vega.bundle_name(), is_file=False, root="", policy=FOLDER_POLICY)
+    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, policy="", moment=moment)
 
 
 def _page(**values: object) -> str:
@@ -129,7 +120,6 @@ def content(
     choices_here: FormChoices,
     links: Links,
     exports: Mapping[str, str],
-    labels: Mapping[str, str] | None = None,
 ) -> Markup:
     """Return what a page consists of: navigation, heading, form, exports and the view itself."""
     current = ViewRequest(request.view, {**view.picked, **request.fields})
@@ -142,7 +132,7 @@ def content(
         # Without a script the form is sent with its button.
         action=links.to(request.view),
         fields=[
-            *(_field(name, current, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.get(name))),
+            *(_field(name, current, values) for name in view.filters if (values := choices_here.get(name))),
             *view.inputs,
         ],
         exports=exports,
@@ -171,12 +161,12 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
     return {"tables": raw(script_data({"view": request.address, "tables": tables}))}
 
 
-def _field(name: str, request: ViewRequest, values: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, object]:
+def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[str, object]:
     picked = request.get(name)
     options = None if len(values) > MOST_CHOICES else _options(name, request, values)
     current = picked or (DEFAULT_FIGURE if name == "metric" and options else "")
     hint = f"all {len(values):,}"
-    return {"name": name, "label": labels.get(name, name.capitalize()), "picked": current, "placeholder": hint, "options": options}
+    return {"name": name, "label": LABELS.get(name, name.capitalize()), "picked": current, "placeholder": hint, "options": options}
 
 
 def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> list[tuple[str, str]]:

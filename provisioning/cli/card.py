@@ -1,32 +1,23 @@
-"""The commands `edgemeter fleet image` and `edgemeter fleet write`."""
+"""The command `edgemeter fleet card`."""
 
-import json
 import re
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import renamed_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.provisioning.cli.options import folder_option
-from edgemeter.provisioning.write.target_disk import GB, KernelTrees, TargetDisk, all_disks, objections, read_disk
-from edgemeter.provisioning.write.writing import is_compressed, read_image, write_image
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.image.preparing import CardPlan, CardRequest, ReleaseFiles
 
 # As in image/detect.py, which is not imported for --help; a test compares the two.
 FORMATS = ["cloudinit", "preseed", "firstrun", "cidata"]
-# How often the reader is looked at while a card is exchanged.
-_EXCHANGE_S = 0.5
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 FILE = click.Path(path_type=Path)
 _JOIN = ".join.toml"
@@ -52,10 +43,9 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
     help="Join file of the board, from `edgemeter fleet token`; or a folder of such files: one image for each of their boards.",
 )
 @click.option("--public-key", type=FILE, help="Key to verify the release with. Default: release.pub in the fleet folder.")
-@renamed_option(
+@click.option(
     "--first-boot",
     "form",
-    former=["--format"],
     type=click.Choice(FORMATS),
     help="First-boot format of the system. Default: detected on the card.",
 )
@@ -71,12 +61,12 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @folder_option
-def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
+def card(target: Path | None, make_stick: Path | None, **options: Any) -> None:
     """Prepare an image file, a card (/dev/sdX) or a mounted boot partition (its folder): its board joins the fleet at its first boot.
 
     An image in .gz or .xz is unpacked beside it; so is a copy for each join file of a folder, named after its board.
 
-    Example: edgemeter fleet image raspios.img --release pi5.tar --join pi5-01.join.toml
+    Example: edgemeter fleet card raspios.img --release pi5.tar --join pi5-01.join.toml
     """
     from edgemeter.provisioning.image.preparing import new_stick, open_release
 
@@ -115,7 +105,7 @@ def _joins(path: Path) -> list[Path]:
 @contextmanager
 def _image_of(target: Path, join: Path | None, *, is_dry: bool) -> Iterator[tuple[Path, Path]]:
     """Yield what is to be prepared, and its final path: the target itself, or a copy for the board of a join file."""
-    from edgemeter.provisioning.image.preparing import unpacked_copy
+    from edgemeter.provisioning.image.preparing import is_compressed, unpacked_copy
 
     if join is None and not is_compressed(target):
         yield target, target
@@ -234,107 +224,3 @@ def _counting(step: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
             report(step, done_bytes, total_bytes)
 
         yield passed
-
-
-@click.command(short_help="Write an image to a card and read it back; disks in use are refused.")
-@click.argument("images", type=FILE, metavar="IMG...", nargs=-1, required=True)
-@renamed_option(
-    "--card",
-    "device",
-    former=["--device"],
-    type=FILE,
-    help="Device of the card: /dev/sdX, /dev/mmcblkN. Default: none; the disks are listed.",
-)
-@click.option("--force-large", is_flag=True, help="Allow disks of more than 512 GB.")
-@click.option("--yes-model", metavar="TEXT", help="Confirm with model and size of the card, as in the prompt, for scripts.")
-@click.option("--dry-run", "is_dry", is_flag=True, help="Check image and card, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-def write(images: tuple[Path, ...], device: Path | None, *, force_large: bool, yes_model: str | None, is_dry: bool, as_json: bool) -> None:
-    """Write an image (raw, .gz, .xz) to a card and read every byte back; several images go to as many cards, one after the other.
-
-    The first card is confirmed; each following one of the same model and size is written as soon as it is exchanged.
-
-    Example: edgemeter fleet write raspios.img.xz --card /dev/sdb
-    """
-    world = KernelTrees()
-    if device is None:
-        raise click.UsageError(_choice(world))
-    large: Literal["refused", "allowed"] = "allowed" if force_large else "refused"
-    for number, image in enumerate(images, start=1):
-        if number > 1 and not is_dry:
-            click.echo(f"{number} of {len(images)}, {image.name}: exchange the card", err=True)
-            _await_next_card(device, world)
-        confirmed = _write_card(image, device, world, large, yes_model, is_dry=is_dry, as_json=as_json)
-        yes_model = confirmed if yes_model is None else yes_model
-
-
-def _await_next_card(device: Path, world: KernelTrees) -> None:
-    """Return once the card was taken out and another one is in its place."""
-    was_out = False
-    while True:
-        try:
-            # A reader without a card has no size.
-            is_in = read_disk(device, world).size_bytes > 0
-        except ConfigError:
-            is_in = False
-        if was_out and is_in:
-            return
-        was_out = was_out or not is_in
-        time.sleep(_EXCHANGE_S)
-
-
-def _write_card(
-    image: Path,
-    device: Path,
-    world: KernelTrees,
-    large: Literal["refused", "allowed"],
-    yes_model: str | None,
-    *,
-    is_dry: bool,
-    as_json: bool,
-) -> str | None:
-    """Write one card; return model and size as they were confirmed."""
-    card = read_disk(device, world)
-    _refuse(card, objections(card, world, None, large))
-    with progress_bar("bytes") as report:
-        source = read_image(image, lambda checked_bytes, total: report("checking the image", checked_bytes, total))
-    _refuse(card, objections(card, world, source.size_bytes, large))
-    if is_dry:
-        click.echo(f"would write {source.size_bytes / GB:.2f} GB to {card.path} ({card.words})")
-        return None
-    _confirm(card, yes_model)
-    # Meanwhile it may have been mounted, or replaced by another card.
-    if read_disk(device, world) != card:
-        _refuse(card, ["another card is there now"])
-    _refuse(card, objections(card, world, source.size_bytes, large))
-    with progress_bar("bytes") as report:
-        written = write_image(source, card, report)
-    if as_json:
-        # One line a card.
-        click.echo(json.dumps({"device": str(card.path), "model": card.model, **asdict(written)}))
-    else:
-        click.echo(f"{card.path} ({card.words}): {written.size_bytes / GB:.2f} GB written and read back: sha256 {written.sha256}")
-    return card.words
-
-
-def _refuse(card: TargetDisk, reasons: list[str]) -> None:
-    if reasons:
-        raise ConfigError(f"{card.path} ({card.words}) is not written: {'; '.join(reasons)}")
-
-
-def _confirm(card: TargetDisk, typed: str | None) -> None:
-    if typed is None:
-        if not sys.stdin.isatty():
-            raise ConfigError(f"no terminal to confirm on: to erase {card.path} give --yes-model {card.words!r}")
-        click.echo(f"All data on {card.path} will be lost.", err=True)
-        typed = click.prompt(f"To erase it, type its model and size, {card.words}", err=True)
-    if typed.strip() != card.words:
-        raise ConfigError(f"{typed!r} does not match {card.path} ({card.words}): nothing was written")
-
-
-def _choice(world: KernelTrees) -> str:
-    lines = []
-    for disk in all_disks(world):
-        why = objections(disk, world, None, "refused")
-        lines.append(f"  {disk.path}  {disk.words}" + (f"  no: {why[0]}" if why else ""))
-    return "which card? Give --card:\n" + ("\n".join(lines) or "  no disk found")

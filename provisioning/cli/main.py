@@ -15,8 +15,7 @@ COMMANDS: Sections = {
         "restore": ("edgemeter.provisioning.cli.backup:restore", "Restore a fleet's folder from a backup."),
         "serve": ("edgemeter.provisioning.cli.serve:serve", "Run the fleet's service: enrolment, jobs, updates, content, health."),
         "boards": ("edgemeter.provisioning.cli.release:boards", "List the boards that releases are built for."),
-        "image": ("edgemeter.provisioning.cli.card:image", "Prepare an image or card, so that its board joins at its first boot."),
-        "write": ("edgemeter.provisioning.cli.card:write", "Write an image to a card and read it back."),
+        "card": ("edgemeter.provisioning.cli.card:card", "Prepare an image or card, so that its board joins at its first boot."),
         "apply": ("edgemeter.provisioning.cli.apply:apply", "Install the agent on running boards over SSH."),
     },
     "Manage devices": {

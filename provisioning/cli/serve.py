@@ -96,18 +96,10 @@ def _await_lease(lease: ServiceLease, stopped: threading.Event, manager: Service
 
 def _serve(folder: FleetFolder, lease: ServiceLease, stopped: threading.Event, manager: ServiceManager) -> None:
     from edgemeter.provisioning.content.content_server import ContentServer
-    from edgemeter.provisioning.identity.access_server import AccessServer
 
     inventory = read_if_present(folder)
     url = inventory.server.content_url if inventory and inventory.server else None
-    access_url = inventory.server.access_url if inventory and inventory.server else None
     with ExitStack() as stack:
-        # First: this service is a client of the broker, which asks.
-        if access_url:
-            access = AccessServer(folder, access_url)
-            stack.callback(access.stop)
-            access.start()
-            click.echo(f"brokers ask for access at {access_url}", err=True)
         content = ContentServer(folder, url) if url else None
         if content is not None:
             stack.callback(content.stop)

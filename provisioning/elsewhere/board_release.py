@@ -12,7 +12,7 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.durable_file import make_folder
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, os_error_as
 from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.contract.model_card import AudioInput, TextInput, card_path, read_card
+from edgemeter.agent.contract.model_card import AudioInput, card_path, read_card
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.session.hopeless import EXTRAS
 from edgemeter.agent.streams.video import VIDEOS
@@ -48,7 +48,7 @@ def interpreter_of(board: ExaminedBoard, login: str) -> Interpreter:
 
 
 def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
-    """Return the extras that bring what these cases need: their runtimes, and readers of text or sound; `models` holds the models."""
+    """Return the extras that bring what these cases need: their runtimes, and readers of sound; `models` holds the models."""
     offered = set(metadata.metadata("edgemeter").get_all("Provides-Extra") or ())
     extras = set()
     for case in cases:
@@ -56,7 +56,7 @@ def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
         runtimes = [case.runtime] if isinstance(case.runtime, str) else case.runtime or [runtime_for(path)]
         extras |= {EXTRAS.get(runtime, runtime) for runtime in runtimes}
         card = read_card(card_path(path)) if card_path(path).exists() else None
-        extras |= {name for name, kind in (("text", TextInput), ("audio", AudioInput)) if card and isinstance(card.input, kind)}
+        extras |= {"audio"} if card and isinstance(card.input, AudioInput) else set()
         if case.stream is not None and (suffix := Path(Path(case.stream).stem).suffix.lower()) != ".wav":
             # Its archive is called FILE.zip.
             extras.add("video" if suffix in VIDEOS else "audio")

@@ -76,16 +76,15 @@ def plugin_file(intended: IntendedAccess) -> bytes:
 
 
 class BrokerAccess:
-    """The operator's session with a running broker and its plug-in, if it has one, a context.
+    """The operator's session with a running broker and its plug-in, a context.
 
     Raises:
         UnavailableError: no broker answers.
         ConfigError: it refuses the operator.
     """
 
-    def __init__(self, address: BrokerAddress, *, has_plugin: bool = True) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         self._address = address
-        self._has_plugin = has_plugin
         # A name of its own: two commands at once do not end each other.
         self._session = MqttSession(address, SessionProfile(f"{OPERATOR_USER}-{os.urandom(8).hex()}"), self)
         self._changed = threading.Condition()
@@ -152,8 +151,7 @@ class BrokerAccess:
 
     def connected(self) -> None:
         """Session event: subscribe to the plug-in's answers."""
-        if self._has_plugin:
-            self._session.subscribe([RESPONSE])
+        self._session.subscribe([RESPONSE])
 
     def disconnected(self, reason: str) -> None:
         """Session event: what was asked is lost."""

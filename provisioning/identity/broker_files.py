@@ -47,11 +47,10 @@ VERSION_S = 10.0
 
 ITERATIONS = 101
 SALT_BYTES = 12
-AclAccess = Literal["read", "write"]
 COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
 DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew")
 DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
-SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
+SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = {
     COLLECTOR_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health", "activity")),
         ("read", EVERY_CAMPAIGN_STATE),
@@ -66,13 +65,14 @@ SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
         *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content", "certificate")),
         ("read", EVERY_COLLECTOR_STATE),
         ("write", EVERY_CAMPAIGN_STATE),
+        ("read", f"{ENROL}/+/request"),
+        ("write", f"{ENROL}/+/answer"),
+        # What the broker writes of its clients' coming and going: who took whose session.
+        ("read", "$SYS/broker/log/#"),
     ),
     # A revoked device cannot publish its state: the operator, who takes over its session, does.
     OPERATOR_USER: (("read", f"{TOPIC_ROOT}/#"), ("write", f"{TOPIC_ROOT}/+/+/command"), ("write", f"{TOPIC_ROOT}/+/+/state")),
 }
-ENROLMENT_RULES: tuple[tuple[AclAccess, str], ...] = (("read", f"{ENROL}/+/request"), ("write", f"{ENROL}/+/answer"))
-# What the broker writes of its clients' coming and going: who took whose session.
-LOG_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "$SYS/broker/log/#"),)
 # A board holds a connection to the port for tokens for seconds, and tries again for minutes; a fleet with more devices has more brokers.
 MOST_TOKENS, MOST_CLIENTS = 250, 50_000
 _CONFIGURATION = Path(__file__).with_name("mosquitto.conf.in")
@@ -85,29 +85,15 @@ def hash_password(password: str, salt: bytes | None = None) -> str:
     return f"$7${ITERATIONS}${b64encode(salt).decode()}${b64encode(digest).decode()}"
 
 
-def device_rules(fleet: str, name: str) -> list[tuple[AclAccess, str]]:
-    """Return what the device `name` may do: its own topics."""
-    kinds: tuple[tuple[AclAccess, tuple[str, ...]], ...] = (("write", DEVICE_WRITES), ("read", DEVICE_READS))
-    return [(access, f"{TOPIC_ROOT}/{fleet}/{name}/{kind}") for access, of_access in kinds for kind in of_access]
-
-
-def token_rules(token_id: str) -> list[tuple[AclAccess, str]]:
-    """Return what a token may do: its own request and answer."""
-    return [("write", f"{ENROL}/{token_id}/request"), ("read", f"{ENROL}/{token_id}/answer")]
-
-
-def service_rules(who: str) -> list[tuple[AclAccess, str]]:
-    """Return what a service may do, nothing if there is none of this name."""
-    further_rules = (*ENROLMENT_RULES, *LOG_RULES) if who == SERVICE_USER else ()
-    return [*SERVICE_RULES.get(who, ()), *further_rules]
-
-
 def access_rules(fleets: Iterable[str]) -> str:
     """Return the ACL: devices in these `fleets`, tokens and services."""
-    rules = [rule for fleet in sorted(fleets) for rule in device_rules(fleet, "%u")] + token_rules("%u")
-    lines = [f"pattern {access} {topic}" for access, topic in rules]
-    for who in SERVICE_RULES:
-        lines += ["", f"user {who}", *(f"topic {access} {topic}" for access, topic in service_rules(who))]
+    lines = []
+    for fleet in sorted(fleets):
+        lines += [f"pattern write {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
+        lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
+    lines += [f"pattern write {ENROL}/%u/request", f"pattern read {ENROL}/%u/answer"]
+    for user, rules in SERVICE_RULES.items():
+        lines += ["", f"user {user}", *(f"topic {access} {topic}" for access, topic in rules)]
     return "\n".join(lines) + "\n"
 
 

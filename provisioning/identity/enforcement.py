@@ -166,8 +166,6 @@ class Enforcement:
 
     def _is_applied(self, now_ns: int) -> bool:
         """Return whether the running broker has everything, or one that starts now will have."""
-        if self._server().access_url:
-            return self._is_applied_by_asking()
         try:
             with BrokerAccess(fleet_broker_address(self._folder, client="operator")) as access:
                 revoke_again(self._folder, self._registry, access.revoked)
@@ -196,22 +194,9 @@ class Enforcement:
             logger.warning("the broker does not know the token of %r: make another (`edgemeter fleet token`)", token.device)
         return len(forgotten) == len(unknown)
 
-    def _is_applied_by_asking(self) -> bool:
-        """Note who is disconnected at a broker that asks: it denies them whatever they do."""
-        if pending_disconnects(self._registry):
-            try:
-                with BrokerAccess(fleet_broker_address(self._folder, client="operator"), has_plugin=False) as access:
-                    self._disconnect(access, is_asking=True)
-            except UnavailableError as error:
-                logger.info("retained states are not up to date yet: %s", error)
-                return False
-        self._failures, self._not_before_s = 0, 0.0
-        return True
-
-    def _disconnect(self, access: BrokerAccess, *, is_asking: bool = False) -> None:
+    def _disconnect(self, access: BrokerAccess) -> None:
         for device in pending_disconnects(self._registry):
-            if not is_asking:
-                access.disconnect(device)
+            access.disconnect(device)
             if (state := self._state_after(device)) is not None and (refusal := access.retain(*state)) is not None:
                 message = "%r is disconnected, but its retained state is out of date: the broker refuses the update (%s); compare its ACL"
                 logger.warning(message, device, refusal)

@@ -17,7 +17,7 @@ BEGIN = "# edgemeter: begin"
 END = "# edgemeter: end"
 
 # In a file that did not exist before: as long as it holds no lines of the user, it can be removed again.
-MADE = "# edgemeter: `edgemeter fleet image` made this file"
+MADE = "# edgemeter: `edgemeter fleet card` made this file"
 
 
 def text_of(lines: Iterable[str]) -> str:

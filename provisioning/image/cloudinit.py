@@ -27,7 +27,7 @@ from edgemeter.provisioning.image.settings import FirstBootSettings, Wifi
 
 USER_DATA, META_DATA, NETWORK = "user-data", "meta-data", "network-config"
 HEADER = "#cloud-config"
-OWN_NETWORK = "# edgemeter: the Wi-Fi named to `edgemeter fleet image`"
+OWN_NETWORK = "# edgemeter: the Wi-Fi named to `edgemeter fleet card`"
 # Pi OS ships the SSH server switched off.
 SSH_ON = '[sh, -c, "systemctl enable ssh && systemctl start --no-block ssh"]'
 INSTANCE = re.compile(r"^instance[-_]id[ \t]*:.*$")

@@ -1,13 +1,17 @@
 """Prepare a boot partition: the payload, the same for every system, and exactly one adapter for the format that the card has."""
 
+import gzip
 import hashlib
+import lzma
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO, cast
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.provisioning.fat.geometry import make_stick
@@ -19,7 +23,6 @@ from edgemeter.provisioning.image.detect import STICK, ChosenFormat, without_pre
 from edgemeter.provisioning.image.settings import FirstBootSettings
 from edgemeter.provisioning.release import manifest
 from edgemeter.provisioning.release.install import MANIFEST, MOST_SIGNATURE_BYTES, SIGNATURE, Manifest
-from edgemeter.provisioning.write.writing import ReportBytes, read_image
 
 NEEDED = ("install.py", "supervisor.py")
 HERE = Path(__file__).parent
@@ -32,6 +35,8 @@ step:    none yet: the board has not started from this card, or its system did n
 # Room beside the payload: tables, rounding up to clusters, the status file.
 SPARE_BYTES = 8 << 20
 MIB = 1 << 20
+CHUNK_BYTES = 4 << 20
+GZIP, XZ = b"\x1f\x8b", b"\xfd7zXZ\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,24 +186,41 @@ def _is_same(pieces: Iterable[bytes], content: FileContent, read: Callable[[int]
         return not expected.read(1)
 
 
+def is_compressed(path: Path) -> bool:
+    """Return whether a file is an image in `.gz` or `.xz`, by its first bytes."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(XZ)).startswith((GZIP, XZ))
+
+
 @contextmanager
-def unpacked_copy(source: Path, path: Path, report: ReportBytes, *, is_dry: bool) -> Iterator[Path]:
+def unpacked_copy(source: Path, path: Path, report: Callable[[int, int], None], *, is_dry: bool) -> Iterator[Path]:
     """Yield a copy of an image (raw, `.gz`, `.xz`) to prepare; it is renamed to `path` afterwards, and removed on an error or if `is_dry`.
 
+    `report` gets the bytes read, and all of them.
+
     Raises:
-        ConfigError: the file exists already, or the image is damaged or does not match the `.sha256` beside it.
+        ConfigError: the file exists already, or the image is damaged.
         UnavailableError: there is not enough room.
     """
     if path.exists():
         raise ConfigError(f"{str(path)!r} exists already: prepare that one, or delete it")
-    image = read_image(source, report)
+    task = f"cannot unpack {str(source)!r} to {str(path)!r}"
     with _renamed_to(path, is_dry=is_dry) as unfinished:
-        task = f"cannot unpack {str(source)!r} to {str(path)!r}"
-        with os_error_as(UnavailableError, task, "make room there"), unfinished.open("wb") as file:
-            for chunk in image.chunks():
-                # Zeros take no room, as in most images.
-                _ = file.write(chunk) if chunk.strip(b"\0") else file.seek(len(chunk), os.SEEK_CUR)
-            file.truncate(image.size_bytes)
+        with os_error_as(UnavailableError, task, "make room there"), source.open("rb") as raw, unfinished.open("wb") as copy:
+            magic = raw.read(len(XZ))
+            raw.seek(0)
+            unpack = gzip.open if magic.startswith(GZIP) else lzma.open if magic == XZ else None
+            image = cast("IO[bytes]", unpack(raw)) if unpack else raw
+            try:
+                while chunk := image.read(CHUNK_BYTES):
+                    # Zeros take no room, as in most images.
+                    _ = copy.write(chunk) if chunk.strip(b"\0") else copy.seek(len(chunk), os.SEEK_CUR)
+                    report(raw.tell(), source.stat().st_size)
+            except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+                raise ConfigError(f"the image {str(source)!r} is damaged: {error}: download it again") from error
+            copy.truncate(copy.tell())
         yield unfinished
 
 

@@ -50,7 +50,6 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `accept`: `token` is enough to join, or approval by `hand` is required. `broker_reload` is a command that brings changed files to a
     broker on another machine; `broker_pid_file` is where the broker on this machine writes its process id. `registry` is the address of a
     PostgreSQL that holds the registry, for services and commands on several machines; otherwise it is a file in the fleet's folder.
-    `access_url` is where brokers other than mosquitto ask `fleet serve` who may connect and do what.
     """
 
     broker: str
@@ -62,7 +61,6 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     broker_pid_file: str | None = None
     broker_reload: tuple[str, ...] = ()
     registry: str | None = None
-    access_url: str | None = None
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

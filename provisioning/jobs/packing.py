@@ -20,7 +20,7 @@ from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
-from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
+from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
 from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, read_file, set_keys
@@ -215,17 +215,6 @@ def size_note(works: Iterable[Measure]) -> str:
     return f"each device downloads up to {sum(everything.values()) / 1e6:.1f} MB{images}, except for what it has already"
 
 
-def _tokenizer(model: Path) -> tuple[Path, ...]:
-    if not card_path(model).exists():
-        return ()
-    try:
-        card_input = read_card(card_path(model)).input
-    except ConfigError:
-        # What is wrong with a card is told where it is used.
-        return ()
-    return (tokenizer_path(model, card_input),) if isinstance(card_input, TextInput) else ()
-
-
 class _SuiteModels:
     """The models of one suite, by the names that they have on devices."""
 
@@ -241,7 +230,7 @@ class _SuiteModels:
         """Return the name of a model on devices, where it is sent with its weights and its card."""
         path = self._path(model)
         if path not in self._names:
-            parts = [part for part in (*model_file.parts(path), card_path(path), *_tokenizer(path)) if part.exists()]
+            parts = [part for part in (*model_file.parts(path), card_path(path)) if part.exists()]
             stored = [(self._store.put(part, _fitting(part.name)), part) for part in parts]
             # A prefix where another model has the name already.
             prefix = (

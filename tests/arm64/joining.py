@@ -13,7 +13,7 @@ PATIENCE_S = 3000.0
 
 
 def prepared(board_files: Path, server: FleetServer, device: str, folder: Path, blank: Path | None = None) -> Board:
-    """Return a board with a card that `fleet image` prepared for `device`."""
+    """Return a board with a card that `fleet card` prepared for `device`."""
     image = folder / f"{device}.img"
     emulation.run("cp", "--sparse=always", blank or board_files / "blank.img", image)
     server.command("image", image, "--release", server.folder.parent / "pi4.tar", "--join", server.join_file(device))

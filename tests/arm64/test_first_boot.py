@@ -1,4 +1,4 @@
-"""A card that `fleet image` prepared, in an emulated board: its first result arrives by itself, and power cuts do it no harm."""
+"""A card that `fleet card` prepared, in an emulated board: its first result arrives by itself, and power cuts do it no harm."""
 
 import os
 import random

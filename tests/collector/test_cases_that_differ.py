@@ -6,7 +6,6 @@ import io
 import msgspec
 from rich.console import Console
 
-from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare import views
 from edgemeter.collector.compare.columns import flat
@@ -17,8 +16,6 @@ from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.points import tags_of
-from edgemeter.collector.paper.paper_cases import paper_cases
-from edgemeter.collector.paper.paper_tables import tables
 from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.store import StoreContents
@@ -67,12 +64,6 @@ def pinned(*cpus):
     return {"cpus": cpus or None}
 
 
-def padded(tokens):
-    """Return the fields of a run on texts of at most so many tokens."""
-    text = TextForm(tokens=tokens, padding="none", stride_tokens=None, tokenizer_sha256=None)
-    return {"dataset": msgspec.structs.replace(make_run().dataset, text=text)}
-
-
 # By what two cases differ: the fields of each.
 PAIRS = {
     "option of the runtime": (optimised("all"), optimised("none")),
@@ -80,7 +71,6 @@ PAIRS = {
     "served model": (served("qwen-0.5b", 494_000_000), served("qwen-7b", 7_600_000_000)),
     "version of a served model": (served("qwen:latest", 494_000_000, "ab" * 32), served("qwen:latest", 494_000_000, "cd" * 32)),
     "cores": (pinned(), pinned(0, 1)),
-    "length of texts": (padded(128), padded(384)),
     "output tokens": tuple(LANGUAGE | {"generation": make_generation(output_tokens=length)} for length in (11, 64)),
 }
 
@@ -134,20 +124,6 @@ def test_influxdb_and_an_export_keep_them_apart():
             file = io.StringIO()
             write_csv(runs, chosen_columns(), file)
             assert len({row["case_hash"] for row in csv.DictReader(io.StringIO(file.getvalue()))}) == 2
-
-
-def test_a_paper_names_both():
-    """No two lines of a table have one name."""
-    for name, pair in PAIRS.items():
-        with table_row(name):
-            cases = paper_cases(runs_of(pair), "all")
-            assert len(cases.cases) == 2
-            lines = [
-                line.split("&")[:3]
-                for line in tables(cases).split("tab:edgemeter-speed")[1].split("\\bottomrule")[0].splitlines()
-                if "&" in line
-            ]
-            assert len({tuple(line[:1]) for line in lines}) == len(lines)
 
 
 def test_a_review_compares_each_with_its_own():

@@ -10,8 +10,6 @@ from edgemeter.agent.cli.run_table import print_runs
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules
-from edgemeter.collector.board.board_site import badge
-from edgemeter.collector.board.board_view import _columns
 from edgemeter.collector.choose.choice import choose
 from edgemeter.collector.choose.limits import parse_limits
 from edgemeter.collector.compare import views
@@ -23,8 +21,6 @@ from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.points import tags_of
-from edgemeter.collector.paper.paper_cases import paper_cases
-from edgemeter.collector.paper.paper_tables import tables
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.compare_table import show_comparison
@@ -144,24 +140,6 @@ def test_a_choice_is_among_cases_of_one_company():
     assert choice.unlike == 1
 
 
-def test_the_site_has_no_energy_of_several_models():
-    """Neither badge nor table has a shared energy or an estimate; both name the company."""
-    shared, alone = accompanied(), make_run(energy=make_energy())
-    estimated = make_run(energy=make_energy(sensor="estimate"), provenance={"latency": "measured", "energy": "estimated"})
-    replayed = make_run(energy=make_energy(sensor="replay:x"), provenance={"latency": "measured", "energy": "replayed"})
-    texts = [badge(run) for run in (shared, alone, estimated, replayed)]
-    assert ["mJ" in text for text in texts] == [False, True, False, True]
-    assert "p50 15.0 ms beside llm, recomputed" in texts[0]
-    assert "62.5 mJ replayed" in texts[3]
-    columns = _columns(ServedLinks(), {})
-    for run, has_energy in ((shared, False), (alone, True), (estimated, False)):
-        (gross,) = [column for column in columns if column.name == "energy_gross_mj"]
-        assert (gross.value((None, run)) is not None) == has_energy
-        assert ("62.5" in str(gross.cell((None, run)))) == has_energy
-    (runtime,) = [column for column in columns if column.name == "runtime"]
-    assert "beside llm" in str(runtime.cell((None, shared)))
-
-
 def test_the_table_of_a_session_has_no_net_energy_of_several_models():
     """The gross one says by how many it is shared."""
     text = printed(print_runs, [accompanied()])
@@ -204,14 +182,10 @@ def test_no_alert_takes_one_for_the_other(tmp_path):
 
 
 def test_exports_keep_them_apart():
-    """By the hash of the case; the energy is called shared. A paper has a line of each."""
+    """By the hash of the case; the energy is called shared."""
     runs = ledger()
     assert len({tags_of(run)[0]["case_hash"] for run in runs}) == 3
     file = io.StringIO()
     write_csv(runs, chosen_columns(), file)
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))
     assert [row["energy_provenance"] for row in rows] == ["measured"] * 3 + ["shared"] * 3 + ["measured"] * 3
-    text = tables(paper_cases(runs, "all"))
-    assert f"together with {BESIDE}" in text
-    quality = text.split("tab:edgemeter-quality")[1]
-    assert "20.0" not in quality

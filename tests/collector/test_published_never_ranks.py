@@ -7,14 +7,11 @@ import time
 import msgspec
 import pytest
 
-from edgemeter.agent.bundle.signature import keygen, signer
 from edgemeter.agent.contract.figures import FIGURES
-from edgemeter.collector.board.entries import read_entries
 from edgemeter.collector.compare import views
 from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.runs.run_figures import INDEXED, figures_of
 from edgemeter.collector.runs.store import StoreContents
-from tests.fixtures.bundle_factory import make_sound_record, write_bundle
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.every_output import LINES, OF_PUBLISHED, PUBLISHED, SHOW_NO_FIGURE, commands_of_a_ledger, outputs_of
@@ -154,17 +151,6 @@ def test_a_list_of_runs_names_the_figures_that_were_published(tmp_path):
     table = edgemeter("runs", "list", "--ledger", ledger, "--format", "markdown").stdout
     assert re.search(r"planted.*valid, latency published", table)
     assert re.search(r"^run planted-1, published ", edgemeter("runs", "show", "planted-1", "--ledger", ledger).stdout)
-
-
-def test_a_site_of_results_verifies_no_published_figure(tmp_path):
-    """A bundle may be signed and recompute, and still say that its figures were read elsewhere."""
-    keygen(tmp_path / "lab.key")
-    sound, planted = make_sound_record(), make_sound_record(8)
-    planted = msgspec.structs.replace(planted, provenance=dict.fromkeys(planted.provenance, "published"))
-    files = [write_bundle(tmp_path, run, signer(tmp_path / "lab.key")) for run in (sound, planted)]
-    entries = {entry.stated.id: (entry.state, entry.reason) for entry in read_entries(files, {})}
-    reason = "latency: published, not measured: it does not rank beside measurements"
-    assert entries == {sound.id: ("verified", ""), planted.id: ("unproven", reason)}
 
 
 def test_a_series_of_influxdb_holds_no_published_figure_beside_measured_ones():

@@ -9,7 +9,6 @@ from PIL import Image
 from edgemeter.agent import datasets
 from edgemeter.agent.conformance.readers import CHECKS, ReaderCase
 from tests.fixtures.cifar_factory import batch
-from tests.fixtures.text_data import Asked, squad
 from tests.fixtures.vision_factory import make_truth
 
 FLAT = ("photo_0.png", "photo_1.png")
@@ -25,8 +24,6 @@ CASES = {
     "yolo": (FLAT, "labels/classes.txt", "cat\ndog\n"),
     "class-folders": (("cat/a.png", "dog/b.png"), None, ""),
     "class-list": (FLAT, "index.csv", "file,class\nphoto_0.png,0\nphoto_1.png,2\n"),
-    "glue": (("00000002", "00000003"), "dev.tsv", "sentence\tlabel\nlovely tea\t1\nawful film\t0\n"),
-    "squad": (("q0000", "q0001"), "dev.json", squad([Asked("what?", "tea is hot", "tea", 0), Asked("who?", "tea is hot", "", 0)])),
     "coco": (FLAT, "truth.json", json.dumps(make_truth(2))),
 }
 
@@ -55,7 +52,7 @@ def write_beside(name, images, files):
 def test_a_reader_keeps_the_contract(check, name, tmp_path):
     """The checks that ship, over every reader with two items."""
     files, where, text = CASES[name]
-    if name in ("cifar-10", "glue", "squad"):
+    if name == "cifar-10":
         (tmp_path / where).write_bytes(text if isinstance(text, bytes) else text.encode())
         (tmp_path / "empty").mkdir()
         check(ReaderCase(name, tmp_path / where, None, files), tmp_path / "empty")

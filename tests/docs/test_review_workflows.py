@@ -19,7 +19,7 @@ from tests.fixtures.rows import table_row
 DOCS = Path(__file__).parents[2] / "docs"
 WORKFLOWS = sorted((DOCS / "review").glob("*.yml"))
 ACTION = DOCS.parent / "action.yml"
-SCRIPTED = [path for path in (*WORKFLOWS, ACTION) if path.stem not in ("github-measure", "github-board")]
+SCRIPTED = [path for path in (*WORKFLOWS, ACTION) if path.stem != "github-measure"]
 COMPARING = [path for path in WORKFLOWS if "--fail-on" in path.read_text()]
 
 

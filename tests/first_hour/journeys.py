@@ -122,14 +122,13 @@ JOURNEYS = (
         "edgemeter compare runs/base runs/new --format markdown --fail-on slower:500%,ap:0.5",
     ),
     Journey(
-        "paper", "start/paper.md", "litert,report,sign",
+        "signed bundles", "bundle.md", "litert,sign",
         (
-            *SAMPLE, "edgemeter bundle keygen lab.key", written("suite.toml", SUITE),
-            "edgemeter run suite.toml --bundle results --signing-key-file lab.key",
-            "edgemeter bundle verify results/ --public-key lab.key.pub", "edgemeter report results -o tables.tex", "head -n 20 tables.tex",
-            "edgemeter report results -o paper.zip",
+            *SAMPLE, "edgemeter bundle keygen lab.key",
+            f"edgemeter run model.tflite model_int8.tflite {SCORED} --mode rapid --bundle results --signing-key-file lab.key",
+            "edgemeter bundle verify results/ --public-key lab.key.pub",
         ),
-        "edgemeter report results -o tables.tex",
+        "edgemeter bundle verify results/ --public-key lab.key.pub",
     ),
     Journey(
         "a function, from Python and pytest", "python.md", "",

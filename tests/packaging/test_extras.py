@@ -23,9 +23,7 @@ NAMED = re.compile(r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|
 # In an environment with `litert` alone: a command, and the extra that its one line of error names.
 REFUSED = {
     "report": "report",
-    "report -o paper.zip": "report",
     "report -o runs.parquet": "parquet",
-    "site .": "report",
     "compare --reference a --html page.html": "report",
     "demo --html page.html": "report",
     "collector web": "report",
@@ -35,7 +33,6 @@ REFUSED = {
     "run model.tflite --bundle results --signing-key-file lab.key": "sign",
     "run model.onnx": "onnx",
     "models convert model.torchscript --to litert-fp32": "convert",
-    "models profile --model model.onnx --operators": "operators",
     "fleet init --folder fleet --broker broker.example": "sign",
     "trend --ledger postgresql://lab@db.example/edgemeter": "postgres",
 }

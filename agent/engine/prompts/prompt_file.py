@@ -1,11 +1,10 @@
-"""Files of prompts: JSON Lines or JSON with `prompt`, `messages` (OpenAI) or `conversations` (ShareGPT), SQuAD, or a prompt a line.
+"""Files of prompts: JSON Lines or JSON with `prompt`, `messages` (OpenAI) or `conversations` (ShareGPT), or a prompt a line.
 
 | form | a prompt is |
 |---|---|
 | `{"prompt": "..."}` | the text |
 | `{"messages": [{"role", "content"}]}` | all messages up to the user's last |
 | `{"conversations": [{"from": "human", "value"}]}` | the messages up to the user's first |
-| SQuAD's `{"data": [{"paragraphs"}]}` | passage and question |
 | a text file | each line that is not empty |
 
 An object may also have an `id`, an `image` (a file beside this one, shown before the user's last text), and what is right: `answer` (a
@@ -26,9 +25,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.model_names import shipped_text
-from edgemeter.agent.datasets import Targets
 from edgemeter.agent.datasets.items import json_lines, read_bytes
-from edgemeter.agent.datasets.texts import RightAnswers, Squad
 from edgemeter.agent.generators import ChatMessage, Picture
 from edgemeter.agent.quality.answer_key import AnswerKey
 
@@ -102,7 +99,7 @@ def files_of(prompts: str) -> list[Path]:
     """Return the file of prompts and the pictures that it names; raises ConfigError if there is none, or it cannot be read."""
     path = path_of(prompts)
     content = read_bytes(path, "the prompts")
-    if b'"image"' not in content or Squad().recognises(path, None):
+    if b'"image"' not in content:
         return [path]
     return [path, *(path.parent / entry.image for entry in _entries(path, content) if entry.image is not None)]
 
@@ -115,10 +112,7 @@ def read_prompts(prompts: str, subset: int | None = None, seed: int = 0) -> Prom
     """
     path = path_of(prompts)
     content = read_bytes(path, "the prompts")
-    if Squad().recognises(path, None):
-        items = _squad_items(path)
-    else:
-        items = [_item(path, number, entry) for number, entry in enumerate(_entries(path, content.removeprefix(b"\xef\xbb\xbf")), 1)]
+    items = [_item(path, number, entry) for number, entry in enumerate(_entries(path, content.removeprefix(b"\xef\xbb\xbf")), 1)]
     if not items:
         raise ConfigError(f"{str(path)!r} holds no prompt: give a file with at least one")
     if subset is not None and subset < len(items):
@@ -174,14 +168,3 @@ def _key(entry: _PromptEntry, where: str) -> tuple[AnswerKey | None, str]:
         raise ConfigError(f"{where} has no choice {entry.answer!r}: give the letter of one of at most 26 choices, or its number from 0")
     lines = [f"{letter}. {choice}" for letter, choice in zip(letters, entry.choices, strict=False)]
     return AnswerKey((letters[index],), len(letters)), "\n\n" + "\n".join(lines) + "\n\nAnswer with the letter of the right choice."
-
-
-def _squad_items(path: Path) -> list[PromptItem]:
-    truth = Squad().read(path, None)
-    items = []
-    for item in truth.items:
-        text = f"{item.context}\n\nQuestion: {item.text}\nAnswer:"
-        right = truth.content.values[item.name] if isinstance(truth.content, Targets) else None
-        answers = right.texts if isinstance(right, RightAnswers) else ()
-        items.append(PromptItem(item.name, (ChatMessage("user", text),), (text,), AnswerKey(answers, is_text=True)))
-    return items

@@ -6,7 +6,6 @@ from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import health, identity, messages, model_card, order_suite, orders, sealed, suite
 from edgemeter.agent.datasets import coco, coco_results, predictions
-from edgemeter.agent.datasets.texts import Squad
 from edgemeter.agent.engine.prompts import prompt_file
 from edgemeter.agent.recognition.metadata import read_self_description
 from edgemeter.agent.runtimes import replay
@@ -61,7 +60,6 @@ OF_JSON = {
     "annotations": coco.read_annotations,
     "detections": coco_results._decode,
     "predictions": predictions.read_predictions,
-    "questions": lambda path: Squad().read(path, None),
     "prompts": lambda path: prompt_file.read_prompts(str(path)),
     "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
     "windows": lambda path: read_windows(path, 60.0),

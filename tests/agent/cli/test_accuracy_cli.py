@@ -154,36 +154,16 @@ def test_wrong_usage_is_one_line_with_the_remedy():
         (("--predictions", "a", "--model", "b"), "give either"),
         (("--predictions", "a"), "--annotations is missing"),
         (("--model", "b.onnx"), "--data is missing: what the score is made of, such as --data photos/"),
-        (("--predictions", "a", "--annotations", "b", "--corrupt", "all"), "--corrupt has no effect with --predictions"),
+        (("--predictions", "a", "--annotations", "b", "--subset", "4"), "--subset has no effect with --predictions"),
         (("--model", "b.onnx", "--data", "c", "--bounds", "never"), "--bounds has no effect with --model"),
         (("--predictions", "absent.json", "--annotations", "absent.json"), "cannot read the annotations 'absent.json'"),
         (("--model", "absent.tflite", "--data", "."), "there is no model at"),
-        (("--model", "b.tflite", "--data", ".", "--corrupt", "rain"), "no corruption is called 'rain'"),
     ]:
         with table_row(arguments):
             result = run(*arguments)
             assert (result.returncode, result.stdout) == (2, "")
             assert text in result.stderr
             assert "Traceback" not in result.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["tflite", pytest.param("onnx", marks=pytest.mark.slow)])
-def test_a_model_is_scored_clean_and_corrupted(suffix):
-    """The shipped detector: the accuracy of its card's kind, falling with noise; the same again from the same seed."""
-    pytest.importorskip({"tflite": "ai_edge_litert", "onnx": "onnxruntime"}[suffix])
-    model = ROOT / "models" / "shipped" / f"edgemeter-shapes_fp32.{suffix}"
-    arguments = ("--model", model, "--data", SCENES / "images", "--annotations", SCENES / "annotations.json")
-    first, second = (run(*arguments, "--subset", 12, "--seed", 3, "--corrupt", "gaussian_noise", "--json") for _ in range(2))
-    assert first.returncode == 0, first.stderr
-    assert first.stdout == second.stdout
-    scores = json.loads(first.stdout)
-    (noise,) = scores["robustness"]["corruptions"]
-    assert scores["ap"] > 0.5
-    assert scores["ap"] > noise["values"][0] > noise["values"][4]
-    assert scores["robustness"]["mean_value"] == pytest.approx(sum(noise["values"]) / 5)
-    assert scores["robustness"]["drop_value"] == pytest.approx(scores["ap"] - scores["robustness"]["mean_value"])
-    assert (scores["images"], scores["subset"]["images"], scores["subset"]["seed"]) == (12, 12, 3)
 
 
 @pytest.mark.slow
@@ -223,22 +203,6 @@ def test_a_model_on_annotations_without_objects_is_not_valid(tmp_path):
     assert (record["accuracy"], record["accuracy_reason"]) == (None, scores["reason"])
     assert record["verdict"]["state"] != "valid"
     assert scores["reasons"][0] in record["verdict"]["reasons"]
-
-
-@pytest.mark.slow
-def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
-    """`edgemeter run --corrupt`: timed once, scored clean and corrupted; the subset stands in the data set."""
-    pytest.importorskip("ai_edge_litert")
-    model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
-    data = ("--data", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", "10", "--corrupt", "contrast")
-    result = edgemeter("run", "--model", model, *data, "--mode", "rapid", "--repeats", "1", "--json", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    (record,) = json.loads(result.stdout)["runs"]
-    (contrast,) = record["accuracy"]["robustness"]["corruptions"]
-    assert (contrast["name"], len(contrast["values"])) == ("contrast", 5)
-    assert record["accuracy"]["value"] > contrast["values"][4]
-    assert (record["dataset"]["images"], record["dataset"]["subset"]["images"]) == (10, 10)
-    assert record["dataset"]["subset"]["drawn_from"] > 10
 
 
 @pytest.mark.realdata

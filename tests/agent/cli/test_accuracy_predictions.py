@@ -1,8 +1,6 @@
 """`edgemeter accuracy --predictions`: files of every kind, held against other libraries, or rules written out again."""
 
 import json
-import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -215,61 +213,6 @@ def test_transcripts_are_scored_as_jiwer_does(tmp_path):
         assert (document["task"], document["metric"], document["better"]) == ("speech-recognition", "wer", "lower")
         assert document["value"] == pytest.approx(jiwer.wer(spoken, heard))
         assert document["cer"] == pytest.approx(jiwer.cer(spoken, heard))
-
-
-def test_classes_of_texts_are_scored_by_the_metric_of_their_table(tmp_path):
-    """CoLA's Matthews by its 2 x 2 formula, RTE's accuracy by names, STS-B's Pearson; ids are numbers of texts, or those of the table."""
-    draw = np.random.default_rng(7)
-    truth, predicted = draw.integers(0, 2, 40), draw.integers(0, 2, 40)
-    both, neither = sum(truth & predicted), sum((1 - truth) & (1 - predicted))
-    false, missed = sum((1 - truth) & predicted), sum(truth & (1 - predicted))
-    under = (both + false) * (both + missed) * (neither + false) * (neither + missed)
-    cola = "".join(f"src\t{label}\t\ttea is good\n" for label in truth)
-    table = "id\tprediction\n" + "".join(f"{k}\t{label}\n" for k, label in enumerate(predicted))
-    document = scores_of(tmp_path, ("dev.tsv", cola), ("p.tsv", table))
-    assert (document["metric"], document["unit"]) == ("matthews", "correlation")
-    assert document["value"] == pytest.approx((both * neither - false * missed) / math.sqrt(under))
-    names = ("entailment", "not_entailment")
-    rte = "index\tsentence1\tsentence2\tlabel\n" + "".join(f"{900 + k}\ta\tb\t{names[label]}\n" for k, label in enumerate(truth))
-    table = "index\tprediction\n" + "".join(f"{900 + k}\t{names[label]}\n" for k, label in enumerate(predicted))
-    document = scores_of(tmp_path, ("dev.tsv", rte), ("p.tsv", table))
-    assert (document["task"], document["metric"], document["value"]) == ("text-classification", "accuracy", np.mean(truth == predicted))
-    numbered = run(tmp_path, ("dev.tsv", rte), ("p.json", [{"index": 900 + k, "label": 0} for k in range(40)]))
-    assert "the predicted class 0 is none of the data's: entailment, not_entailment" in numbered.stderr
-    meant = draw.uniform(0, 5, 40)
-    guessed = meant + draw.normal(0, 1, 40)
-    stsb = "index\tsentence1\tsentence2\tscore\n" + "".join(f"{k}\ta\tb\t{score}\n" for k, score in enumerate(meant))
-    table = [{"index": k, "score": score} for k, score in enumerate(guessed)]
-    document = scores_of(tmp_path, ("dev.tsv", stsb), ("p.json", table))
-    assert (document["metric"], document["value"]) == ("pearson", pytest.approx(np.corrcoef(meant, guessed)[0, 1]))
-
-
-def words_of(text):
-    """Return the words of an answer as SQuAD's scripts see them."""
-    letters = "".join(letter for letter in text.lower() if letter.isalnum() or letter.isspace())
-    return [word for word in letters.split() if word not in ("a", "an", "the")]
-
-
-def test_answers_are_scored_by_squads_rule(tmp_path):
-    """SQuAD's own form of predictions; F1 of words as bags, the best of the right answers, an empty one where there is none."""
-    right = {"q1": ["the Denver Broncos", "Broncos"], "q2": ["1966"], "q3": []}
-    answers = {"q1": "Broncos of Denver", "q2": "in 1966", "q3": ""}
-    questions = [
-        {"id": key, "question": "?", "answers": [{"text": text, "answer_start": 0} for text in texts], "is_impossible": not texts}
-        for key, texts in right.items()
-    ]
-    truth = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": "c", "qas": questions}]}]}
-    f1 = []
-    for key, texts in right.items():
-        options = []
-        for text in texts or [""]:
-            answer, meant = words_of(answers[key]), words_of(text)
-            shared = sum((Counter(answer) & Counter(meant)).values())
-            options.append(2 * shared / (len(answer) + len(meant)) if answer and meant else float(answer == meant))
-        f1.append(max(options))
-    document = scores_of(tmp_path, ("dev.json", truth), ("p.json", answers))
-    assert (document["task"], document["metric"]) == ("question-answering", "squad_f1")
-    assert (document["value"], document["exact_match"]) == (pytest.approx(np.mean(f1)), pytest.approx(1 / 3))
 
 
 def test_predictions_that_do_not_belong_to_the_truth_end_in_one_line(tmp_path):

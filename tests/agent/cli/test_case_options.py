@@ -47,7 +47,6 @@ def test_a_value_is_of_the_type_that_its_key_has():
         (("--depth", "0,1024"), {"depth_tokens": [0, 1024]}),
         (("--cpus", "0"), {"cpus": [0]}),
         (("--option", "kv_type=q8_0", "--option", "batch=64"), {"options": {"kv_type": "q8_0", "batch": "64"}}),
-        (("--corrupt", "contrast, jpeg_compression"), {"corrupt": ["contrast", "jpeg_compression"]}),
     ]:
         with table_row(words):
             assert _given(*words) == expected

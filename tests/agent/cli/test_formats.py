@@ -76,7 +76,7 @@ ELSEWHERE = {
 
 
 def takes_all(option):
-    """Return whether an option is `--first-boot` of these five; that of `fleet image` is of its manifest."""
+    """Return whether an option is `--first-boot` of these five; that of `fleet card` is of its manifest."""
     return "--format" in option.opts and tuple(option.type.choices) == FORMATS
 
 
@@ -164,8 +164,6 @@ def test_json_is_the_short_form_everywhere():
         options = [param for param in command.params if isinstance(param, click.Option)]
         names = {name for option in options for name in option.opts}
         format_flags = {name for option in options for name in option.opts} & {"--csv", "--markdown", "--latex"}
-        # Not the format of a table: a paper's tables, as a .tex file would hold them.
-        format_flags -= {"--latex"} if path == ("report",) else set()
         assert not any(map(takes_all, options)) or "--json" in names, path
         assert format_flags == set(), path
 

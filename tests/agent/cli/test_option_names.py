@@ -38,7 +38,6 @@ MEANINGS = {
     "--config": "configuration file of the agent",
     "--context-tokens": "tokens of a chunk of --text",
     "--cool-down-limit-s": "longest wait for --start-below-c",
-    "--corrupt": "corruptions to score on as well",
     "--cpus": "cores that a run is pinned to",
     "--data": "what the model runs on: photographs, recordings, texts",
     "--dataset": "data set of published figures",

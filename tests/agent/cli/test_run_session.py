@@ -38,6 +38,6 @@ def test_a_session_has_in_memory_only_what_it_uses():
     """It lasts beside the process that measures: what only that, or another command, needs stays out."""
     modules = ["edgemeter.agent.cli.run", "edgemeter.agent.session.together", "edgemeter.agent.ledger.own_runs"]
     modules.append("edgemeter.agent.cli.session_progress")
-    spared = ["numpy.random", "edgemeter.agent.recognition", "edgemeter.agent.session.in_turn", "edgemeter.agent.vision.corruptions"]
+    spared = ["numpy.random", "edgemeter.agent.recognition", "edgemeter.agent.session.in_turn"]
     program = f"import importlib, sys; [*map(importlib.import_module, {modules})]; print(sorted(sys.modules.keys() & set({spared})))"
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -6,7 +6,6 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, case_hash, key_of, names_in, precision_class
 from edgemeter.agent.contract.case_relation import PAIR_MARKS, likeness, relation
 from edgemeter.agent.contract.operating_point import OperatingPoint
-from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_figures import Load, Neighbour, Together
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare.matrix import RowKey, row_of
@@ -15,12 +14,6 @@ from edgemeter.collector.runs.cases import SeriesKey, series_of
 from tests.fixtures.point_lines import read_whole
 from tests.fixtures.record_factory import make_environment, make_generation, make_model, make_record, make_runtime, make_steady
 from tests.fixtures.rows import table_row
-
-
-def of_texts(**changes):
-    """Return data of texts; `changes` are fields of their form."""
-    form = {"tokens": 128, "padding": "tokens", "stride_tokens": None, "tokenizer_sha256": None}
-    return {"dataset": msgspec.structs.replace(make_record().dataset, text=TextForm(**(form | changes)))}
 
 
 def serving(name):
@@ -54,7 +47,6 @@ CHANGES = {
     "output_tokens": {"generation": make_generation(output_tokens=64)},
     "dataset_sha256": {"dataset": msgspec.structs.replace(make_record().dataset, sha256="0b" * 32)},
     "precision": {"precision": "int8"},
-    "text_form": of_texts(tokens=384),
     "input_values": {"inputs": ()},
     "device": {"device": "pi-2"},
     "role": {"role": "reference"},
@@ -70,7 +62,6 @@ USUAL = {
     "prompt_tokens": {"generation": make_generation()},
     "depth_tokens": {"generation": make_generation(depth_tokens=0)},
     "output_tokens": {"generation": make_generation()},
-    "text_form": of_texts(),
     "deadline": {"steady": make_steady()},
 }
 
@@ -163,7 +154,6 @@ def test_facts_of_a_run_are_no_settings():
             "draft_model b.gguf 01234567",
         ),
         ({"cpus": (0, 3)}, "cpus 0 3"),
-        (of_texts(stride_tokens=64), "stride_tokens 64"),
     ):
         with table_row(settings):
             assert key_of(make_record(**({"runtime": make_runtime(options={})} | changes))).settings == settings
@@ -211,6 +201,6 @@ def test_a_record_from_before_settings_keeps_its_identity():
         for name in names:
             del part[name]
     key = key_of(record.decode(msgspec.json.encode(document)))
-    assert (key.settings, key.served_model, key.output_tokens, key.text_form) == ("", None, None, None)
+    assert (key.settings, key.served_model, key.output_tokens) == ("", None, None)
     slim = read_whole(msgspec.json.encode(document), "figures")
     assert key_of(slim) == key

@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import AudioInput, ImageInput, TensorInput, TextInput, read_card
+from edgemeter.agent.contract.model_card import AudioInput, ImageInput, TensorInput, read_card
 from edgemeter.models.catalogue.shipped_models import card_text
 from tests.fixtures.rows import table_row
 
@@ -13,7 +13,6 @@ KINDS = {
     IMAGE: ImageInput(height=8, width=8, layout="NHWC"),
     f'kind = "image"\n{IMAGE}': ImageInput(height=8, width=8, layout="NHWC"),
     'kind = "audio"\nsample_rate_hz = 16000\n': AudioInput(sample_rate_hz=16000),
-    'kind = "text"\ntokenizer = "tokenizer.json"\ntokens = 128\n': TextInput(tokenizer="tokenizer.json", tokens=128),
     'kind = "tensor"\n': TensorInput(),
 }
 
@@ -30,7 +29,7 @@ def read(tmp_path):
 
 
 def test_a_card_names_the_kind_of_its_input(read):
-    """One of four; a card without a kind, as all were, is of an image. Written and read again it is the same."""
+    """One of three; a card without a kind, as all were, is of an image. Written and read again it is the same."""
     for text, expected in KINDS.items():
         assert read(text).input == expected, f"{text!r}"
         assert read(card_text(read(text)).partition("[input]\n")[2]).input == expected, f"{text!r}"

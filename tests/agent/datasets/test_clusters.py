@@ -61,21 +61,17 @@ def test_coco_names_the_videos_of_its_images(tmp_path):
     assert open_folder(tmp_path, path, cluster_by="none").clusters is None
 
 
-def test_tables_and_passages_name_speakers_and_documents(tmp_path):
-    """A column of transcripts, of classes and of texts; the title of SQuAD's articles."""
+def test_tables_name_speakers(tmp_path):
+    """A column of transcripts and of classes."""
     for name in ("a.wav", "b.wav"):
         (tmp_path / name).write_bytes(name.encode())
-    question = {"question": "?", "answers": [{"text": "x", "answer_start": 0}]}
-    articles = [{"title": title, "paragraphs": [{"context": "x", "qas": [{"id": title, **question}]}]} for title in ("A", "B")]
     texts = {
         "speech.csv": ("file,text,speaker\na.wav,yes,s1\nb.wav,no,s2\n", "speaker", ["s1", "s2"]),
         "words.csv": ("file,class,label,speaker\na.wav,0,up,s1\nb.wav,1,down,s2\n", "speaker", ["s1", "s2"]),
-        "dev.tsv": ("sentence\tlabel\tdocument\nyes\t1\td1\nno\t0\td2\n", "document", ["d1", "d2"]),
-        "dev.json": (json.dumps({"data": articles}), "title", ["A", "B"]),
     }
     for name, (content, by, names) in texts.items():
         path = tmp_path / name
         path.write_text(content)
-        data = open_folder(tmp_path, path) if name.endswith("csv") else open_folder(path)
+        data = open_folder(tmp_path, path)
         with table_row(name):
             assert (data.clusters.by, list(data.clusters.names.values())) == (by, names)

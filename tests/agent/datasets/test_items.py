@@ -22,7 +22,7 @@ class Lines:
     def read(self, folder, _annotations):
         """Return an item a line."""
         lines = [line.split(" ", 1) for line in folder.read_text().splitlines()]
-        items = tuple(Item(f"{number:03}", folder, "text", text=text) for number, (_, text) in enumerate(lines))
+        items = tuple(Item(f"{number:03}", folder, "tensor", array=np.array(text)) for number, (_, text) in enumerate(lines))
         return GroundTruth(Targets({item.name: line[0] for item, line in zip(items, lines, strict=True)}), b"v1", items=items)
 
 
@@ -41,9 +41,7 @@ def file(tmp_path):
 def test_a_file_in_place_of_the_folder_holds_the_items(file):
     """With their targets, in order; the file is all that is needed to open them again."""
     data = open_folder(file)
-    assert [(item.name, item.text, item.kind) for item in data.items] == [
-        ("000", "it works", "text"), ("001", "it hangs", "text"), ("002", "it is fast", "text"),
-    ]  # fmt: skip
+    assert [(item.name, item.array) for item in data.items] == [("000", "it works"), ("001", "it hangs"), ("002", "it is fast")]
     assert (data.name, data.targets, data.needed) == ("talk.lines", {"000": "good", "001": "bad", "002": "good"}, (file,))
 
 
@@ -53,9 +51,9 @@ def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
     (item_drawn,) = subset.items
     assert subset.targets == {item_drawn.name: data.targets[item_drawn.name]}
     other = next(item for item in data.items if item.name != item_drawn.name)
-    file.write_text(file.read_text().replace(other.text, "something else"))
+    file.write_text(file.read_text().replace(str(other.array), "something else"))
     assert (open_folder(file, subset=1, seed=3).sha256, open_folder(file).sha256 != data.sha256) == (subset.sha256, True)
-    file.write_text(file.read_text().replace(item_drawn.text, "something else"))
+    file.write_text(file.read_text().replace(str(item_drawn.array), "something else"))
     assert open_folder(file, subset=1, seed=3).sha256 != subset.sha256
 
 
@@ -70,8 +68,8 @@ def test_an_item_inside_a_file_is_no_file(file):
     """A task that opens files refuses it by its name; a file's kind is read from its suffix."""
     with pytest.raises(ConfigError, match=r"item '001' lies inside 'talk.lines', and a file of its own is needed"):
         _ = open_folder(file).items[1].file
-    kinds = [item_of_file(Path(), name).kind for name in ("a.JPG", "b.wav", "c.flac", "d.npy", "e.txt", "f")]
-    assert kinds == ["image", "audio", "audio", "tensor", "text", "image"]
+    kinds = [item_of_file(Path(), name).kind for name in ("a.JPG", "b.wav", "c.flac", "d.npy", "f")]
+    assert kinds == ["image", "audio", "audio", "tensor", "image"]
 
 
 def test_a_file_that_no_reader_knows_ends_in_one_line(tmp_path):

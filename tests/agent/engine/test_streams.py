@@ -78,7 +78,6 @@ def test_the_sandbox_lets_a_run_read_its_stream(tmp_path, video):
     ("settings", "message"),
     [
         ({"data": "photos"}, "data is for data that are no stream: leave data or stream out"),
-        ({"corrupt": ["motion_blur"]}, "corrupt is for data that are no stream"),
         ({"most_missed": 8}, "most_missed and most_false are of a stream with windows"),
         ({"scenario": "offline"}, "stream is for steady, not for offline and quick"),
     ],

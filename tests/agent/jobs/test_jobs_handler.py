@@ -247,7 +247,6 @@ def test_a_restart_by_nobody_is_rejected(device, monkeypatch):
         (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nimages = "/home"\n', (), "no path"),
         (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nannotations = "t.json"\n', (), "annotations are of data"),
         (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nstream = "/dev/zero"\n', (), "no path"),
-        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ncorrupt = ["a b"]\n', (), "no path"),
         (b'name = "x"\n[[case]]\nmodel = "m.xyz"\nruntime = "nothing"\n', (("m.xyz", b"x"),), "nothing"),
         (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\n', (("m.replay.json", b"\0"),), "'m.replay.json' is not a replay model"),
         (b"\xff\x00", (), "refused"),

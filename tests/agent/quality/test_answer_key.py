@@ -72,11 +72,3 @@ def test_of_choices_the_letter_is_found(answer, is_right):
     key = AnswerKey(("B",), choices=4)
     assert key.rule == "letter"
     assert key.accepts(answer) is is_right
-
-
-def test_a_number_among_squads_answers_is_a_text():
-    """Its first line has to match: what a base model writes on is not read, a sentence around it is no exact match."""
-    key = AnswerKey(("1066",), is_text=True)
-    assert key.rule == "squad"
-    assert key.accepts("1066\n\nQuestion: When was Magna Carta? Answer: 1215")
-    assert not key.accepts("William won in 1066")

@@ -101,15 +101,13 @@ def test_a_missing_or_wrong_part_ends_in_one_line(tmp_path):
 
 @pytest.mark.slow
 def test_speech_is_scored_from_end_to_end(tmp_path, librispeech):
-    """From LibriSpeech's folders: of 13 words one is wrong and one was not heard; noise makes it no better."""
+    """From LibriSpeech's folders: of 13 words one is wrong and one was not heard."""
     model = write_model(tmp_path / "model")
-    result = edgemeter("accuracy", "--model", model, "--data", librispeech, "--corrupt", "white_noise", "--json")
+    result = edgemeter("accuracy", "--model", model, "--data", librispeech, "--json")
     assert result.returncode == 0, result.stderr
     accuracy = json.loads(result.stdout)
     assert accuracy["wer"] == pytest.approx(2 / 13)
     assert (accuracy["substitutions"], accuracy["deletions"], accuracy["insertions"]) == (1 / 13, 1 / 13, 0.0)
-    assert [corruption["name"] for corruption in accuracy["robustness"]["corruptions"]] == ["white_noise"]
-    assert accuracy["robustness"]["drop_value"] > 0
     assert accuracy["normalisation"] == "whisper-basic"
 
 

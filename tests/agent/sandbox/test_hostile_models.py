@@ -18,17 +18,6 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
 SECRET = "PRIVATE-KEY-OF-THIS-TEST"
 # As long as the name in the fixture, so that the lengths around it hold.
 NAMED = b"onnx_external.bin"
-CARD = """name = "m"
-task = "text-classification"
-family = "classifier"
-precision = "fp32"
-[input]
-kind = "text"
-tokenizer = "{path}"
-tokens = 8
-[output]
-classes = 2
-"""
 
 
 def png(width, height):
@@ -60,10 +49,7 @@ def attacks(folder, key):
         assert len(location) == len(NAMED)
         (folder / f"{name}.onnx").write_bytes(external.replace(NAMED, location))
     onnx, tflite = (FIXTURES / "onnx.onnx").read_bytes(), (FIXTURES / "litert.tflite").read_bytes()
-    (folder / "text.onnx").write_bytes(onnx)
-    (folder / "text.onnx.toml").write_text(CARD.format(path="../home/.ssh/id_a"))
-    (folder / "text2.onnx").write_bytes(onnx)
-    (folder / "text2.onnx.toml").write_text(CARD.format(path=key))
+    (folder / "plain.onnx").write_bytes(onnx)
     (folder / "cut.tflite").write_bytes(tflite[: len(tflite) // 2] + b"\xff" * 64)
     (folder / "custom.tflite").write_bytes((FIXTURES / "litert_custom.tflite").read_bytes())
     (folder / "odd.gguf").write_bytes(b"GGUF\x03\0\0\0" + b"\xff" * 64)
@@ -81,13 +67,13 @@ def attacks(folder, key):
     (pictures / "bomb.png").write_bytes(png(60_000, 60_000))
     (pictures / "link.png").symlink_to(key)
     names = sorted(path.name for path in folder.iterdir() if path.suffix not in {".toml", ""})
-    assert len(names) >= 15
-    return [[name] for name in names] + [["text.onnx", "--data", "pictures"], ["custom.tflite", "--data", "pictures"]]
+    assert len(names) >= 14
+    return [[name] for name in names] + [["plain.onnx", "--data", "pictures"], ["custom.tflite", "--data", "pictures"]]
 
 
 @pytest.mark.slow
 def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
-    """External data, tokenizers, code, sizes and pictures; each is measured, or refused in one line."""
+    """External data, code, sizes and pictures; each is measured, or refused in one line."""
     home, folder = tmp_path / "home", tmp_path / "models"
     (home / ".ssh").mkdir(parents=True)
     folder.mkdir()
@@ -122,14 +108,14 @@ def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
 
 
 def test_a_model_opens_its_own_folder_only(tmp_path):
-    """External data and tokenizers that lie above the model, or anywhere else, are no part of what its run may read."""
+    """External data that lies above the model, or anywhere else, is no part of what its run may read."""
     home, folder = tmp_path / "home", tmp_path / "models"
     (home / ".ssh").mkdir(parents=True)
     folder.mkdir()
     for name in ("id", "id_a"):
         (home / ".ssh" / name).write_text(SECRET)
     attacks(folder, home / ".ssh" / "id_a")
-    for name in ("absolute.onnx", "above.onnx", "hidden.onnx", "text.onnx", "text2.onnx"):
+    for name in ("absolute.onnx", "above.onnx", "hidden.onnx"):
         (case,) = expand(SuiteFile(name="s", case=[Settings(model=name)]), folder).cases
         with table_row(name):
             assert {path.resolve().parent for path in grant_for(case).read} == {folder}

@@ -22,13 +22,6 @@ def test_the_size_is_that_of_the_photograph_read(tmp_path):
         assert photograph.size(tmp_path / "a.jpg") == photograph.read(tmp_path / "a.jpg").size, f"{orientation!r}"
 
 
-def test_what_is_written_is_what_is_read(tmp_path):
-    """Every pixel, in colour and order."""
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
-    photograph.write(pixels, tmp_path / "a.bmp")
-    assert np.array_equal(np.asarray(photograph.read(tmp_path / "a.bmp")), pixels)
-
-
 def test_what_is_no_image_is_named(tmp_path):
     """Empty, truncated or something else."""
     for look, content in product([photograph.read, photograph.size, photograph.forms], [b"", b"\xff\xd8\xff", b"text"]):

@@ -181,11 +181,6 @@ def test_the_same_chart_is_the_same_svg_and_two_charts_share_no_identity(front):
     assert not ids[0] & ids[1]
 
 
-def test_a_chart_becomes_a_pdf(front):
-    """Without a browser and without a network."""
-    assert vega.pdf(front[0]).startswith(b"%PDF-")
-
-
 @pytest.mark.slow
 def test_the_bundle_is_made_once_and_kept(tmp_path, monkeypatch):
     """The next process reads it; its name changes with its content."""

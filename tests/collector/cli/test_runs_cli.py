@@ -21,7 +21,7 @@ from edgemeter.agent.ledger.own_runs import OwnRuns
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_steady
+from tests.fixtures.record_factory import STARTED_AT_NS, make_steady
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -258,30 +258,6 @@ def test_an_export_is_a_table_a_document_or_bundles(ledger, home):
     assert len(edgemeter("runs", "export", ledger[0], "-o", "-").stdout.splitlines()) == 2
     wrong = edgemeter("runs", "export", ledger[0], "-o", "runs.xlsx")
     assert (wrong.returncode, "use .csv, .parquet, .json" in wrong.stderr) == (2, True)
-
-
-def test_the_informative_energy_report_is_written_of_measured_energies(home):
-    """Of three runs one was measured: the others are named with the reason, and a file without one is not written."""
-    energy = make_energy(sensor="ina219")
-    runs = [
-        make_run(energy=energy),
-        make_run(energy=None, energy_reason="no sensor is there"),
-        make_run(energy=make_energy(sensor="estimate")),
-    ]
-    ids = ids_of(len(runs))
-    fill(home / "ledger.sqlite", [msgspec.structs.replace(run, id=run_id) for run, run_id in zip(runs, ids, strict=True)])
-    outcome = edgemeter("runs", "export", *ids, "-o", "energy.json", "--energy-tier")
-    assert outcome.returncode == 0, outcome.stderr
-    document = json.loads((home / "energy.json").read_text())
-    assert [result["run"] for result in document["results"]] == ids[:1]
-    assert document["results"][0]["gaps"] == {"measurement_method": "the proposal has no name for ina219"}
-    assert f"left out: {ids[1]}: it has no energy (no sensor is there)" in outcome.stderr
-    assert f"left out: {ids[2]}: its energy is estimated" in outcome.stderr
-    assert "1 run, 1 with gaps that the file explains" in outcome.stderr
-    none = edgemeter("runs", "export", ids[1], "-o", "none.json", "--energy-tier")
-    assert (none.returncode, (home / "none.json").exists()) == (1, False)
-    assert "no run has a measured energy" in none.stderr
-    assert edgemeter("runs", "export", ids[0], "-o", "energy.csv", "--energy-tier").returncode == 2
 
 
 def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_cases(ledger):

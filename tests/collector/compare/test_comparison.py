@@ -1,4 +1,3 @@
-import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
@@ -50,22 +49,6 @@ def test_the_extremes_of_a_ratio_pair_the_slowest_with_the_fastest():
     runs = [make_run(p50_ms=10.0), make_run(p50_ms=12.0), make_reference(p50_ms=2.0), make_reference(p50_ms=3.0)]
     ratios = device_row(compare_runs(*runs)).ratios
     assert (ratios.p50_low, ratios.p50_high) == (pytest.approx(10 / 3), pytest.approx(6))
-
-
-def of_texts(run, tokens, padding="tokens"):
-    """Return the run as one on texts of this length."""
-    form = record_conditions.TextForm(tokens=tokens, padding=padding, stride_tokens=None, tokenizer_sha256=None)
-    return msgspec.structs.replace(run, dataset=msgspec.structs.replace(run.dataset, text=form))
-
-
-def test_texts_of_two_lengths_are_never_alike():
-    """Nor padded ones and others, whatever the tensors were."""
-    for tokens, padding, text in ((128, "tokens", "128 tokens"), (384, "none", "384 tokens, not padded"), (None, "none", "any number of")):
-        with table_row(tokens, padding):
-            comparison = compare_runs(of_texts(make_run(), tokens, padding), of_texts(make_reference(), 384))
-            assert f"no reference of the same sequence length: this is {text}" in only_reason(comparison)
-            assert only_reason(comparison).endswith("the reference has 384 tokens")
-    assert not compare_runs(of_texts(make_run(), 384), of_texts(make_reference(), 384)).left_out
 
 
 def test_what_is_not_alike_is_left_out_with_the_difference():

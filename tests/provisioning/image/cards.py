@@ -116,7 +116,7 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
 
 
 def prepare(*arguments: str | Path) -> dict:
-    """Return what `edgemeter fleet image ARGUMENTS --json` says; it has to end well."""
-    process = edgemeter("fleet", "image", *arguments, "--json")
+    """Return what `edgemeter fleet card ARGUMENTS --json` says; it has to end well."""
+    process = edgemeter("fleet", "card", *arguments, "--json")
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)

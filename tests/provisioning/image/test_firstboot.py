@@ -20,7 +20,7 @@ SHELL = "dash" if shutil.which("dash") else "sh"
 
 @pytest.fixture(scope="session")
 def payload(release_folder, card_options, tmp_path_factory):
-    """Return the boot partition of a cloud-init system as `fleet image` prepares it, with a Wi-Fi network."""
+    """Return the boot partition of a cloud-init system as `fleet card` prepares it, with a Wi-Fi network."""
     boot = tmp_path_factory.mktemp("payload")
     (boot / "user-data").write_text('#cloud-config\nuser:\n  name: ada\n  passwd: "$6$salt$hash"\n')
     (boot / "cmdline.txt").write_text("console=tty1 rootwait\n")

@@ -267,4 +267,4 @@ def test_a_private_key_stays_where_it_is(tmp_path):
 def test_the_formats_are_those_of_the_command():
     """Two lists, since the command's --help imports nothing."""
     assert tuple(FORMATS) == detect.BOOT_FORMATS
-    assert cards.edgemeter("fleet", "image", "--help").returncode == 0
+    assert cards.edgemeter("fleet", "card", "--help").returncode == 0

@@ -37,7 +37,7 @@ def prepared(tmp_path_factory, card_options):
     @cache
     def make(files, form, *options):
         image = cards.disk(folder / f"{files}-{form}-{len(options)}.img", CARDS[files])
-        cards.prepare(image, *card_options, "--format", form, *options)
+        cards.prepare(image, *card_options, "--first-boot", form, *options)
         return image
 
     return make
@@ -58,14 +58,14 @@ def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, card_opt
     """Every file is what it would be had the second format been the only one; a third call finds nothing to do."""
     image = tmp_path / "card.img"
     cards.run("cp", "--sparse=always", prepared(files, first, "--hostname", "earlier"), image)
-    cards.prepare(image, *card_options, "--format", then)
+    cards.prepare(image, *card_options, "--first-boot", then)
     tree = cards.mtools_tree(image, tmp_path / "found")
     assert tree == expected_tree(files, then)
     starts = {name for name, data in tree.items() if "/" not in name and b"firstboot.sh install" in data}
     assert starts == {"user-data" if then in CLOUD else {"preseed": "rpi-preseed.toml", "firstrun": "firstrun.sh"}[then]}
     assert cards.fsck(image, size_bytes=64 << 20).returncode == 0
     before = image.read_bytes()
-    repeated = cards.prepare(image, *card_options, "--format", then)
+    repeated = cards.prepare(image, *card_options, "--first-boot", then)
     assert (repeated["written"], repeated["removed"]) == ([], [])
     assert image.read_bytes() == before
 
@@ -79,7 +79,7 @@ def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, card_options, expecte
     cards.prepare(
         image,
         *card_options,
-        "--format",
+        "--first-boot",
         first,
         "--wifi-ssid",
         "Hall",
@@ -89,7 +89,7 @@ def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, card_options, expecte
         "ada",
         *_key(tmp_path),
     )
-    cards.prepare(image, *card_options, "--format", then)
+    cards.prepare(image, *card_options, "--first-boot", then)
     assert cards.mtools_tree(image, tmp_path / "found") == expected_tree("bare", then)
 
 
@@ -105,12 +105,12 @@ def test_a_dry_run_lists_what_goes_and_leaves_it(tmp_path, card_options):
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     cards.prepare(image, *card_options)
     before = image.read_bytes()
-    result = cards.edgemeter("fleet", "image", image, *card_options, "--first-boot", "cloudinit", "--dry-run")
+    result = cards.edgemeter("fleet", "card", image, *card_options, "--first-boot", "cloudinit", "--dry-run")
     assert result.returncode == 0, result.stderr
     assert "earlier preparation for another format: cmdline.txt, firstrun.sh" in result.stderr
     assert "warning" not in result.stderr
     assert any(line.split() == ["remove", "firstrun.sh"] for line in result.stdout.splitlines())
-    report = cards.prepare(image, *card_options, "--format", "cloudinit", "--dry-run")
+    report = cards.prepare(image, *card_options, "--first-boot", "cloudinit", "--dry-run")
     assert report["removed"] == ["firstrun.sh"]
     assert "cmdline.txt" in {file["path"] for file in report["written"]}
     assert report["also_firing"] == []
@@ -121,8 +121,8 @@ def test_a_dry_run_lists_what_goes_and_leaves_it(tmp_path, card_options):
 def test_what_people_wrote_is_still_warned_of(tmp_path, card_options):
     """Their script and its words stay after ours was taken out of it, and are named as before."""
     image = cards.disk(tmp_path / "card.img", {**BOOKWORM, "cmdline.txt": THEIRS["cmdline.txt"], "firstrun.sh": SCRIPT})
-    cards.prepare(image, *card_options, "--format", "firstrun")
-    warnings = " ".join(cards.prepare(image, *card_options, "--format", "preseed")["also_firing"])
+    cards.prepare(image, *card_options, "--first-boot", "firstrun")
+    warnings = " ".join(cards.prepare(image, *card_options, "--first-boot", "preseed")["also_firing"])
     assert cards.mtype(image, "firstrun.sh") == SCRIPT
     assert cards.mtype(image, "cmdline.txt") == THEIRS["cmdline.txt"]
     assert "firstrun.sh" in warnings
@@ -133,11 +133,11 @@ def test_what_people_wrote_is_still_warned_of(tmp_path, card_options):
 def test_what_is_added_to_a_file_of_ours_stays(tmp_path, card_options):
     """A file that we made and somebody then wrote into is theirs: only our part of it goes."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
-    cards.prepare(image, *card_options, "--format", "cloudinit")
+    cards.prepare(image, *card_options, "--first-boot", "cloudinit")
     added = tmp_path / "user-data"
     added.write_text(cards.mtype(image, "user-data") + "locale: C.UTF-8\n")
     cards.run("mcopy", "-o", "-i", f"{image}@@{cards.OFFSET}", added, "::user-data")
-    cards.prepare(image, *card_options, "--format", "firstrun")
+    cards.prepare(image, *card_options, "--first-boot", "firstrun")
     user_data = cards.mtype(image, "user-data")
     assert "locale: C.UTF-8" in user_data
     assert "firstboot.sh" not in user_data
@@ -150,7 +150,7 @@ def test_files_of_other_formats_that_are_no_text_are_left_alone(tmp_path, card_o
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(b"#cloud-config\n"))
     cards.run("mcopy", "-i", f"{image}@@{cards.OFFSET}", packed, "::user-data")
-    assert cards.prepare(image, *card_options, "--format", "firstrun")["verified"]
+    assert cards.prepare(image, *card_options, "--first-boot", "firstrun")["verified"]
     assert cards.mtools_tree(image, tmp_path / "found")["user-data"] == packed.read_bytes()
 
 
@@ -159,7 +159,7 @@ def test_a_mounted_boot_partition_changes_its_format_too(tmp_path, card_options)
     for name, text in BOOKWORM.items():
         (tmp_path / name).write_text(text)
     cards.prepare(tmp_path, *card_options)
-    report = cards.prepare(tmp_path, *card_options, "--format", "preseed")
+    report = cards.prepare(tmp_path, *card_options, "--first-boot", "preseed")
     assert report["removed"] == ["firstrun.sh"]
     assert not (tmp_path / "firstrun.sh").exists()
     assert (tmp_path / "cmdline.txt").read_text() == BOOKWORM["cmdline.txt"]

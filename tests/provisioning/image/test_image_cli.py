@@ -1,4 +1,4 @@
-"""Facts about `edgemeter fleet image`: what it puts onto cards, sticks and folders, and what it refuses without touching anything."""
+"""Facts about `edgemeter fleet card`: what it puts onto cards, sticks and folders, and what it refuses without touching anything."""
 
 import gzip
 import json
@@ -110,7 +110,7 @@ def test_a_dry_run_lists_all_and_writes_nothing(tmp_path, card_options):
     assert {"edgemeter/firstboot.sh", "user-data", "cmdline.txt"} <= {file["path"] for file in report["written"]}
     assert not report["verified"]
     assert image.read_bytes() == before
-    result = cards.edgemeter("fleet", "image", image, *card_options, "--dry-run")
+    result = cards.edgemeter("fleet", "card", image, *card_options, "--dry-run")
     assert "write " in result.stdout
     assert "nothing was written" in result.stdout
     assert "cloudinit, because it has user-data and meta-data" in result.stderr
@@ -128,10 +128,10 @@ def test_a_stick_is_made_for_any_system_with_cloud_init(tmp_path, card_options):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stick.img"]
     # It can be prepared again like any card, and is recognised by its label.
     assert cards.prepare(stick, *card_options)["written"] == []
-    repeated = cards.edgemeter("fleet", "image", "--make-stick", stick, *card_options)
+    repeated = cards.edgemeter("fleet", "card", "--make-stick", stick, *card_options)
     assert repeated.returncode == 2
     assert "exists already" in repeated.stderr
-    small = cards.edgemeter("fleet", "image", "--make-stick", tmp_path / "small.img", "--size", "1M", *card_options)
+    small = cards.edgemeter("fleet", "card", "--make-stick", tmp_path / "small.img", "--size", "1M", *card_options)
     assert small.returncode == 2
     assert "give a --size from 4M" in small.stderr
     assert not (tmp_path / "small.img").exists()
@@ -142,7 +142,7 @@ def test_a_stick_is_made_for_any_system_with_cloud_init(tmp_path, card_options):
 def test_what_else_would_fire_is_warned_of(tmp_path, card_options):
     """Left over from another tool on a card of cloud-init."""
     image = cards.disk(tmp_path / "card.img", {**TRIXIE, "firstrun.sh": "#!/bin/sh\n", "custom.toml": ""})
-    result = cards.edgemeter("fleet", "image", image, *card_options)
+    result = cards.edgemeter("fleet", "card", image, *card_options)
     assert result.returncode == 0, result.stderr
     assert "warning: custom.toml" in result.stderr
     assert "warning: firstrun.sh" in result.stderr
@@ -154,8 +154,8 @@ def test_secrets_are_never_printed(tmp_path, card_options):
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     (tmp_path / "psk").write_text("correct horse battery\n")
     wifi = ["--wifi-ssid", "Garden", "--wifi-psk-file", tmp_path / "psk"]
-    for options in ([], ["--dry-run"], ["--json"], ["--format", "preseed"]):
-        result = cards.edgemeter("fleet", "image", image, *card_options, *wifi, *options)
+    for options in ([], ["--dry-run"], ["--json"], ["--first-boot", "preseed"]):
+        result = cards.edgemeter("fleet", "card", image, *card_options, *wifi, *options)
         assert result.returncode == 0, result.stderr
         for secret in (cards.TOKEN, "correct horse", "psk_hex"):
             assert secret not in result.stdout + result.stderr
@@ -164,7 +164,7 @@ def test_secrets_are_never_printed(tmp_path, card_options):
 def refused(image: Path, card_options: list[str], text: str, *further_options: str | Path, status: int = 2):
     """Look that a card is refused in one line and keeps every byte."""
     before = image.read_bytes() if image.is_file() else None
-    result = cards.edgemeter("fleet", "image", image, *card_options, *further_options)
+    result = cards.edgemeter("fleet", "card", image, *card_options, *further_options)
     assert result.returncode == status, result.stderr
     errors = [line for line in result.stderr.splitlines() if line and not line.startswith((str(image), "release:"))]
     assert len(errors) == 1, result.stderr
@@ -256,10 +256,10 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, card_options):
     """Options that need another one, and sizes that are none, end with exit status 2."""
     (tmp_path / "psk").write_text("correct horse\n")
     for options in (["--user", "ada"], ["--wifi-psk-file", tmp_path / "psk"], ["--size", "64M"], ["--size", "many"]):
-        result = cards.edgemeter("fleet", "image", tmp_path, *card_options, *options)
+        result = cards.edgemeter("fleet", "card", tmp_path, *card_options, *options)
         assert result.returncode == 2
         assert "Error: " in result.stderr
-    assert cards.edgemeter("fleet", "image", *card_options).returncode == 2
+    assert cards.edgemeter("fleet", "card", *card_options).returncode == 2
 
 
 @cards.on_disk
@@ -295,7 +295,7 @@ def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, card_options, 
     refused(image, card_options, "is an image of JetPack")
     refused(image, card_options, "then run `edgemeter fleet apply`", "--first-boot", "cidata")
     number = str(names.index("esp") + 1)
-    process = cards.edgemeter("fleet", "image", image, *card_options, "--partition", number, "--first-boot", "cidata", "--dry-run")
+    process = cards.edgemeter("fleet", "card", image, *card_options, "--partition", number, "--first-boot", "cidata", "--dry-run")
     assert "JetPack" not in process.stderr
 
 
@@ -336,7 +336,7 @@ def test_a_logical_partition_is_found(tmp_path, card_options):
     cards.run("mkfs.vfat", "-F", "32", "-s", "1", "--offset", "16384", image, str(64 << 10))
     with disks.open_disk(image, "read") as opened:
         assert [(partition.number, partition.start) for partition in disks.read_partitions(opened)] == [(1, 1 << 20), (5, 8 << 20)]
-    assert cards.prepare(image, *card_options, "--format", "cloudinit")["format"] == "cloudinit"
+    assert cards.prepare(image, *card_options, "--first-boot", "cloudinit")["format"] == "cloudinit"
 
 
 def test_a_gpt_of_large_sectors_is_read(tmp_path):
@@ -363,7 +363,7 @@ def test_a_card_that_does_not_keep_what_it_takes_is_found_out(tmp_path, card_opt
     """Cards acknowledge writes that they never commit: what is read back through a fresh handle has to be the same."""
     from click.testing import CliRunner  # noqa: PLC0415
 
-    from edgemeter.provisioning.cli.card import image as command  # noqa: PLC0415
+    from edgemeter.provisioning.cli.card import card as command  # noqa: PLC0415
 
     card = cards.disk(tmp_path / "card.img", TRIXIE)
     write = disks.DiskImage.write
@@ -412,7 +412,7 @@ def test_a_card_that_is_prepared_again_without_wifi_keeps_no_key_of_the_earlier_
 def test_json_is_json(tmp_path, card_options):
     """With every key, whatever was done."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
-    result = cards.edgemeter("fleet", "image", image, *card_options, "--json")
+    result = cards.edgemeter("fleet", "card", image, *card_options, "--json")
     assert set(json.loads(result.stdout)) == {
         "target", "format", "why", "also_firing", "misfits", "dry_run", "written", "removed", "unchanged", "verified",
     }  # fmt: skip
@@ -432,12 +432,12 @@ def test_a_compressed_image_is_taken_as_it_comes(tmp_path, card_options, pack, s
     assert (report["target"], report["verified"]) == (str(tmp_path / "os.img"), True)
     cards.prepare(raw, *card_options)
     assert cards.mtools_tree(tmp_path / "os.img", tmp_path / "a") == cards.mtools_tree(raw, tmp_path / "b")
-    repeated = cards.edgemeter("fleet", "image", packed, *card_options)
+    repeated = cards.edgemeter("fleet", "card", packed, *card_options)
     assert "exists already: prepare that one, or delete it" in repeated.stderr
     assert not list(tmp_path.glob(".edgemeter-*"))
     packed.write_bytes(packed.read_bytes()[:-20])
     (tmp_path / "os.img").unlink()
-    assert "is damaged" in cards.edgemeter("fleet", "image", packed, *card_options).stderr
+    assert "is damaged" in cards.edgemeter("fleet", "card", packed, *card_options).stderr
     assert not (tmp_path / "os.img").exists()
 
 
@@ -449,18 +449,18 @@ def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, release_
     joins.mkdir()
     image = cards.disk(tmp_path / "os.img", TRIXIE, size_mb=40)
     options = ["--release", release_folder / "release-0.0.1", "--public-key", release_folder / "release.pub", "--join", joins]
-    assert "there is no *.join.toml" in cards.edgemeter("fleet", "image", image, *options).stderr
+    assert "there is no *.join.toml" in cards.edgemeter("fleet", "card", image, *options).stderr
     for board in ("pi5-01", "pi5-02"):
         (joins / f"{board}.join.toml").write_text(join.read_text().replace('device = "pi5-01"', f'device = "{board}"'))
     before = image.read_bytes()
-    assert "several boards cannot have one host name" in cards.edgemeter("fleet", "image", image, *options, "--hostname", "pi").stderr
-    result = cards.edgemeter("fleet", "image", image, *options, "--hostname", "{device}")
+    assert "several boards cannot have one host name" in cards.edgemeter("fleet", "card", image, *options, "--hostname", "pi").stderr
+    result = cards.edgemeter("fleet", "card", image, *options, "--hostname", "{device}")
     assert result.returncode == 0, result.stderr
     assert image.read_bytes() == before
     for board in ("pi5-01", "pi5-02"):
         assert f'device = "{board}"' in cards.mtype(tmp_path / f"os-{board}.img", "edgemeter/join.toml")
         assert f'hostname: "{board}"' in cards.mtype(tmp_path / f"os-{board}.img", "user-data")
-    assert "give an image file" in cards.edgemeter("fleet", "image", joins, *options).stderr
+    assert "give an image file" in cards.edgemeter("fleet", "card", joins, *options).stderr
 
 
 @cards.on_disk

@@ -129,27 +129,6 @@ def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path, model, 
     assert cases[models.index(model)].name == name
 
 
-def test_a_model_of_text_travels_with_its_tokenizer(store, tmp_path):
-    """Two models with different tokenizers of one name: each card finds its own on the device."""
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "net.onnx").write_bytes(folder.encode())
-        (tmp_path / folder / "tokenizer.json").write_text(folder)
-        about = 'name = "n"\ntask = "text-classification"\nfamily = "e"\nprecision = "fp32"\n'
-        card = f'{about}[input]\nkind = "text"\ntokenizer = "tokenizer.json"\n'
-        model_card.card_path(tmp_path / folder / "net.onnx").write_text(card)
-    path = write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = ["a/net.onnx", "b/net.onnx"]\n')
-    packed = packing.pack_file(path, store)
-    device = tmp_path / "device"
-    device.mkdir()
-    for content in packed.work.models:
-        (device / content.name).write_bytes(store.path(content.sha256).read_bytes())
-    for model in device.glob("*.onnx"):
-        tokenizer = Path(model_card.read_card(model_card.card_path(model)).beside(model).text.tokenizer)
-        assert tokenizer.read_bytes() == model.read_bytes()
-    assert len(list(device.glob("*.onnx"))) == 2
-
-
 def test_a_shipped_model_goes_by_its_name(store, tmp_path):
     """The very file that is here, with its card."""
     packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\n'), store)

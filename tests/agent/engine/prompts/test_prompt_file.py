@@ -65,22 +65,6 @@ def test_right_answers_are_texts_numbers_or_choices(tmp_path):
     assert file.has_answers
 
 
-def test_squads_questions_have_their_passages(tmp_path):
-    """Any of its answers is right; where it has none, nothing is."""
-    path = tmp_path / "dev.json"
-    answers = [{"text": text, "answer_start": 0} for text in ("Paris", "in Paris")]
-    questions = [
-        {"id": "q1", "question": "Where?", "answers": answers},
-        {"id": "q2", "question": "Who?", "answers": [], "is_impossible": True},
-    ]
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "Paris is it.", "qas": questions}]}]}))
-    file = read_prompts(str(path))
-    assert [item.messages[0].text for item in file.items] == [
-        f"Paris is it.\n\nQuestion: {question}\nAnswer:" for question in ("Where?", "Who?")
-    ]
-    assert [item.key for item in file.items] == [AnswerKey(("Paris", "in Paris"), is_text=True), AnswerKey((), is_text=True)]
-
-
 def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
     """The same draw everywhere; a subset asks other questions than all."""
     path = written(tmp_path, *({"prompt": f"Number {number}"} for number in range(50)))

@@ -1,1 +1,0 @@
-"""Text: what a model's tokenizer makes of it, and typos."""

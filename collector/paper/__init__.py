@@ -1,1 +1,0 @@
-"""The paper kit: tables, a methods paragraph and plots of the runs that were selected, and an archive that makes them again."""
