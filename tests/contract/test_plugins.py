@@ -293,18 +293,18 @@ def test_a_reader_recognises_its_own_and_refuses_what_is_spoilt(name, tmp_path):
     annotations = tmp_path / where if where else None
     if annotations:
         annotations.write_bytes(content)
-    place, truth = (annotations, None) if name == "cifar-10" else (images, annotations)
+    path, truth = (annotations, None) if name == "cifar-10" else (images, annotations)
     reader = datasets.create(name)
-    assert reader.recognises(place, truth)
-    assert tuple(item.name for item in open_folder(place, truth).items) == items
+    assert reader.recognises(path, truth)
+    assert tuple(item.name for item in open_folder(path, truth).items) == items
     (tmp_path / "empty").mkdir()
     (tmp_path / "foreign").write_bytes(b"\xff\xfe\x00garbage\n")
     assert not any(reader.recognises(tmp_path / "empty", foreign) for foreign in (None, tmp_path / "foreign", tmp_path / "absent"))
     for length in range(0, len(content), max(1, len(content) // 50)):
         annotations.write_bytes(content[:length])
         with suppress(ConfigError):
-            reader.read(place, truth)
+            reader.read(path, truth)
     if annotations:
         annotations.write_bytes(b"\xff\xfe\x00garbage\n")
         with pytest.raises(ConfigError, match=annotations.name):
-            reader.read(place, truth)
+            reader.read(path, truth)

@@ -103,12 +103,12 @@ def test_a_broken_model_gives_no_box_that_is_no_number(family):
         spoilt = [np.full(output.shape, value, np.float32) for output in outputs]
         with suppress(ConfigError):
             decoder = decoders.create(card, loaded)
-            detections, again = decoder.decode(spoilt, same_size()), decoder.decode(spoilt, same_size())
+            detections, repeated = decoder.decode(spoilt, same_size()), decoder.decode(spoilt, same_size())
             assert np.isfinite(detections.boxes).all()
             assert not np.isnan(detections.scores).any()
             assert (detections.boxes.dtype, detections.scores.dtype, detections.classes.dtype) == (np.float32, np.float32, np.int32)
             assert detections.boxes.shape == (len(detections.scores), 4)
-            assert np.array_equal(detections.scores, again.scores)
+            assert np.array_equal(detections.scores, repeated.scores)
         assert all(np.array_equal(output, np.full(output.shape, value, np.float32), equal_nan=True) for output in spoilt)
 
 
