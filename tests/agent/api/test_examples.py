@@ -1,4 +1,4 @@
-"""Facts about `docs/examples/`: each runs as it stands, and is short enough to read."""
+"""Facts about `docs/examples/`: each runs as it stands, and is short enough to read; and the test that docs/python.md shows passes."""
 
 import json
 import os
@@ -157,6 +157,18 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
             when = {"started_at_ns": STARTED_AT_NS + week * WEEK_NS, "session": 1, "seq": week + 1}
             ledger.keep_own(make_run(p50_ms=p50_ms, **when), 1 << 30)
     assert run("fit_trend.py", home=tmp_path).startswith("pi-1 tiny-detector fp32 onnx: +1.9")
+
+
+@pytest.mark.slow
+def test_the_test_of_the_page_passes(tmp_path):
+    """The one that `docs/python.md` shows, by a pytest of its own."""
+    page = (EXAMPLES.parent / "python.md").read_text()
+    (source,) = re.findall(r'```python title="test_speed.py"\n(.*?)```', page, re.DOTALL)
+    (tmp_path / "test_speed.py").write_text(source)
+    environment = os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_speed.py"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=tmp_path)
+    assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
 
 
 @pytest.mark.slow
