@@ -17,7 +17,6 @@ from edgemeter.agent.datasets.clusters import Clusters
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.dota import OrientedObject
 from edgemeter.agent.datasets.items import Item, Kind
-from edgemeter.agent.tasks.anomaly_detection import anomaly_accuracy
 from edgemeter.agent.tasks.classification import class_accuracy
 from edgemeter.agent.tasks.coco_ap import coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, CocoAp, ObjectKind
@@ -27,7 +26,6 @@ from edgemeter.agent.tasks.oriented_boxes import match, oriented_accuracy
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.pixels import IGNORED, map_accuracy, pixel_counts
 from edgemeter.agent.tasks.shapes import COUNT
-from edgemeter.agent.tasks.speech_recognition import speech_accuracy, text_edits
 
 Objects = Mapping[str, ArrayLike]
 Items = Sequence[Any] | NDArray[Any]
@@ -127,18 +125,6 @@ def _classes(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, An
     return class_accuracy(dict(enumerate(ranked.tolist())), targets.tolist(), data)
 
 
-def _anomalies(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
-    scores, labels = np.asarray(predictions, np.float64), np.asarray(truth, np.int64)
-    if not np.isfinite(scores).all() or not np.isin(labels, (0, 1)).all():
-        raise ValueError("scores are finite, and the ground truth is 0 (normal) or 1 (anomaly)")
-    return anomaly_accuracy(dict(enumerate(scores.tolist())), labels.tolist(), data)
-
-
-def _speech(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
-    pairs = zip(truth, predictions, strict=True)
-    return speech_accuracy({index: text_edits(spoken, heard) for index, (spoken, heard) in enumerate(pairs)}, data)
-
-
 def _maps(predictions: Items, truth: Items, data: Dataset, _: Mapping[str, Any]) -> Accuracy | None:
     pairs = [(np.asarray(p, np.int64), np.asarray(t, np.int64)) for p, t in zip(predictions, truth, strict=True)]
     counted = [(p[t != IGNORED], t[t != IGNORED]) for p, t in pairs]
@@ -225,13 +211,10 @@ def _parts(objects: Objects, key: str) -> list[tuple[Any, dict[str, Any]]]:
 
 # The kind of a task's items, where they are no photographs.
 _ITEMS: Mapping[str, Kind] = {
-    **dict.fromkeys(("speech-recognition", "keyword-spotting", "anomaly-detection"), "audio"),
 }  # fmt: skip
 _SCORERS: Mapping[str, Scorer] = {
     "classification": _classes,
     "keyword-spotting": _classes,
-    "anomaly-detection": _anomalies,
-    "speech-recognition": _speech,
     "detection": _objects_of(BOXES, "boxes"),
     "segmentation": _objects_of(MASKS, "masks"),
     "pose": _objects_of(KEYPOINTS, "keypoints"),

@@ -17,7 +17,6 @@ from edgemeter.agent.conformance.sensors import CHECKS as _SENSOR_CHECKS
 from edgemeter.agent.conformance.sensors import SensorCase as SensorCase
 from edgemeter.agent.conformance.tasks import CHECKS as _TASK_CHECKS
 from edgemeter.agent.conformance.tasks import TaskCase as TaskCase
-from edgemeter.agent.contract.model_card import AudioInput as AudioInput
 from edgemeter.agent.contract.model_card import Card as Card
 from edgemeter.agent.contract.model_card import CardOutput as CardOutput
 from edgemeter.agent.contract.model_card import ImageInput as ImageInput

@@ -16,8 +16,6 @@ FLAT = ("photo_0.png", "photo_1.png")
 CASES = {
     "mlperf-tiny": (("a.bin", "b.wav"), "y_labels.csv", "a.bin,2,0,2560,512\nb.wav,2,1,2560,512\n"),
     "cifar-10": (("00000", "00001"), "test_batch.bin", batch(np.arange(6144, dtype=np.uint8).reshape(2, 32, 32, 3), (4, 9))),
-    "transcripts": (("a.wav", "b.flac"), "spoken.tsv", "file\ttext\tspeaker\na.wav\tyes it is\tann\nb.flac\tno\tbob\n"),
-    "librispeech": (("7/1/7-1-0.flac", "7/1/7-1-1.flac"), None, ""),
     "visual-wake-words": (FLAT, "vww.json", json.dumps(make_truth(2, ("person",)))),
     "maps": (FLAT, "maps", ""),
     "dota": (FLAT, "corners", ""),
@@ -43,8 +41,6 @@ def write_beside(name, images, files):
             (root / "corners" / file).with_suffix(".txt").write_text("gsd:0.2\n1 2 9 2 9 8 1 8 small-vehicle 1\n")
         elif name == "yolo":
             (root / "labels" / file).with_suffix(".txt").write_text("1 0.5 0.5 0.25 0.25\n")
-    if name == "librispeech":
-        (images / "7" / "1" / "7-1.trans.txt").write_text("7-1-0 YES IT IS\n7-1-1 NO\n")
 
 
 @pytest.mark.parametrize("name", CASES)

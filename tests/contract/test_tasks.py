@@ -1,18 +1,15 @@
 """The contract of `edgemeter.agent.tasks.Task`, over every name in the table."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from edgemeter.agent import tasks
-from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.conformance.tasks import CHECKS, TaskCase
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.runtimes import TensorInfo
-from tests.fixtures.audio_factory import FEATURES, make_audio_card, tone, write_recording
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, tensors
 
 PICTURE = TensorInfo("image", (1, 64, 64, 3), "float32")
@@ -85,41 +82,7 @@ def with_keypoints():
     return truth
 
 
-def keyword_spotting(data):
-    """Return a case of two recordings, of class 0 and 2."""
-    outputs = tuple((np.eye(3, dtype=np.float32)[None, index],) for index in (0, 2))
-    loaded = make_loaded(tensors((1, 3)), [TensorInfo("sound", (1, 1600), "float32")])
-    return TaskCase(make_audio_card("keyword-spotting", classes=3), loaded, data, outputs)
-
-
-def anomaly_detection(data):
-    """Return a case of two recordings, each of several calls: the anomaly is reconstructed as silence, the other as it is."""
-    info = TensorInfo("frames", (1, 16), "float32")
-    card = make_audio_card("anomaly-detection", "autoencoder", FEATURES | {"frames": 2})
-    front = FrontEnd(card, make_loaded([], [info]))
-    calls = tuple(
-        tuple((front.call(values, item)["frames"] * (0 if is_anomaly else 1),) for values in front.real(item))
-        for is_anomaly, item in enumerate(data.items)
-    )
-    return TaskCase(card, make_loaded(tensors((1, 16)), [info]), data, calls=calls)
-
-
-def speech_recognition(data):
-    """Return a case of two recordings, whose text is one letter each."""
-    scores = np.zeros((1, 2, 3), np.float32)
-    scores[0, 0, 0] = scores[0, 1, 1] = 1
-    card = make_audio_card("speech-recognition", "ctc", labels=("<blank>", "a", "b"))
-    loaded = make_loaded(tensors((1, 2, 3)), [TensorInfo("sound", (1, 1600), "float32")])
-    # The second says b, and a is heard: one of two words is wrong.
-    return TaskCase(
-        card, loaded, replace(data, classes=None, targets={"sound_0.wav": "A", "sound_1.wav": "B"}), ((scores,), (scores,)), 0.5
-    )
-
-
 CASES = {
-    "speech-recognition": (speech_recognition, {"sound_0.wav": 0, "sound_1.wav": 1}),
-    "keyword-spotting": (keyword_spotting, {"sound_0.wav": 0, "sound_1.wav": 2}),
-    "anomaly-detection": (anomaly_detection, {"sound_0.wav": 0, "sound_1.wav": 1}),
     "classification": (classification, {"photo_0.png": 0, "photo_1.png": 2}),
     "detection": (detection, make_truth(2)),
     "segmentation": (segmentation, with_outlines()),
@@ -138,7 +101,7 @@ def test_every_task_stands_here():
 @pytest.mark.parametrize("task", CASES)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_task_keeps_the_contract(check, task, tmp_path):
-    """The checks that ship, over every task with two photographs or recordings."""
+    """The checks that ship, over every task with two photographs."""
     check(task_case(task, tmp_path), tmp_path / "empty")
 
 
@@ -147,7 +110,6 @@ def task_case(task, tmp_path):
     make, truth = CASES[task]
     for index in range(2):
         Image.new("RGB", (64, 64), (index, 128, 255)).save(tmp_path / f"photo_{index}.png")
-        write_recording(tmp_path / f"sound_{index}.wav", tone(440 * (index + 1)))
     annotations = tmp_path / "labels" if truth in ("maps", "corners") else tmp_path / "truth.json"
     if truth in ("maps", "corners"):
         annotations.mkdir()

@@ -132,19 +132,6 @@ def test_classes_are_counted():
     assert by_video.clusters.count == 20
 
 
-def test_anomalies_and_speech():
-    """AUC pair by pair; word errors by jiwer."""
-    draw = np.random.default_rng(5)
-    truth = draw.integers(0, 2, 40)
-    scores = np.round(draw.normal(truth, 1), 1)
-    pairs = [(a > n) + (a == n) / 2 for a in scores[truth == 1] for n in scores[truth == 0]]
-    assert edgemeter.score("anomaly-detection", scores, truth).value == pytest.approx(np.mean(pairs))
-    spoken, heard = ["turn the light off", "yes"], ["turn a light of now", "yes"]
-    jiwer = pytest.importorskip("jiwer", reason="needs jiwer, which no extra installs (CI does)")
-    accuracy = edgemeter.score("speech-recognition", heard, spoken)
-    assert (accuracy.metric, accuracy.better, accuracy.value) == ("wer", "lower", pytest.approx(jiwer.wer(spoken, heard)))
-
-
 def test_maps_are_counted_pixel_by_pixel():
     """The mIoU over classes and AbsRel over photographs; 255 and 0 do not count; limits and crop as they are named."""
     draw = np.random.default_rng(6)
@@ -180,7 +167,6 @@ def test_arrays_that_do_not_fit_end_in_one_line():
         (("detection", [box], [{"boxes": [], "labels": []}]), "the ground truth holds nothing to find"),
         (("classification", [0, 1], ["cat", "dog"]), "labels are numbers on one side, and words on the other"),
         (("classification", np.eye(2), [0, 2]), "a class of the ground truth is not among the 2 that have scores"),
-        (("anomaly-detection", [0.1, np.nan], [0, 1]), "scores are finite"),
         (("semantic-segmentation", [np.zeros((2, 2))], [np.zeros((3, 3))]), "the arrays are not those of the task"),
     ]:
         with pytest.raises(ConfigError) as refusal:
