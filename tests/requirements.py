@@ -62,7 +62,7 @@ EXTRAS = {
     "litert_lm": "litert-lm",
     "litert_torch": "convert",
     "mlperf_loadgen": "bench",
-    "onnx": "operators",
+    "onnx": "convert",
     "onnxruntime": "onnx",
     "onnxruntime_genai": "genai",
     "onnxscript": "convert",

@@ -26,8 +26,6 @@ from edgemeter.agent.vision import photograph
 # Inputs are prepared before timing: at most this number, and this size.
 PREPARED_INPUTS = 64
 PREPARED_BYTES = 64_000_000
-# In a file's own texts: it holds one operator (agent/profile/operator_models.py). Its task is compared with no whole model's.
-OPERATOR_MARK = "edgemeter_operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
         file=path.name,
         format=PYTHON if work.case.runtime == PYTHON else path.suffix.lstrip(".").lower(),
         size_bytes=loaded.size_bytes or work.size_bytes,
-        task=card.task if card else "operator" if OPERATOR_MARK in loaded.metadata else "unknown",
+        task=card.task if card else "unknown",
         # With a question mark where the outputs may be those of another decoder family.
         family=card.family + "?" * any(UNSURE_FAMILY in guess for guess in model.guesses) if card else "unknown",
     )

@@ -12,25 +12,24 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.loading import LoadedModel
 from edgemeter.agent.profile.profiler import WARM_UP_QUERIES, ProfileEvent, inference, timed_calls
 from edgemeter.agent.runtimes import Array
 
+_REMEDY = "pip install 'ai-edge-litert>=2.3'"
+_RUN_IT = "measure the model with `edgemeter run` instead"
 _CPU = 1
 _HOST_MEMORY = 1
 _WRITE = 1
 _KERNELS_BUILTIN = 2
-
 # A tensor type is passed from one call to the next and never read; this is far larger than it can be.
 _TENSOR_TYPE_BYTES = 512
-
 # The size of an event differs between versions, its first fields do not: the size follows from what is written.
 _EVENT_MOST_BYTES = 512
 _FILL = 0xA5
@@ -41,8 +40,7 @@ _INVOKE = ("Invoke", 1)
 _OPERATOR, _DELEGATE_OPERATOR, _RUN = 1 << 1, 1 << 3, 1 << 4
 
 
-@dataclass(frozen=True, slots=True)
-class RawEvent:
+class RawEvent(NamedTuple):
     """One event as the library reports it; `start_us` is 0 where only the duration is known."""
 
     tag: str
@@ -51,50 +49,58 @@ class RawEvent:
     elapsed_us: int
 
 
-class CompiledModel:
-    """A model compiled for the CPU with profiling on; its parts live until the process ends."""
+class LiteRtProfiler:
+    """Runs the model as a compiled model for the CPU with profiling on; its parts live until the process ends."""
 
-    def __init__(self, model: str, *, builtin: bool, threads: int, outputs_bytes: Sequence[int]) -> None:
+    def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None:
+        loaded = model.loaded
+        if loaded.backend.startswith(("gpu", "npu")):
+            raise UnavailableError(f"LiteRT's profiler sees the CPU only, not {case.backend}: profile with --backend cpu-compiled")
+        # The kernels that the plain queries ran on.
+        kernels = f"kernel_mode = {_KERNELS_BUILTIN}\n" if loaded.backend == "builtin" else ""
         self._library = _library()
         self._environment, self._model = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("LiteRtCreateEnvironment", ctypes.c_int(0), None, ctypes.byref(self._environment))
-        self._call("LiteRtCreateModelFromFile", self._environment, model.encode(), ctypes.byref(self._model))
-        options = self._options(f"num_threads = {threads}\n" + (f"kernel_mode = {_KERNELS_BUILTIN}\n" if builtin else ""))
+        self._call("LiteRtCreateModelFromFile", self._environment, case.model.encode(), ctypes.byref(self._model))
+        options = self._options(f"num_threads = {case.threads}\n{kernels}")
         self._compiled, self._profiler, self._signature = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self._call("LiteRtCreateCompiledModel", self._environment, self._model, options, ctypes.byref(self._compiled))
         self._call("LiteRtCompiledModelGetProfiler", self._compiled, ctypes.byref(self._profiler))
         if not self._profiler:
-            raise UnavailableError("this build of LiteRT has no profiler for compiled models: pip install 'ai-edge-litert>=2.3'")
+            raise UnavailableError(f"this build of LiteRT has no profiler for compiled models: {_REMEDY}")
         self._call("LiteRtGetModelSignature", self._model, ctypes.c_size_t(0), ctypes.byref(self._signature))
-        self.inputs = self._count("Input")
-        self._inputs = self._buffers("Input", [0] * self.inputs)
-        self._outputs = self._buffers("Output", [*outputs_bytes, *[0] * self._count("Output")][: self._count("Output")])
+        input_count, output_count = self._count("Input"), self._count("Output")
+        if len(loaded.inputs) != input_count:
+            raise UnavailableError(f"LiteRT's profiler sees {input_count} inputs, not {len(loaded.inputs)}: {_RUN_IT}")
+        sizes = [math.prod(array.shape) * array.itemsize for array in model.runtime.outputs()]
+        self._inputs = self._buffers("Input", [0] * input_count)
+        self._outputs = self._buffers("Output", [*sizes, *[0] * output_count][:output_count])
+        self._events: list[ProfileEvent] = []
+        timed_calls(self._bind, [inputs] * WARM_UP_QUERIES)
 
-    def bind(self, inputs: Sequence[Array]) -> Callable[[], None]:
+    def record(self, inputs: Sequence[list[Array]]) -> list[int]:
+        """Run the queries with the profiler on."""
+        self._call("LiteRtResetProfiler", self._profiler)
+        self._call("LiteRtStartProfiler", self._profiler)
+        durations = timed_calls(self._bind, inputs)
+        self._call("LiteRtStopProfiler", self._profiler)
+        self._events.extend(operator_events(self._recorded()))
+        return durations
+
+    def events(self) -> list[ProfileEvent]:
+        """Return what was seen."""
+        return self._events
+
+    def _bind(self, inputs: Sequence[Array]) -> Callable[[], None]:
         """Copy the inputs to the model's buffers; return the call that runs it."""
         for buffer, array in zip(self._inputs, inputs, strict=True):
             self._write(ctypes.c_void_p(buffer), array)
         function = self._library.LiteRtRunCompiledModel
         signature, input_count, output_count = map(ctypes.c_size_t, (0, len(self._inputs), len(self._outputs)))
         arguments = (self._compiled, signature, input_count, self._inputs, output_count, self._outputs)
+        return lambda: _check("LiteRtRunCompiledModel", function(*arguments))
 
-        def call() -> None:
-            status = function(*arguments)
-            if status:
-                raise MeasurementError(
-                    f"LiteRT's compiled model ended with status {status}: measure the model with `edgemeter run` instead"
-                )
-
-        return call
-
-    def start(self) -> None:
-        """Discard earlier events and start recording."""
-        self._call("LiteRtResetProfiler", self._profiler)
-        self._call("LiteRtStartProfiler", self._profiler)
-
-    def stop(self) -> list[RawEvent]:
-        """Stop recording and return the events."""
-        self._call("LiteRtStopProfiler", self._profiler)
+    def _recorded(self) -> list[RawEvent]:
         count = ctypes.c_int()
         self._call("LiteRtGetNumProfilerEvents", self._profiler, ctypes.byref(count))
         if count.value < 1:
@@ -134,10 +140,8 @@ class CompiledModel:
             self._call(f"LiteRtGetSignature{kind}TensorByIndex", self._signature, at, ctypes.byref(tensor))
             kind_of = ctypes.create_string_buffer(_TENSOR_TYPE_BYTES)
             self._call("LiteRtGetRankedTensorType", tensor, kind_of)
-            size_bytes = ctypes.c_size_t(max(size.value, least))
-            self._call(
-                "LiteRtCreateManagedTensorBuffer", self._environment, ctypes.c_int(_HOST_MEMORY), kind_of, size_bytes, ctypes.byref(buffer)
-            )
+            host, size_bytes = ctypes.c_int(_HOST_MEMORY), ctypes.c_size_t(max(size.value, least))
+            self._call("LiteRtCreateManagedTensorBuffer", self._environment, host, kind_of, size_bytes, ctypes.byref(buffer))
             buffers[index] = buffer.value
         return buffers
 
@@ -146,19 +150,18 @@ class CompiledModel:
         self._call("LiteRtGetTensorBufferPackedSize", buffer, ctypes.byref(size))
         content = array.tobytes()
         if len(content) != size.value:
-            raise UnavailableError(
-                f"LiteRT's profiler takes an input of {size.value} bytes where the interpreter takes {len(content)}: use `edgemeter run`"
-            )
+            raise UnavailableError(f"LiteRT's profiler takes {size.value} bytes where the interpreter takes {len(content)}: {_RUN_IT}")
         self._call("LiteRtLockTensorBuffer", buffer, ctypes.byref(address), ctypes.c_int(_WRITE))
         ctypes.memmove(address, content, size.value)
         self._call("LiteRtUnlockTensorBuffer", buffer)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
-        if status:
-            raise UnavailableError(
-                f"LiteRT's {name} ended with status {status}: this version cannot profile this model; use `edgemeter run` instead"
-            )
+        _check(name, getattr(self._library, name)(*arguments))
+
+
+def _check(name: str, status: int) -> None:
+    if status:
+        raise UnavailableError(f"LiteRT's {name} ended with status {status}: this version cannot profile this model; {_RUN_IT}")
 
 
 def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[RawEvent]:
@@ -175,57 +178,11 @@ def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[Ra
 
 def _library() -> Any:
     spec = find_spec("ai_edge_litert")
-    places = spec.submodule_search_locations if spec and spec.submodule_search_locations else []
-    path = next((Path(folder) / "libLiteRt.so" for folder in places if (Path(folder) / "libLiteRt.so").is_file()), None)
-    try:
-        library = ctypes.CDLL(str(path)) if path else None
-    except OSError as error:
-        raise UnavailableError(f"cannot load LiteRT's library {str(path)!r}: {error}") from error
-    if library is None or not hasattr(library, "LiteRtCompiledModelGetProfiler"):
-        raise UnavailableError(
-            "this ai-edge-litert has no profiler (libLiteRt.so with LiteRtCompiledModelGetProfiler): pip install 'ai-edge-litert>=2.3'"
-        )
+    places = (spec and spec.submodule_search_locations) or []
+    library = next((ctypes.CDLL(str(file)) for folder in places for file in Path(folder).glob("libLiteRt.so")), None)
+    if not hasattr(library, "LiteRtCompiledModelGetProfiler"):
+        raise UnavailableError(f"this ai-edge-litert has no profiler (libLiteRt.so with LiteRtCompiledModelGetProfiler): {_REMEDY}")
     return library
-
-
-class LiteRtProfiler:
-    """Runs the model as a compiled model with profiling on."""
-
-    def __init__(self) -> None:
-        self._compiled: CompiledModel | None = None
-        self._events: list[ProfileEvent] = []
-
-    def open(self, case: Case, model: LoadedModel) -> None:
-        """Compile the model for the CPU, with the kernels that the plain queries ran on."""
-        if model.loaded.package.startswith("tflite"):
-            raise UnavailableError(
-                f"{model.loaded.package} {model.loaded.version} has no profiler: pip install 'ai-edge-litert>=2.3' where it is available"
-            )
-        if model.loaded.backend.startswith(("gpu", "npu")):
-            raise UnavailableError(f"LiteRT's profiler sees the CPU only, not {case.backend}: profile with --backend cpu-compiled")
-        inputs = {info.name: info for info in model.loaded.inputs}
-        sizes = [math.prod(array.shape) * array.itemsize for array in model.runtime.outputs()]
-        self._compiled = CompiledModel(case.model, builtin=model.loaded.backend == "builtin", threads=case.threads, outputs_bytes=sizes)
-        if len(inputs) != self._compiled.inputs:
-            raise UnavailableError(
-                f"LiteRT's profiler sees {self._compiled.inputs} inputs, the interpreter {len(inputs)}: measure with `edgemeter run`"
-            )
-
-    def record(self, inputs: Sequence[list[Array]]) -> list[int]:
-        """Run the queries with the profiler on."""
-        compiled = self._compiled
-        if compiled is None or not inputs:
-            return []
-        if not self._events:
-            timed_calls(compiled.bind, [inputs[0]] * WARM_UP_QUERIES)
-        compiled.start()
-        durations = timed_calls(compiled.bind, inputs)
-        self._events.extend(operator_events(compiled.stop()))
-        return durations
-
-    def events(self) -> list[ProfileEvent]:
-        """Return what was seen."""
-        return self._events
 
 
 def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
@@ -240,11 +197,7 @@ def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
         elif event.kind in (_OPERATOR, _DELEGATE_OPERATOR):
             start_us = float(event.start_us) or now_us
             counts[event.tag] = counts.get(event.tag, 0) + 1
-            yield ProfileEvent(
-                name=f"{event.tag} #{counts[event.tag]}",
-                type=event.tag,
-                start_us=start_us,
-                duration_us=event.elapsed_us,
-                laid_out=not event.start_us,
-            )
+            name = f"{event.tag} #{counts[event.tag]}"
+            thread = 0 if event.start_us else None
+            yield ProfileEvent(name=name, type=event.tag, start_us=start_us, duration_us=event.elapsed_us, thread=thread)
             now_us = start_us + event.elapsed_us

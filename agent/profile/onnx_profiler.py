@@ -5,24 +5,33 @@ The profiled session exists beside the plain one, with the same options. Tested 
 
 import json
 import tempfile
-from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.profile.profiler import WARM_UP_QUERIES, ProfileEvent, SecondProgram, inference
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine.loading import LoadedModel
+from edgemeter.agent.profile.profiler import WARM_UP_QUERIES, ProfileEvent, inference, timed_calls
+from edgemeter.agent.runtimes import Array, Options
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
 
 _KERNEL = "_kernel_time"
 
 
-class OnnxProfiler(SecondProgram):
-    """Runs a second session with profiling on."""
+class OnnxProfiler:
+    """Runs a second session with profiling on, which records from its beginning."""
 
-    def __init__(self) -> None:
+    def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None:
+        del model
         self._folder = tempfile.TemporaryDirectory(prefix="edgemeter-profile-")
         self._session = OnnxRuntime(profile_prefix=str(Path(self._folder.name) / "onnx"))
-        super().__init__(self._session)
+        self._session.load(Path(case.model), Options(threads=case.threads, backend=case.backend, extra=case.options))
+        timed_calls(self._session.bind, [inputs] * WARM_UP_QUERIES)
+
+    def record(self, inputs: Sequence[list[Array]]) -> list[int]:
+        """Run the queries in the second session."""
+        return timed_calls(self._session.bind, inputs)
 
     def events(self) -> list[ProfileEvent]:
         """End profiling and read the file."""
@@ -42,24 +51,19 @@ def parse_profile(text: bytes, skip: int) -> list[ProfileEvent]:
     """
     try:
         entries: list[dict[str, Any]] = [entry for entry in json.loads(text) if isinstance(entry, dict)]
-        runs = sorted(float(entry["ts"]) for entry in entries if entry.get("cat") == "Session" and entry.get("name") == "model_run")
-        events = [event for entry in entries if (event := _event(entry))]
+        runs = [inference(float(entry["ts"]), float(entry["dur"])) for entry in entries if entry.get("name") == "model_run"]
+        operators = [_operator(entry) for entry in entries if str(entry.get("name", "")).endswith(_KERNEL)]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MeasurementError(
             f"ONNX Runtime wrote a profile that cannot be read ({type(error).__name__}: {error}): profile with another version"
         ) from error
     if len(runs) <= skip:
         raise MeasurementError(f"ONNX Runtime's profile holds {len(runs)} runs, but more than {skip} were made: profile fewer queries")
-    return [event for event in events if bisect_right(runs, event.start_us) > skip]
+    first_us = sorted(run.start_us for run in runs)[skip]
+    return [event for event in [*runs, *operators] if event.start_us >= first_us]
 
 
-def _event(entry: dict[str, Any]) -> ProfileEvent | None:
-    is_run = (entry.get("cat"), entry.get("name")) == ("Session", "model_run")
-    if not is_run and not (entry.get("cat") == "Node" and str(entry.get("name", "")).endswith(_KERNEL)):
-        return None
-    start_us, duration_us, thread = float(entry["ts"]), float(entry["dur"]), int(entry.get("tid", 0))
-    if is_run:
-        return inference(start_us, duration_us, thread)
-    name = str(entry["name"]).removesuffix(_KERNEL)
+def _operator(entry: dict[str, Any]) -> ProfileEvent:
+    name, (start_us, duration_us) = str(entry["name"]).removesuffix(_KERNEL), (float(entry["ts"]), float(entry["dur"]))
     kind = str(entry.get("args", {}).get("op_name", name))
-    return ProfileEvent(name=name, type=kind, start_us=start_us, duration_us=duration_us, thread=thread)
+    return ProfileEvent(name=name, type=kind, start_us=start_us, duration_us=duration_us, thread=int(entry.get("tid", 0)))

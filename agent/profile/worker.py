@@ -8,11 +8,16 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
+
 from edgemeter.agent import runtimes
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import loading
+from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.engine.job import answer_one, failure
-from edgemeter.agent.profile import profiler
-from edgemeter.agent.profile.profiler import ProfileJob, RecordedProfile
+from edgemeter.agent.profile.profiler import profiler_class, timed_calls
+from edgemeter.agent.profile.report import Profile, summarise
 
 # In turns, so that a machine that gets warmer or busier slows both alike.
 TURNS = 5
@@ -20,13 +25,27 @@ WARM_UP_QUERIES = 5
 WARM_UP_S = 1.0
 
 
-def record_profile(job: ProfileJob) -> RecordedProfile:
+class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One model to profile, the number of queries, and whether operators of one type are one row."""
+
+    case: Case
+    queries: int
+    by_type: bool
+
+
+def profile_in_child(work: ProfileJob) -> Profile:
+    """Profile a model in a process of its own; raises the EdgemeterError of that process, or MeasurementError if it crashed."""
+    advice = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime}", "measure it with `edgemeter run` instead"
+    return ask("edgemeter.agent.profile.worker", [], msgspec.json.encode(work), Profile, grant_for(work.case), advice)
+
+
+def record_profile(job: ProfileJob) -> Profile:
     """Return the profiler's events of a model's queries, and how long these took with and without it.
 
     Raises:
         EdgemeterError: the profile failed; its class shows what the caller can do.
     """
-    event_profiler = profiler.create(job.case.runtime)
+    create_profiler = profiler_class(job.case.runtime)
     runtime = runtimes.create(job.case.runtime)
     try:
         model = loading.load_model(job.case, runtime)
@@ -36,36 +55,19 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
             model.runtime.bind(arrays)()
             if count >= WARM_UP_QUERIES and time.monotonic() - begin > WARM_UP_S:
                 break
-        event_profiler.open(job.case, model)
-        plain_ns: list[int] = []
-        profiled_ns: list[int] = []
+        profiler = create_profiler(job.case, model, inputs[0])
+        plain_ns, profiled_ns = list[int](), list[int]()
         supply = itertools.cycle(inputs)
         for turn in range(TURNS):
             count = job.queries * (turn + 1) // TURNS - job.queries * turn // TURNS
             turn_inputs = list(itertools.islice(supply, count))
-            plain_ns.extend(profiler.timed_calls(model.runtime.bind, turn_inputs))
-            profiled_ns.extend(event_profiler.record(turn_inputs))
-        return RecordedProfile(
-            model=Path(job.case.model).name,
-            runtime=job.case.runtime,
-            package=model.loaded.package,
-            version=model.loaded.version,
-            backend=model.loaded.backend,
-            threads=job.case.threads,
-            data=model.data.name if model.data else "noise",
-            plain_ns=plain_ns,
-            profiled_ns=profiled_ns,
-            events=event_profiler.events(),
-        )
+            plain_ns.extend(timed_calls(model.runtime.bind, turn_inputs))
+            profiled_ns.extend(profiler.record(turn_inputs))
+        return summarise(job.case, model, plain_ns, profiled_ns, profiler.events(), by_type=job.by_type)
     finally:
         runtime.close()
 
 
-def main() -> None:
-    """Profile the job on standard input, and write the answer to standard output."""
+if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answer_one(ProfileJob, record_profile, lambda error, job: failure(error, job.case))
-
-
-if __name__ == "__main__":
-    main()

@@ -38,9 +38,7 @@ class ExecuTorch:
 
     _loaded_in_process: ClassVar[set[int]] = set()
 
-    def __init__(self, *, records_events: bool = False) -> None:
-        # For ExecuTorch's own profile; it slows the model, so that nothing is measured with it on.
-        self._records_events = records_events
+    def __init__(self) -> None:
         self._torch: Any = None
         self._program: Any = None
         self._method: Any = None
@@ -60,7 +58,7 @@ class ExecuTorch:
             _check_backends(bindings.module, method, f"{bindings.package} {bindings.version}")
             try:
                 self._program = bindings.module._load_program(  # noqa: SLF001 - as the library names it
-                    str(model), enable_etdump=self._records_events, program_verification=bindings.module.Verification.InternalConsistency
+                    str(model), program_verification=bindings.module.Verification.InternalConsistency
                 )
                 self._method = self._program.load_method(method.name)
                 meta = self._method.method_meta()
@@ -113,10 +111,6 @@ class ExecuTorch:
         if not self._has_run:
             raise MeasurementError("ExecuTorch has no output: run a query first")
         return [np.array(tensor.numpy()) for tensor in self._method.get_outputs()]
-
-    def write_events(self, path: Path) -> None:
-        """Write what the event tracer saw; the program was loaded with `records_events`."""
-        self._program.write_etdump_result_to_file(str(path), str(path.with_suffix(".bin")))
 
     def close(self) -> None:
         """Let the method go, then its program."""

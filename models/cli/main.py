@@ -19,7 +19,7 @@ COMMANDS: Sections = {
         "cache": ("edgemeter.models.cli.fetch:cache", "List and clear the cache of fetched models."),
     },
     "Look into models": {
-        "profile": ("edgemeter.agent.cli.profile:profile", "Show the slowest operators of a model."),
+        "profile": ("edgemeter.agent.cli.profile:profile_command", "Show the slowest operators of a model."),
         "quality": ("edgemeter.agent.cli.quality:quality", "Score a language model: perplexity, multiple choice, short answers."),
     },
     "Carry models to machines without a network": {

@@ -33,7 +33,6 @@ REFUSED = {
     "run model.tflite --bundle results --signing-key-file lab.key": "sign",
     "run model.onnx": "onnx",
     "models convert model.torchscript --to litert-fp32": "convert",
-    "models profile --model model.onnx --operators": "operators",
     "fleet init --folder fleet --broker broker.example": "sign",
     "trend --ledger postgresql://lab@db.example/edgemeter": "postgres",
 }

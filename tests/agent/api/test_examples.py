@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import edgemeter
+from edgemeter.agent.contract import suite
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from tests.fixtures.comparison_factory import make_run
@@ -57,3 +59,14 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
             when = {"started_at_ns": STARTED_AT_NS + week * WEEK_NS, "session": 1, "seq": week + 1}
             ledger.keep_own(make_run(p50_ms=p50_ms, **when), 1 << 30)
     assert run("fit_trend.py", home=tmp_path).startswith("pi-1 tiny-detector fp32 onnx: +1.9")
+
+
+@pytest.mark.slow
+@pytest.mark.needs(module="onnx")
+def test_deepbenchs_operators_are_models_like_any(tmp_path):
+    """27 of them and their suite; one is measured."""
+    run("operator_models.py", tmp_path / "operators", home=tmp_path)
+    cases = suite.read(tmp_path / "operators" / "operators.toml").cases
+    assert len({case.model for case in cases}) == 27
+    (small,) = (case.model for case in cases if "MatMul_1x128_by_128x3072" in case.model)
+    assert edgemeter.measure(small, mode="rapid").latency.p50_ms > 0

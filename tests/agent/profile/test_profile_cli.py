@@ -14,13 +14,6 @@ from tests.requirements import software_gpu
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes"
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"
 QUERIES = 10
-LIBRARIES = {"onnx": "onnxruntime", "litert": "ai_edge_litert", "pytorch": "torch", "executorch": "executorch"}
-MODELS = [
-    pytest.param("onnx.onnx", "onnx", id="onnx"),
-    pytest.param("litert.tflite", "litert", id="litert"),
-    pytest.param("pytorch.pt2", "pytorch", id="pytorch", marks=pytest.mark.torch),
-    pytest.param("executorch.pte", "executorch", id="executorch", marks=pytest.mark.torch),
-]
 
 
 def edgemeter(*arguments, **environment):
@@ -42,74 +35,25 @@ def profiled(*arguments):
     return json.loads(result.stdout)
 
 
-def check_trace(path):
-    """Check that a file is a Chrome trace as the format is described, and return its complete events."""
-    trace = json.loads(path.read_text())
-    assert trace["displayTimeUnit"] == "ms"
-    lines = {}
-    for event in trace["traceEvents"]:
-        assert isinstance(event["name"], str)
-        assert event["ph"] in "XM"
-        assert type(event["pid"]) is type(event["tid"]) is int
-        if event["ph"] == "M":
-            assert event["name"] in ("process_name", "thread_name")
-            assert isinstance(event["args"]["name"], str)
-        else:
-            assert event["ts"] >= 0
-            assert event["dur"] >= 0
-            lines.setdefault(event["tid"], []).append(event)
-    named = {event["tid"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
-    assert set(lines) <= named
-    for events in lines.values():
-        _check_nesting(events)
-    return [event for event in trace["traceEvents"] if event["ph"] == "X"]
-
-
-def _check_nesting(events):
-    """Check that events of one line contain each other or do not touch: a viewer draws nothing else (1 us of rounding)."""
-    ends = []
-    for event in events:
-        while ends and ends[-1] <= event["ts"] + 1:
-            ends.pop()
-        assert not ends or event["ts"] + event["dur"] <= ends[-1] + 1, event
-        ends.append(event["ts"] + event["dur"])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("model", "runtime"), MODELS)
 @pytest.mark.slow
-def test_every_operator_ran_once_an_inference(tmp_path, model, runtime):
+@pytest.mark.needs(module="onnxruntime")
+def test_every_operator_ran_once_an_inference():
     """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
-    if importlib.util.find_spec(LIBRARIES[runtime]) is None:
-        pytest.skip(f"{LIBRARIES[runtime]} is not installed")
-    document = profiled("--model", FIXTURES / model, "--trace", tmp_path / "trace.json")
-    assert document["queries"] == QUERIES
-    assert document["runtime"] == runtime
-    assert document["operators"]
-    assert {row["calls"] % QUERIES for row in document["operators"]} == {0}
-    # LiteRT counts whole microseconds: of a model this small it sees none. On a busy machine an inference is mostly waiting.
-    assert (0 if runtime == "litert" else 1e-4) <= document["coverage_ratio"] <= 1
+    document = profiled("--model", FIXTURES / "onnx.onnx")
+    assert (document["queries"], document["package"]) == (QUERIES, "onnxruntime")
+    assert [row["calls"] for row in document["operators"]] == [QUERIES, QUERIES]
+    assert 0 < document["coverage_ratio"] <= 1
     assert sum(row["share_ratio"] for row in document["operators"]) == pytest.approx(document["coverage_ratio"])
-    assert sum(row["share_ratio"] for row in document["types"]) == pytest.approx(document["coverage_ratio"])
-    assert document["profiled_p50_ms"] > 0
     assert document["slowdown_ratio"] == pytest.approx(document["profiled_p50_ms"] / document["plain_p50_ms"] - 1)
-    events = check_trace(tmp_path / "trace.json")
-    assert sum(event["cat"] == "inference" for event in events) == QUERIES
-    assert sum(event["cat"] == "operator" for event in events) == sum(row["calls"] for row in document["operators"])
 
 
 @pytest.mark.realdata
 @pytest.mark.slow
-def test_a_real_detector_is_mostly_convolution(realdata, tmp_path):
-    """YOLOX in ONNX Runtime: nodes by name, convolutions first, most of the time covered, inferences around their operators."""
-    document = profiled("--model", realdata / "models" / "yolox_nano.onnx", "--trace", tmp_path / "trace.json")
-    assert document["types"][0]["type"] == "Conv"
+def test_a_real_detector_is_mostly_convolution(realdata):
+    """YOLOX in ONNX Runtime: convolutions first, most of the time covered."""
+    document = profiled("--model", realdata / "models" / "yolox_nano.onnx", "--by", "type")
+    assert document["operators"][0]["type"] == "Conv"
     assert document["coverage_ratio"] > 0.6
-    assert len(document["operators"]) > 200
-    events = check_trace(tmp_path / "trace.json")
-    spans = [(event["ts"], event["ts"] + event["dur"]) for event in events if event["cat"] == "inference"]
-    operators = [event for event in events if event["cat"] == "operator"]
-    assert all(any(begin - 1 <= row["ts"] and row["ts"] + row["dur"] <= end + 1 for begin, end in spans) for row in operators)
 
 
 @pytest.mark.slow
@@ -119,8 +63,8 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
     if importlib.util.find_spec("ai_edge_litert") is None:
         pytest.skip("ai_edge_litert is not installed")
     model = realdata / "models" / "mobilenet_v1_0.25_128_quant.tflite"
-    document = profiled("--model", model, "--backend", "builtin")
-    calls = {row["type"]: row["calls"] / QUERIES for row in document["types"]}
+    document = profiled("--model", model, "--backend", "builtin", "--by", "type")
+    calls = {row["type"]: row["calls"] / QUERIES for row in document["operators"]}
     assert calls == {"CONV_2D": 15, "DEPTHWISE_CONV_2D": 13, "AVERAGE_POOL_2D": 1, "RESHAPE": 1, "SOFTMAX": 1}
     document = profiled("--model", model)
     assert document["backend"] == "xnnpack"
@@ -156,7 +100,7 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
     model = realdata / "models" / "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"
     document = profiled("--model", model, "--data", realdata / "images" / "coco_tiny_80", "--threads", 2)
     assert document["data"] == "coco_tiny_80"
-    assert "TFLite_Detection_PostProcess" in {row["type"] for row in document["types"]}
+    assert "TFLite_Detection_PostProcess" in {row["type"] for row in document["operators"]}
     assert document["coverage_ratio"] > 0.8
 
 
@@ -168,7 +112,6 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
         (("--model", FIXTURES / "replay.replay.json"), 1, "runtime 'replay' has no profile"),
         (("--model", FIXTURES / "onnx_opset99.onnx"), 2, "opset 99"),
         (("--model", FIXTURES / "onnx.onnx", "--queries", "1"), 2, "queries"),
-        (("--model", FIXTURES / "onnx.onnx", "--queries", "5", "--trace", "/nonexistent/trace.json"), 2, "cannot write the trace"),
     ],
 )
 def test_what_cannot_be_profiled_is_one_line(arguments, status, message):

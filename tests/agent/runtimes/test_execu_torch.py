@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.contract.suite import SuiteFile, expand
-from edgemeter.agent.profile import executorch_profiler
-from edgemeter.agent.profile.executorch_profiler import ExecuTorchProfiler
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.execu_torch import ExecuTorch
 from edgemeter.agent.runtimes.pte_file import read_pte
@@ -83,28 +79,3 @@ def test_a_program_that_leads_outside_the_file_is_garbled(models, tmp_path):
         (tmp_path / "garbled.pte").write_bytes(content)
         with table_row(at), pytest.raises(ConfigError, match=r"truncated or garbled \(it needs "):
             read_pte(tmp_path / "garbled.pte")
-
-
-@pytest.mark.parametrize(
-    ("file", "kinds"), [("executorch.pte", {"delegate call", "Multiply (ND)", "Add (ND)"}), ("executorch_portable.pte", {"mul", "add"})]
-)
-def test_a_profile_names_operators_inside_and_outside_of_the_delegate(models, x, file, kinds):
-    """One event a kernel or operator of XNNPACK, and none of the warm-up."""
-    profiler = ExecuTorchProfiler()
-    profiler.open(expand(SuiteFile(name="s", case=[Settings(model=str(models / file))]), models).cases[0], None)
-    assert len(profiler.record([[x]] * 4)) == 4
-    events = profiler.events()
-    inferences = [event for event in events if event.category == "inference"]
-    assert len(inferences) == 4
-    assert {event.type for event in events} == {"inference", *kinds}
-    assert all(
-        any(inference.start_us <= event.start_us <= inference.start_us + inference.duration_us for inference in inferences)
-        for event in events
-    )
-
-
-def test_what_holds_no_events_is_refused():
-    """An empty or garbled file of events is one line, and no profile of nothing."""
-    for content in [b"", b"\0" * 40, b"no events at all" * 8]:
-        with table_row(content), pytest.raises(MeasurementError, match=r"cannot be read|recorded 0 inferences"):
-            executorch_profiler.parse_events(content, skip=3)
