@@ -29,8 +29,7 @@ OF_THE_AGENT = {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
         "datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
-        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison", "streams.open_stream",
-        "streams.video",
+        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
