@@ -67,10 +67,6 @@ from edgemeter.agent.vision.decoders.boxes import select as _select_boxes
 from edgemeter.agent.vision.preprocess import Preprocessor as Preprocessor
 from edgemeter.agent.vision.preprocess import input_of as input_of
 from edgemeter.agent.vision.preprocess import values_of_first as values_of_first
-from edgemeter.collector.published import PublishedReader as PublishedReader
-from edgemeter.collector.published import ReadTable as ReadTable
-from edgemeter.collector.published import RowCollector as RowCollector
-from edgemeter.collector.published.row import PublishedRow as PublishedRow
 
 # A name that its module calls otherwise: a type checker takes only an import under the same name for public.
 create_generator = _create_generator
