@@ -6,17 +6,6 @@ from edgemeter.agent.base.errors import MeasurementError as MeasurementError
 from edgemeter.agent.base.errors import TransientError as TransientError
 from edgemeter.agent.base.errors import UnavailableError as UnavailableError
 from edgemeter.agent.base.errors import one_line as one_line
-from edgemeter.agent.conformance.decoders import CHECKS as _DECODER_CHECKS
-from edgemeter.agent.conformance.decoders import DecoderCase as DecoderCase
-from edgemeter.agent.conformance.promise import ContractViolationError as ContractViolationError
-from edgemeter.agent.conformance.readers import CHECKS as _READER_CHECKS
-from edgemeter.agent.conformance.readers import ReaderCase as ReaderCase
-from edgemeter.agent.conformance.runtimes import CHECKS as _RUNTIME_CHECKS
-from edgemeter.agent.conformance.runtimes import RuntimeCase as RuntimeCase
-from edgemeter.agent.conformance.sensors import CHECKS as _SENSOR_CHECKS
-from edgemeter.agent.conformance.sensors import SensorCase as SensorCase
-from edgemeter.agent.conformance.tasks import CHECKS as _TASK_CHECKS
-from edgemeter.agent.conformance.tasks import TaskCase as TaskCase
 from edgemeter.agent.contract.model_card import AudioInput as AudioInput
 from edgemeter.agent.contract.model_card import Card as Card
 from edgemeter.agent.contract.model_card import CardOutput as CardOutput
@@ -84,11 +73,6 @@ from edgemeter.collector.published import RowCollector as RowCollector
 from edgemeter.collector.published.row import PublishedRow as PublishedRow
 
 # A name that its module calls otherwise: a type checker takes only an import under the same name for public.
-DECODER_CHECKS = _DECODER_CHECKS
-READER_CHECKS = _READER_CHECKS
-RUNTIME_CHECKS = _RUNTIME_CHECKS
-SENSOR_CHECKS = _SENSOR_CHECKS
-TASK_CHECKS = _TASK_CHECKS
 create_generator = _create_generator
 create_runtime = _create_runtime
 model_head = _model_head

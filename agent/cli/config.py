@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -27,8 +28,14 @@ COMMANDS: Sections = {
     },
     "What results mean": {
         "rules": ("edgemeter.collector.cli.rules:rules", "List the rules of verdicts and comparisons."),
-        "schema": ("edgemeter.agent.cli.config:schema", "Print the JSON Schema of a record."),
+        "schema": ("edgemeter.agent.cli.config:schema", "Print the JSON Schema of a record or of the messages."),
     },
+}
+# By subject: what makes the document.
+SCHEMAS = {
+    "record": "edgemeter.agent.contract.record:json_schema",
+    "messages": "edgemeter.agent.contract.message_schema:json_schema",
+    "influxdb": "edgemeter.collector.influx.field_table:csv_file",
 }
 
 
@@ -152,14 +159,14 @@ def variables(*, form: Format | None) -> None:
 
 
 @click.command()
-def schema() -> None:
-    """Print the JSON Schema of a run record.
+@click.argument("subject", type=click.Choice(sorted(SCHEMAS)), default="record")
+def schema(*, subject: str) -> None:
+    """Print the JSON Schema of a run record or of the MQTT messages, or the fields in InfluxDB as CSV.
 
-    Example: edgemeter config schema > record.schema.json
+    Example: edgemeter config schema messages > messages.schema.json
     """
-    from edgemeter.agent.contract.record import json_schema
-
-    print_json(json_schema())
+    document = resolve_name(SCHEMAS[subject])()
+    click.echo(document, nl=False) if isinstance(document, str) else print_json(document)
 
 
 def _print_settings(rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format | None) -> None:

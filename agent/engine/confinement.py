@@ -43,7 +43,7 @@ def grant_for(case: Case) -> SandboxGrant:
     """Return what a run of this case may reach beside the system and its scratch folder.
 
     Raises:
-        ConfigError: a server's file cannot be read.
+        ConfigError: a server's file cannot be read, or there is no file of a plug-in.
     """
     model = Path(case.model)
     # Of what is too long for a path the system reports an error, not that it is absent.
@@ -51,6 +51,8 @@ def grant_for(case: Case) -> SandboxGrant:
     read = [*model_files(model), *(Path(value) for value in values if Path(value).is_file())]
     if case.runtime == PYTHON:
         read += [Path(value) for value in values if Path(value).is_dir() and is_narrow(Path(value).resolve())]
+    for target in case.plugin_files:
+        read += _of_target(target)
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.stream is not None:

@@ -44,7 +44,7 @@ from edgemeter.agent.runtimes.call_results import (
     waits_for,
 )
 from edgemeter.agent.runtimes.python_model import PythonModel, model_of, version_of, versions_of
-from edgemeter.agent.runtimes.user_code import (
+from edgemeter.agent.sandbox.user_code import (
     attribute_of,
     compiled,
     files_of_options,

@@ -31,7 +31,7 @@ EPOCH_S, EPOCH = 315_532_800, (1980, 1, 1, 0, 0, 0)
 BUILD_TIMEOUT_S = 600
 TIMEOUT_S = 1800
 PIP = "pip>=23"
-_SOURCE_FILES = ("pyproject.toml", "README.md", "LICENSE")
+_SOURCE_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def _python_with_pip() -> list[str]:
@@ -129,8 +129,7 @@ def _copy_source(source: Path, target: Path) -> None:
     try:
         target.mkdir()
         setup = msgspec.toml.decode((source / "pyproject.toml").read_bytes())["tool"]["setuptools"]
-        for name in (*_SOURCE_FILES, *(file for files in setup["data-files"].values() for file in files)):
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
+        for name in _SOURCE_FILES:
             shutil.copy(source / name, target / name)
         for folder in {path.partition("/")[0] for path in setup["package-dir"].values()}:
             shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))

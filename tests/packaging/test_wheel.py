@@ -54,13 +54,17 @@ def wheel(source, tmp_path_factory) -> Path:
 
 @pytest.mark.packaging
 def test_the_wheel_holds_every_module_and_data_file(wheel):
-    """What git tracks below the packages is in the wheel, and the man page; nothing else is."""
+    """What git tracks below the packages is in the wheel, and what is made of it: the man page, the schemas and the table of fields."""
     tracked = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        man_pages = {name for name in names if name.endswith(".data/data/share/man/man1/edgemeter.1")}
-    assert len(man_pages) == 1
-    assert names - man_pages == set(map(in_wheel, tracked))
+        reference = {name.rpartition("/")[2]: archive.read(name).decode() for name in names - set(map(in_wheel, tracked))}
+    assert set(map(in_wheel, tracked)) < names
+    assert set(reference) == {"edgemeter.1", "record.schema.json", "messages.schema.json", "influxdb-fields.csv"}
+    assert r"\fBedgemeter\fR COMMAND" in reference["edgemeter.1"]
+    assert "RunRecord" in json.loads(reference["record.schema.json"])["$defs"]
+    assert "Receipt" in json.loads(reference["messages.schema.json"])["$defs"]
+    assert "run,field,latency_p50_ms,float" in reference["influxdb-fields.csv"]
     assert wheel.stat().st_size < 12_000_000
 
 

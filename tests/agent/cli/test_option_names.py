@@ -184,7 +184,7 @@ def test_the_name_of_the_release_before_still_works(line, present, capsys):
 def test_both_names_of_one_option_are_refused():
     """Which of the two was meant is unknown."""
     with pytest.raises(click.UsageError, match="--out is the former name of --output"):
-        parsed("edgemeter new sensor x --out a --output b")
+        parsed("edgemeter models convert m.pt2 --to onnx-fp32 --out a --output b")
 
 
 def test_a_suite_with_the_former_key_of_its_data_is_read(tmp_path):

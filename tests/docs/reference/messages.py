@@ -1,16 +1,15 @@
 """MQTT topics with their messages, and the metrics that a collector serves."""
 
 import inspect
-import json
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from edgemeter.agent.base.broker_address import parse_address
-from edgemeter.agent.contract import health, identity, messages, orders, sealed
+from edgemeter.agent.contract import identity, messages
+from edgemeter.agent.contract.message_schema import MESSAGES, structs_of
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.home_assistant import discovery
@@ -45,25 +44,9 @@ TOPICS_HEAD = f"""# MQTT topics
 All topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`; messages are JSON, QoS 1 (`activity` and `progress`: QoS 0).
 `edgemeter collector deploy-files` and `edgemeter fleet init` write access rules for mosquitto in which a device may use its own topics
 only. Readers of what devices report ignore fields that they do not know; orders with unknown fields are refused. A field
-without a type below is text. [messages.schema.json](messages.schema.json) has all messages; below are those that your programs may read.
+without a type below is text. `edgemeter config schema messages` has all; below are those that your programs may read.
 
 """
-# What travels on each kind of topic; the result's message is the record.
-MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
-    "birth": (messages.Birth,),
-    "state": (messages.DeviceState,),
-    "result": (),
-    "receipt": (messages.Receipt, messages.AgainRequest),
-    "command": (sealed.SealedMessage, sealed.AddressedCommand, orders.Order, orders.ReportReceipt),
-    "activity": (messages.Activity,),
-    "progress": (messages.Progress,),
-    "job": (orders.ExecutionReport,),
-    "health": (health.Health,),
-    "want": (orders.Want,),
-    "content": (orders.Chunk,),
-    "renew": (identity.CertificateRequest, identity.CertificateHeld),
-    "certificate": (sealed.SealedMessage, identity.EnrolmentAnswer),
-}
 # Those that others than devices and fleet may want to read.
 FOR_READERS = ("birth", "state", "receipt", "activity", "progress", "health")
 RETAINED = ("birth", "state", "activity", "health")
@@ -98,18 +81,9 @@ def topics_page() -> str:
     rows = [(f"`{kind}`", _direction(kind), "yes" if kind in RETAINED else "no", _links(kind)) for kind in get_args(TopicKind)]
     text = TOPICS_HEAD + table(["kind", "direction", "retained", "message"], rows)
     text += "\n## Other topics\n\n" + table(["topic", "direction", "message"], _others())
-    for struct in _structs(FOR_READERS):
+    for struct in structs_of(FOR_READERS):
         text += f"\n## {struct.__name__}\n\n{inspect.cleandoc(struct.__doc__ or '')}\n\n{_fields(struct)}".rstrip() + "\n"
     return text
-
-
-def schema_file() -> str:
-    """Return the JSON Schema of every message."""
-    schemas, components = msgspec.json.schema_components(_structs(tuple(MESSAGES)))
-    names = [schema["$ref"].rsplit("/", 1)[1] for schema in schemas]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Edgemeter messages", "messages": names}
-    text = json.dumps({**head, "$defs": components}, indent=1, ensure_ascii=False).replace("#/components/schemas/", "#/$defs/")
-    return f"{text}\n"
 
 
 def _others() -> list[tuple[str, str, str]]:
@@ -124,7 +98,7 @@ def _others() -> list[tuple[str, str, str]]:
     ]
 
 
-def _direction(kind: str) -> str:
+def _direction(kind: TopicKind) -> str:
     servers = {user.removeprefix("edgemeter-"): rules for user, rules in SERVICE_RULES.items()}
     topic = f"{TOPIC_ROOT}/+/+/{kind}"
     readers = [user for user, rules in servers.items() if ("read", topic) in rules]
@@ -134,36 +108,12 @@ def _direction(kind: str) -> str:
     return "; ".join(ways)
 
 
-def _links(kind: str) -> str:
+def _links(kind: TopicKind) -> str:
     return ", ".join(_named(struct) for struct in MESSAGES[kind]) or RESULT
 
 
 def _named(struct: type) -> str:
-    return f"[{struct.__name__}](#{anchor(struct.__name__)})" if struct in _structs(FOR_READERS) else f"`{struct.__name__}`"
-
-
-@cache
-def _structs(kinds: tuple[str, ...]) -> list[type[msgspec.Struct]]:
-    """Return the messages of these kinds of topic, each followed by the structs in it that were not shown before."""
-    structs: dict[type[msgspec.Struct], None] = {}
-
-    def add(struct: type[msgspec.Struct]) -> None:
-        if struct in structs:
-            return
-        structs[struct] = None
-        for annotation in get_type_hints(struct).values():
-            for inner in _inside(annotation):
-                add(inner)
-
-    for message in (*(message for kind in kinds for message in MESSAGES[kind]), messages.CampaignProgress):
-        add(message)
-    return list(structs)
-
-
-def _inside(annotation: Any) -> list[type[msgspec.Struct]]:
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return [annotation]
-    return [struct for argument in get_args(annotation) for struct in _inside(argument)]
+    return f"[{struct.__name__}](#{anchor(struct.__name__)})" if struct in structs_of(FOR_READERS) else f"`{struct.__name__}`"
 
 
 def _fields(struct: type[msgspec.Struct]) -> str:

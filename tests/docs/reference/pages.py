@@ -66,10 +66,6 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
 
 # Files for programs, which pages link to.
 ATTACHMENTS: Mapping[str, Callable[[], str]] = {
-    "edgemeter.1": commands.man_page,
-    "record.schema.json": records.schema_file,
-    "messages.schema.json": messages.schema_file,
-    "influxdb-fields.csv": influx_fields.csv_file,
     "sql-views.csv": sql_views.csv_file,
     **{f"samples/{kind}.toml": partial(sample, kind) for kind in FILES},
 }

@@ -1,12 +1,11 @@
-"""The record's schema: the page shows how it is built, the JSON Schema beside it has every field's type, unit and meaning."""
+"""The record's schema: how it is built."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.figures import with_part
-from tests.docs.reference.tables import anchor, table, unit_of
+from tests.docs.reference.tables import anchor, table
 
 HEAD = """# The run record
 
@@ -17,8 +16,8 @@ One measurement of one case in one process. Its schema number is {number}.
 - **Free texts** (reasons, notes, warnings, evidence) may change.
 - **Units** end the names. A ratio is 0..1. Absent is null, never 0.
 
-[record.schema.json](record.schema.json) has type, unit and meaning of every field, as `edgemeter config schema` prints it. Below are the
-fields of a run, and the names in its parts; *95%* marks a value with its bounds beside it (`_low`, `_high`).
+`edgemeter config schema` prints type and meaning of every field as JSON Schema. Below are the fields of a
+run, and the names in its parts; *95%* marks a value with its bounds beside it (`_low`, `_high`).
 
 """
 
@@ -39,16 +38,6 @@ def page() -> str:
         )
         text += f"\n## {name}\n\n{fields}\n"
     return text
-
-
-def schema_file() -> str:
-    """Return the JSON Schema, with the unit of each field that has one."""
-    schema = record.json_schema()
-    for part in schema["$defs"].values():
-        for name, kind in part["properties"].items():
-            if unit := unit_of(name):
-                kind["x-unit"] = unit
-    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 def _in_order(parts: Mapping[str, Any], first: str) -> Iterator[str]:

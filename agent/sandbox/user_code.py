@@ -40,6 +40,24 @@ _SANDBOXED = (
 )
 
 
+def plugin_class(kind: str, address: str, protocol: type) -> Any:
+    """Return the class that `FILE.py:NAME` names, None of a name without a file; `kind` is for the error.
+
+    Raises:
+        EdgemeterError: as `attribute_of`, or it is no class with the methods of the protocol.
+    """
+    target = python_target.of_file(address)
+    if target is None:
+        return None
+    plugin = attribute_of(target, address)
+    methods = [name for name, value in vars(protocol).items() if inspect.isfunction(value) and not name.startswith("_")]
+    missing = [name for name in methods if not callable(getattr(plugin, name, None))]
+    if not isinstance(plugin, type) or missing:
+        lack = f"has no {', '.join(missing)}" if missing else "is no class"
+        raise ConfigError(f"{address} is no {kind}, it {lack}: write a class with {', '.join(methods)}, as in docs/examples/plugins")
+    return plugin
+
+
 def forget() -> None:
     """Forget the modules that were run from files, so that a file is run anew."""
     for name, (module, _) in _READ.items():

@@ -1,6 +1,4 @@
-"""The registry says the same in a file and in a PostgreSQL: one set of statements."""
-
-from dataclasses import replace
+"""The registry: what is written is read again, by the tables of devices, jobs, campaigns and certificates."""
 
 import pytest
 
@@ -46,16 +44,6 @@ def test_a_late_will_changes_no_newer_session_and_a_revoked_device_is_not_online
         devices.put_revoked_offline(statements, 50)
         devices.put_reports(statements, [DeviceReport("pi-1", "lab", DeviceState(state="online", session=2), 60)])
     assert devices.find_presence(registry, "pi-1").state == "offline"
-
-
-def test_a_text_that_no_database_takes_stops_nobody(registry):
-    """A NUL in what a device reports of a job is shown as what cannot be shown."""
-    with registry.transaction() as statements:
-        job = jobs.add(statements, NewJob(Doctor(), "doctor", 300.0), [("pi-1", "lab")], 1)
-    (execution,) = jobs.executions_of_job(registry, job)
-    with registry.transaction() as statements:
-        jobs.update_executions(statements, [replace(execution, reason="a\0b", doing="\0")])
-    assert jobs.find_execution(registry, job, "pi-1").reason == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_a_job_is_found_by_how_its_name_begins(registry):
@@ -144,7 +132,7 @@ def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
     assert [request.name for request in certificates.decided_requests(registry)] == ["pi-9"]
 
 
-def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry, registry_place):
+def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry):
     """A transaction is whole or not at all."""
 
     def fail():
@@ -157,5 +145,5 @@ def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry, registr
     assert devices.read(registry) == []
     with registry.transaction() as statements:
         devices.put_reports(statements, [DeviceReport("pi-1", "lab", HEALTH, 1)])
-    with Registry(registry_place, "read") as reader:
+    with Registry(registry.path, "read") as reader:
         assert devices.read_presence(reader)["pi-1"].agent == "1"
