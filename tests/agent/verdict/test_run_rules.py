@@ -120,21 +120,6 @@ def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
     assert not any("lost-sensor" in reason for reason in verdict.judge(measured(), (), sensor_faults=faults).reasons)
 
 
-def test_a_power_outside_the_calibrated_load_steps_is_a_note():
-    """A sensor calibrated from 2 to 6 W: within a quarter of that span there is an energy, and the extrapolation is named."""
-    for powers, outside in [
-        ((5.0, 2.0, 2.01), None),
-        ((6.5, 2.0, 2.0), "6.5 W under load"),
-        ((5.0, 1.5, 2.0), "1.5 W idle before"),
-        ((5.0, None, None), None),
-    ]:
-        power_w, before_w, after_w = powers
-        energy = _energy("wall-ac", power_w, 0.02, calibrated_w=(2.0, 6.0), idle_before_w=before_w, idle_after_w=after_w)
-        notes = [note for note in verdict.judge(measured(), (), energies=(energy,)).notes if note.startswith("outside-calibration: ")]
-        assert bool(notes) == (outside is not None), f"{powers!r}"
-        assert outside is None or (outside in notes[0] and "was calibrated from 2 to 6 W" in notes[0]), f"{powers!r}"
-
-
 def test_operators_left_to_portable_kernels_are_noted():
     """A note, no doubt: the run is what the program is."""
     run = measured()
