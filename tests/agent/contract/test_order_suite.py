@@ -54,8 +54,8 @@ def test_an_order_may_bring_no_code(tmp_path, model, keys):
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ('images = "/etc/shadow"', "'/etc/shadow' as data"),
-        ('images = "a.zip"', "unknown photographs 'a.zip'"),
+        ('data = "/etc/shadow"', "'/etc/shadow' as data"),
+        ('data = "a.zip"', "unknown photographs 'a.zip'"),
         ('annotations = "a.zip"', "unknown field `annotations`"),
     ],
 )
