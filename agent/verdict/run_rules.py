@@ -118,23 +118,6 @@ def _not_steady(facts: RunFacts) -> str | None:
 
 
 @RULES.suspect(
-    "no just-in-time compiler worked while queries were timed, and none gave up",
-    "the waiting query's latency holds its work; past its limit `torch.compile` runs the rest eagerly (backend `...,fell-back`)",
-    "inputs of one shape, or `--option dynamic=yes` of `torch_compiled`",
-)
-def _recompiled(facts: RunFacts) -> str | None:
-    if fell_back := facts.measured.runtime.facts.get("fell_back"):
-        return fell_back
-    began_ns = [int(text) for text in facts.measured.runtime.facts.get("compiled_ns", "").split() if text.isdecimal()]
-    timed = facts.measured.timed
-    within_s = [(moment - timed.start_ns) / 1e9 for moment in began_ns if timed.start_ns <= moment <= timed.end_ns]
-    if not within_s:
-        return None
-    first = f"the first {within_s[0]:.2g} s after the start"
-    return f"compilations while queries were timed: {len(within_s)}, {first}: latencies hold compile time"
-
-
-@RULES.suspect(
     "the medians of the three thirds, less waits in line, lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
     "5% is about twice the smallest difference that matters",
     "measure longer (`--mode normal`) with a fixed governor and steady cooling",

@@ -71,7 +71,6 @@ CASES = [
     ),
     ("too-few-queries", "invalid", measured(latency=latency_statistics.summarise_latency(np.full(10, 5_000_000))), QUIET),
     ("not-steady", "suspect", measured(warm_up=WarmUp(queries=900, duration_ms=10_000.0, steady=False)), QUIET),
-    ("recompiled", "suspect", measured(runtime=msgspec.structs.replace(measured().runtime, facts={"compiled_ns": "5"})), QUIET),
     ("drift", "suspect", measured_of(SLOW_END), QUIET),
     ("memory-grows", "suspect", measured(memory=Memory(peak_mb=900.0, grown_mb=700.0)), QUIET),
     ("drift", "suspect", measured_of(SLOW_MIDDLE), QUIET),
