@@ -87,7 +87,7 @@ def parse_moment(text: str, unit_s: float | None = None) -> Moment | None:
         return None
     value = float(number[1].replace(",", "."))
     # Without a unit the size of a time since 1970 tells it.
-    usual_s = next((unit for most, unit in ((1e11, 1.0), (1e14, 1e-3), (1e17, 1e-6)) if abs(value) < most), 1e-9)
+    usual_s = next((unit for highest, unit in ((1e11, 1.0), (1e14, 1e-3), (1e17, 1e-6)) if abs(value) < highest), 1e-9)
     scale_s = SECONDS.get(number[3].lower()) or unit_s or usual_s
     return Moment(value * scale_s, "numbers", scale_s * 10.0 ** -len(number[2] or ""))
 
@@ -125,8 +125,8 @@ def _read_tegrastats(path: str, lines: Sequence[str]) -> PowerLog:
         except EdgemeterError:
             continue
         # What `ts` or a container's log puts before the line is finer than its own seconds.
-        own = STAMP.search(line)
-        moment = parse_moment(line) or parse_moment(line.split()[0]) or (parse_moment(own[0]) if own else None)
+        inner = STAMP.search(line)
+        moment = parse_moment(line) or parse_moment(line.split()[0]) or (parse_moment(inner[0]) if inner else None)
         if moment is None:
             raise ConfigError(f"the lines of {path!r} have no times: log with `tegrastats | ts '%.s'`")
         log.readings[""].append((moment, power_w))
@@ -163,10 +163,10 @@ def _read_csv(path: str, lines: Sequence[str], time_column: str | None, power_co
     return log
 
 
-def _column(names: Sequence[str], wanted: str) -> int | None:
+def _column(names: Sequence[str], title: str) -> int | None:
     """Return where a column is, by its name with or without its unit."""
     plain = [re.sub(r"\s*[\[(].*", "", name).casefold() for name in names]
-    return next((at for at, name in enumerate(names) if wanted.casefold() in (name.casefold(), plain[at])), None)
+    return next((at for at, name in enumerate(names) if title.casefold() in (name.casefold(), plain[at])), None)
 
 
 def _unit(name: str, units: Mapping[str, float]) -> float | None:
