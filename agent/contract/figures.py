@@ -2,7 +2,7 @@
 
 An entry says what a figure is called, its unit, which way is better, where it stands in the record, its bounds or uncertainty, what must be
 equal for two values to be of one kind, how the trend follows it, and in which views it appears. The ledger's index, the comparison (table,
-matrix, sentence), the trend, the page, InfluxDB, OTLP, exports, options and the reference pages are loops over it.
+matrix, sentence), the trend, the page, InfluxDB, exports, options and the reference pages are loops over it.
 """
 
 import math
@@ -23,7 +23,7 @@ from edgemeter.agent.contract.together_matrix import slow_down
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
 # of cases; runs: its lists of runs; chart: its charts over time; references: their list; influx: InfluxDB
-# with `--influx-fields figures`, and OTLP; csv: exports; home: Home Assistant; canary: what a board reports of a
+# with `--influx-fields figures`; csv: exports; home: Home Assistant; canary: what a board reports of a
 # canary run, to be compared with its own past; index: kept of every run although no list or chart shows it.
 View = Literal[
     "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "references", "influx", "csv", "home", "canary",

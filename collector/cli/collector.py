@@ -29,7 +29,6 @@ from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
     from edgemeter.collector.home_assistant.publisher import HomePublisher
-    from edgemeter.collector.otlp.otlp_config import OtlpConfig
     from edgemeter.collector.receive.service import Collector
 
 COMMANDS: Sections = {
@@ -184,12 +183,6 @@ def collector() -> None:
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @influx_written_options
 @influx_read_option
-@click.option(
-    "--otlp",
-    envvar="EDGEMETER_OTLP",
-    help="Send OpenTelemetry metrics to this OTLP endpoint: http://HOST:4318, or http://HOST:9090/api/v1/otlp.",
-)
-@click.option("--otlp-headers-file", type=PATH, help="File with its headers, NAME=VALUE a line. Default: $EDGEMETER_OTLP_HEADERS.")
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share messages with the collectors of this group (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Serve /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
 @click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Delete records after this many days. Default: never.")
@@ -217,8 +210,6 @@ def up(
     influx_fields: influx_config.Extent,
     influx_also: tuple[influx_config.Extra, ...],
     influx_read_token_file: Path | None,
-    otlp: str | None,
-    otlp_headers_file: Path | None,
     group: str | None,
     metrics: str | None,
     keep_days: float | None,
@@ -227,12 +218,11 @@ def up(
     home_assistant: bool,
     **files: Path | None,
 ) -> None:
-    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB and OTLP if given.
+    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB if given.
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
     from edgemeter.collector.index import keeper
-    from edgemeter.collector.otlp.otlp_config import parse_otlp
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.presence import CollectorPresence
     from edgemeter.collector.receive.service import Collector
@@ -248,14 +238,12 @@ def up(
     if config is not None:
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
     reader = influx_config.reader_of(config, influx_read_token_file) if config is not None else None
-    endpoint = parse_otlp(otlp, headers_file=otlp_headers_file) if otlp else None
     broker_address = _broker_address(broker, fleet_folder, files)
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
     with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
         service = Collector(address, path, config, reader=reader, group=group, retention=retention)
-        _drain_to_otlp(service, endpoint)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
         publisher = _home_publisher(address, path) if home_assistant else None
         presence = (
@@ -268,7 +256,7 @@ def up(
             # What is there now stays: a collection that goes through all of it holds up every receipt for 25 to 60 ms.
             gc.collect()
             gc.freeze()
-            states = [f"receiving from {address}, storing in {path}", *(f"draining to {sink}" for sink in (config, endpoint) if sink)]
+            states = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config is not None else [])]
             if metrics_server is not None:
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
             states += ["publishing to Home Assistant"] if publisher is not None else []
@@ -291,16 +279,8 @@ def up(
         )
 
 
-def _drain_to_otlp(service: "Collector", endpoint: "OtlpConfig | None") -> None:
-    if endpoint is not None:
-        # Late: it needs numpy.
-        from edgemeter.collector.otlp.otlp_drain import drain_to_otlp
-
-        drain_to_otlp(service, endpoint)
-
-
 def _home_publisher(address: BrokerAddress, ledger: LedgerPlace) -> "HomePublisher":
-    # As above.
+    # Late: it needs numpy.
     from importlib.metadata import version
 
     from edgemeter.collector.home_assistant.publisher import HomePublisher

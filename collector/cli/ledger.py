@@ -135,29 +135,23 @@ def _devices_document(
     metavar="URL",
     help="Only the InfluxDB at this URL. Default: wherever the ledger was drained to.",
 )
-@click.option("--otlp", metavar="URL", help="Only the OTLP endpoint at this URL.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"sinks": [...]}.')
-def drain(
-    ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, otlp: str | None, as_json: bool
-) -> None:
-    """Show how far each InfluxDB and OTLP endpoint has the records of the ledger, or with --again set it back.
+def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, as_json: bool) -> None:
+    """Show how far each InfluxDB has the records of the ledger, or with --again set it back.
 
     The running collector writes them again.
 
     Example: edgemeter collector drain --again --since 2026-11-01
     """
-    from edgemeter.collector.otlp.otlp_config import parse_otlp
-
     if since_ns is not None and not starts_again:
         raise click.UsageError("--since says what is written again: add --again")
     with open_ledger(chosen_ledger(ledger), "write" if starts_again else "read") as opened:
-        prefixes = [f"influx {store.partition('?')[0].rstrip('/')} "] if store is not None else []
-        prefixes += [f"otlp {parse_otlp(otlp, environ={})}"] if otlp is not None else []
-        sinks = [name for name in opened.positions() if name.startswith(tuple(prefixes or [""]))]
+        prefix = f"influx {store.partition('?')[0].rstrip('/')} " if store is not None else ""
+        sinks = [name for name in opened.positions() if name.startswith(prefix)]
         if not sinks:
             raise ConfigError(
-                f"the ledger was not drained to {store or otlp or 'any sink'} (known: {', '.join(opened.positions()) or 'none yet'}): "
-                "start `collector up --influx URL` or `--otlp URL`"
+                f"the ledger was not drained to {store or 'any sink'} (known: {', '.join(opened.positions()) or 'none yet'}): "
+                "start `collector up --influx URL`"
             )
         unwritten = {name: opened.set_back(name, since_ns) if starts_again else opened.behind(name) for name in sinks}
     if as_json:
