@@ -28,7 +28,6 @@ from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
-    from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.receive.service import Collector
 
 COMMANDS: Sections = {
@@ -194,11 +193,6 @@ def collector() -> None:
     type=click.IntRange(1),
     help="Delete the oldest data, raw samples first, if the ledger exceeds this many MB. Default: unlimited.",
 )
-@click.option(
-    "--home-assistant",
-    is_flag=True,
-    help="Publish the devices and their newest results to Home Assistant (2024.11 or newer), by MQTT discovery.",
-)
 def up(
     *,
     broker: str | None,
@@ -215,7 +209,6 @@ def up(
     keep_days: float | None,
     keep_samples_days: float | None,
     keep_mb: int | None,
-    home_assistant: bool,
     **files: Path | None,
 ) -> None:
     """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB if given.
@@ -245,11 +238,10 @@ def up(
     with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
         service = Collector(address, path, config, reader=reader, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
-        publisher = _home_publisher(address, path) if home_assistant else None
         presence = (
             CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None, service.flooders) if broker_address else None
         )
-        parts = [part for part in (service, presence, metrics_server, publisher) if part is not None]
+        parts = [part for part in (service, presence, metrics_server) if part is not None]
         try:
             for part in parts:
                 part.start()
@@ -259,7 +251,6 @@ def up(
             states = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config is not None else [])]
             if metrics_server is not None:
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
-            states += ["publishing to Home Assistant"] if publisher is not None else []
             click.echo(f"{', '.join(states)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
             if not isinstance(path, Path) and (hint := _views_hint(path)):
                 click.echo(hint, err=True)
@@ -277,15 +268,6 @@ def up(
         click.echo(
             f"stored {counts.inserted} new records, dropped {counts.duplicates} duplicates, quarantined {counts.quarantined}", err=True
         )
-
-
-def _home_publisher(address: BrokerAddress, ledger: LedgerPlace) -> "HomePublisher":
-    # Late: it needs numpy.
-    from importlib.metadata import version
-
-    from edgemeter.collector.home_assistant.publisher import HomePublisher
-
-    return HomePublisher(address, ledger, version("edgemeter"))
 
 
 def _views_hint(ledger: LedgerPlace) -> str | None:

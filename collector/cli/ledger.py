@@ -74,7 +74,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
 @ledger_option
 @click.option("--fleet", help="Fleet of the device. Default: the only one that has it.")
 def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
-    """Retire a DEVICE that does not come back: no alert expects it, Home Assistant removes it, its records stay. Online again, it is back.
+    """Retire a DEVICE that does not come back: no alert expects it, its records stay. Online again, it is back.
 
     A device with a certificate is put out by `edgemeter fleet revoke`.
 
