@@ -35,7 +35,6 @@ COMMANDS: Sections = {
         "deploy-files": ("edgemeter.collector.cli.collector:deploy_files", "Write configuration files for deployment."),
         "init-ledger": ("edgemeter.collector.cli.collector:init_ledger", "Prepare a PostgreSQL database for a ledger."),
         "init-influx": ("edgemeter.collector.cli.collector:init_influx", "Set up InfluxDB for a collector."),
-        "load": ("edgemeter.collector.cli.load:load", "Load-test a server with simulated devices."),
     },
     "Receive and show": {
         "up": ("edgemeter.collector.cli.collector:up", "Receive results until stopped."),
