@@ -1,11 +1,10 @@
-"""A session with PostgreSQL: the only module that imports psycopg. A lost connection is made again, and errors come with a remedy."""
+"""A session with a ledger in PostgreSQL: the only module that imports psycopg. It connects again, and errors come with a remedy."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from edgemeter.agent.base.deadlines import SocketDeadline
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
@@ -28,8 +27,16 @@ _SETTINGS = (
 )
 # Source: PostgreSQL, appendix A, error codes.
 _MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
-    (("42P01", "3F000", "42703"), ConfigError, "no {what} at {where} ({text}): {absent}"),
-    (("42501",), ConfigError, "the user of {where} may not do this ({text}): {forbidden}"),
+    (
+        ("42P01", "3F000", "42703"),
+        ConfigError,
+        "no ledger at {where} ({text}): make its tables with `edgemeter collector init-ledger --ledger {where}`",
+    ),
+    (
+        ("42501",),
+        ConfigError,
+        "the user of {where} may not do this ({text}): grant it edgemeter_write, or edgemeter_keep, which may also remove records",
+    ),
     (("25006",), UnavailableError, "{where} is read-only: name the primary, not a standby, among the hosts of the address"),
     (("40", "55P03", "57014", "25P0", "23503"), TransientError, "{where} could not do it now ({text}): try again"),
     (("53",), UnavailableError, "{where} has no room or no connection left ({text}): nothing is lost; free some"),
@@ -38,21 +45,6 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
 
 class UnstorableError(ConfigError):
     """A value that PostgreSQL cannot store, as a text with a NUL character."""
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseUse:
-    """The kind of data in a database: `what` in words, the remedies where its tables are `absent` or a user is `forbidden` to use them.
-
-    `{where}` in `absent` becomes the address. `settings` are statements that each connection begins with; `row_factory` is psycopg's, by
-    default rows are tuples.
-    """
-
-    what: str
-    absent: str
-    forbidden: str
-    settings: str = ""
-    row_factory: Callable[[Any], Any] | None = None
 
 
 def number_array(numbers: Iterable[int | None]) -> str:
@@ -94,14 +86,11 @@ class MarkedStatements:
             yield MarkedStatements(self._connection, nullcontext)
 
 
-class PostgresSession:
+class LedgerSession:
     """A connection to `address`, made on first use and again after a failure; for one thread at a time. `close` once or more.
 
-    `generation` rises with each connection: what is remembered of the database may not hold after a failover. A kind of session says what
-    it is used for.
+    `generation` rises with each connection: what is remembered of the database may not hold after a failover.
     """
-
-    use: ClassVar[DatabaseUse]
 
     def __init__(self, address: PostgresAddress, access: Access = "write", deadline_s: float | None = None) -> None:
         self.address = address
@@ -109,7 +98,7 @@ class PostgresSession:
         self._deadline: SocketDeadline | None = None
         self.generation = 0
         self._access = access
-        self._driver = _driver(self.use.what)
+        self._driver = _driver()
         self._connection: psycopg.Connection[Any] | None = None
         self._warnings: list[str] = []
 
@@ -159,15 +148,11 @@ class PostgresSession:
             parameters = self._driver.conninfo.conninfo_to_dict(self.address.connection)
             defaults = _PARAMETERS | ({"target_session_attrs": "read-write"} if self._access == "write" else {})
             connection = self._driver.connect(**{**defaults, **parameters}, autocommit=True, prepare_threshold=None)
-            if self.use.row_factory is not None:
-                connection.row_factory = self.use.row_factory
             connection.add_notice_handler(self._noticed)
             try:
                 self._deadline = SocketDeadline(connection.fileno())
                 with self._awaiting():
-                    connection.execute(
-                        _SETTINGS + self.use.settings + ("; SET default_transaction_read_only = on" if self._access == "read" else "")
-                    )
+                    connection.execute(_SETTINGS + ("; SET default_transaction_read_only = on" if self._access == "read" else ""))
             except self._driver.Error:
                 connection.close()
                 raise
@@ -216,20 +201,18 @@ class PostgresSession:
         state, text = error.sqlstate or "", one_line(error)
         if isinstance(error, self._driver.DataError) or state.startswith(("22", "54")):
             return UnstorableError(f"PostgreSQL cannot store it: {text}")
-        kind_text, where = self.use.what, self.address
         for states, kind, words in _MEANINGS:
             if state.startswith(states):
-                remedies = {"absent": self.use.absent.format(where=where), "forbidden": self.use.forbidden}
-                return kind(words.format(what=kind_text, where=where, text=text, **remedies))
-        return UnavailableError(f"the {kind_text} at {where} does not answer ({text}): check the address, the server and its log")
+                return kind(words.format(where=self.address, text=text))
+        return UnavailableError(f"the ledger at {self.address} does not answer ({text}): check the address, the server and its log")
 
 
-def _driver(purpose: str) -> Any:
+def _driver() -> Any:
     try:
         import_module("psycopg.conninfo")
         driver = import_module("psycopg")
     except ImportError as error:
-        raise UnavailableError(f"a {purpose} in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'") from error
+        raise UnavailableError(f"a ledger in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'") from error
     # What it logs besides raising an error is the same error.
     with suppress(AttributeError):
         logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -73,6 +73,18 @@ def parse(text: str) -> PythonTarget | None:
     return PythonTarget(match["attribute"], Path(match["file"]) if match["file"] else None, match["module"])
 
 
+def of_file(text: str) -> PythonTarget | None:
+    """Return what the name of a plug-in addresses as `FILE.py:NAME`; None of a name that stands in a table."""
+    target = parse(text)
+    return target if target is not None and target.file is not None else None
+
+
+def plain_name(text: str) -> str:
+    """Return the name of a plug-in as records have it: of one in a file, wherever that lies, the file's name and its own."""
+    target = of_file(text)
+    return text if target is None or target.file is None else f"{target.file.name}:{target.attribute}"
+
+
 def lies_in(file: Path, folder: Path) -> bool:
     """Return whether a file, resolved, is one of a folder's, but of no library that is installed below it."""
     is_inside = file.is_relative_to(folder) and not file.is_relative_to(_STANDARD)

@@ -70,7 +70,7 @@ def power_option(command: _Command) -> _Command:
 
         return power.names()
 
-    text = "Power sensors NAME[,NAME], or none. Default: the one with the widest scope."
+    text = "Power sensors NAME[,NAME] or FILE.py:NAME, or none. Default: the one with the widest scope."
     return click.option("--power", envvar="EDGEMETER_POWER", shell_complete=completes(sensor_names, several=True), help=text)(command)
 
 

@@ -34,7 +34,6 @@ COMMANDS: Sections = {
     "Models": {"models": ("edgemeter.models.cli.main:models", "List, fetch, convert, verify and profile models.")},
     "Fleet": {"fleet": ("edgemeter.provisioning.cli.main:fleet", "Provision, update and control a fleet of devices.")},
     "Settings": {"config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts.")},
-    "Extend": {"new": ("edgemeter.agent.cli.new:new", "Write a package with a runtime, sensor, task, decoder or reader of your own.")},
 }
 
 

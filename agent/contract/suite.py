@@ -100,6 +100,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float
     sha256: str | None = None
     name: str | None = None
+    task: str | None = None
     backend: str | None = None
     options: dict[str, str] = {}
     precision: str | None = None
@@ -179,8 +180,26 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         queue = f"{self.queue_frames} frames may wait" if self.queue_frames > 1 else ""
         point = self.operating_point.words if self.operating_point else ""
         frames = (rate, deadline, queue)
-        parts = (name, factory, self.runtime, self.backend, threads, self.token_lengths, cache, draft, users, *frames, point, role)
+        parts = (
+            name,
+            factory,
+            python_target.plain_name(self.runtime),
+            self.backend,
+            threads,
+            self.token_lengths,
+            cache,
+            draft,
+            users,
+            *frames,
+            point,
+            role,
+        )
         return " ".join(filter(None, parts))
+
+    @property
+    def plugin_files(self) -> tuple[python_target.PythonTarget, ...]:
+        """Return the classes of files that run it: a runtime, a task."""
+        return tuple(target for name in (self.runtime, self.task or "") if (target := python_target.of_file(name)))
 
     @property
     def scored_on(self) -> str | None:
@@ -332,6 +351,12 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
         )
 
 
+def _placed(name: str, folder: Path) -> str:
+    """Return the name of a plug-in; the path of one in a file is relative to the suite."""
+    target = python_target.of_file(name)
+    return name if target is None or target.file is None else f"{folder / target.file}:{target.attribute}"
+
+
 def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
     mode = merged.mode or "quick"
     precision = axes["precision"]
@@ -339,7 +364,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     target = python_target.parse(model)
     # The address of a module is no path.
     path = Path(model) if target and target.module else folder / model
-    runtime = str(axes["runtime"] or runtime_for(path))
+    runtime = _placed(str(axes["runtime"] or runtime_for(path)), folder)
     by_mode = asdict(MODES[mode]) | {"agreement": "never" if mode == "rapid" else "first"}
     by_mode |= {"repeats": 1} if merged.minutes else {}
     if (
@@ -373,6 +398,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     values |= {
         "model": str(path),
         "runtime": runtime,
+        "task": None if merged.task is None else _placed(merged.task, folder),
         # Before a sandbox has another home.
         "options": {key: os.path.expanduser(value) for key, value in (merged.options or {}).items()},  # noqa: PTH111 - not all are paths
         "slo": parse_slo(merged.slo) if merged.slo else {},

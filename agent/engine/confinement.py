@@ -44,7 +44,7 @@ def grant_for(case: Case) -> SandboxGrant:
     """Return what a run of this case may reach beside the system and its scratch folder.
 
     Raises:
-        ConfigError: a server's file cannot be read.
+        ConfigError: a server's file cannot be read, or there is no file of a plug-in.
     """
     model = Path(case.model)
     # Of what is too long for a path the system reports an error, not that it is absent.
@@ -52,6 +52,8 @@ def grant_for(case: Case) -> SandboxGrant:
     read = [*model_files(model), *(Path(value) for value in values if Path(value).is_file())]
     if case.runtime == PYTHON:
         read += _of_user_code(values)
+    for target in case.plugin_files:
+        read += _of_target(target)
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.stream is not None:

@@ -26,7 +26,7 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.runtimes.user_code import raised
+from edgemeter.agent.sandbox.user_code import raised
 
 # Frames at a fixed rate have a curve over time from this length on.
 SHORTEST_CURVE_S = 60.0
@@ -236,7 +236,7 @@ def failure(error: BaseException, case: Case) -> Failed:
     """Return the message about an error that ended a run of `case`."""
     if isinstance(error, EdgemeterError):
         return Failed(kind=type(error).__name__, message=str(error))
-    words = raised(error) if case.runtime == PYTHON else f"{type(error).__name__}: {one_line(error)}"
+    words = raised(error) if case.runtime == PYTHON or case.plugin_files else f"{type(error).__name__}: {one_line(error)}"
     message = f"{case.runtime} failed on {case.model!r}: {words}"
     if isinstance(error, MemoryError):
         limit_bytes = resource.getrlimit(resource.RLIMIT_DATA)[0]

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from edgemeter.agent import runtimes
 from edgemeter.agent.audio.recordings import read_recording
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import UNSURE_FAMILY, AudioInput, Card, ImageInput, card_path, read_card
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, AudioInput, Card, ImageInput, TensorInput, card_path, read_card
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, StreamInfo, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart
@@ -21,6 +24,7 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.generators import LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
+from edgemeter.agent.sandbox.user_code import plugin_class
 from edgemeter.agent.streams.open_stream import open_stream
 from edgemeter.agent.streams.video import VideoFrames
 from edgemeter.agent.tasks import Task, create, prepared
@@ -89,8 +93,23 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
     if data is None:
         card, guesses = _card_if_known(Path(case.model), loaded)
         return LoadedModel(runtime, loaded, card, guesses, None, None)
-    card, guesses = recognise.card_for(Path(case.model), loaded)
-    return LoadedModel(runtime, loaded, card, tuple(guesses), data, create(card, loaded, data))
+    card, guesses = _card_for(case, loaded)
+    # Only what the user names is code of theirs: a card may have come with its model.
+    in_file = plugin_class("task", case.task or "", Task)
+    return LoadedModel(runtime, loaded, card, guesses, data, in_file(card, loaded, data) if in_file else create(card, loaded, data))
+
+
+def _card_for(case: Case, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
+    """Return the model's card with the task of the case; one in a file may make its inputs of the data itself, and then needs no card."""
+    path, task = Path(case.model), python_target.plain_name(case.task or "")
+    try:
+        card, guesses = recognise.card_for(path, loaded)
+    except ConfigError:
+        if not task or recognise.card_of(path, loaded).exists():
+            raise
+        name = recognise.name_of(recognise.named_path(path, loaded))
+        return Card(name=name, task=task, family="none", precision=describe_precision(loaded), input=TensorInput()), ()
+    return msgspec.structs.replace(card, task=task or card.task), guesses
 
 
 def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str, ...]]:
@@ -180,10 +199,12 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
     shapes = sorted(set(map(shapes_of, calls)), key=lambda shapes: sum(map(math.prod, shapes)))
     sizes = [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)] if len(shapes) > 1 else []
     threads_reason = loaded.threads_reason if isinstance(loaded, Loaded) else None
+    in_file = python_target.of_file(case.runtime)
     return RuntimeInfo(
-        name=case.runtime,
+        name=python_target.plain_name(case.runtime),
         package=loaded.package,
-        version=loaded.version,
+        # What is edited from run to run is not merged with what it was.
+        version=f"{loaded.version}, file {model_file.sha256(in_file.source)[:8]}" if in_file else loaded.version,
         backend=f"{loaded.backend},fell-back" if "fell_back" in loaded.facts else loaded.backend,
         threads=1 if threads_reason else case.threads,
         threads_reason=threads_reason,

@@ -26,7 +26,7 @@ from edgemeter.agent.factories.arguments import existing, import_framework, mapp
 from edgemeter.agent.factories.compilations import Compilations
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.runtimes.python_model import PythonModel
-from edgemeter.agent.runtimes.user_code import import_attribute
+from edgemeter.agent.sandbox.user_code import import_attribute
 
 INSTALL = "pip install jax"
 

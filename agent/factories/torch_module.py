@@ -14,7 +14,7 @@ from edgemeter.agent.runtimes.adapter import load_library
 from edgemeter.agent.runtimes.call_results import PRECISIONS
 from edgemeter.agent.runtimes.python_model import PythonModel
 from edgemeter.agent.runtimes.pytorch import CANDIDATES, set_threads, torch_device
-from edgemeter.agent.runtimes.user_code import import_attribute
+from edgemeter.agent.sandbox.user_code import import_attribute
 
 # So many names of weights tell what does not fit.
 FEW = 3

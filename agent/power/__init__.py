@@ -1,7 +1,7 @@
 """Power sensors: what measures watts. The protocol, and the table of names.
 
 A sensor is one file here, one line in `SENSORS` and one recorded fixture under `tests/fixtures/power/`.
-Others register theirs through the entry point group `edgemeter.power`.
+Others register theirs through the entry point group `edgemeter.power`, or are named as `FILE.py:NAME`.
 """
 
 import inspect
@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_figures import Averaging, Scope
+from edgemeter.agent.sandbox.user_code import plugin_class
 
 SENSORS: Mapping[str, str] = {
     "ina3221": "edgemeter.agent.power.jetson:Ina3221",
@@ -149,10 +150,11 @@ def sensor_class(name: str) -> type[PowerSensor]:
     """Return what constructs the sensor of that name.
 
     Raises:
-        ConfigError: no sensor has that name.
-        UnavailableError: it is another package's, and cannot be imported.
+        ConfigError: no sensor has that name, or `FILE.py:NAME` is none.
+        UnavailableError: it is another package's or in a file, and cannot be imported.
     """
-    sensor: type[PowerSensor] = find_plugin("power sensor", SENSORS, name, ENTRY_POINTS)
+    in_file = plugin_class("power sensor", name, PowerSensor)
+    sensor: type[PowerSensor] = in_file or find_plugin("power sensor", SENSORS, name, ENTRY_POINTS)
     return sensor
 
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from edgemeter.agent import power
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
@@ -177,7 +178,7 @@ def open_sensors(
             selected = next((sensor for sensor in detected if sensor.name == selected_name), None)
             sensors = {sensor.name: MissingSensor(sensor.missed or "") for sensor in passed_over(detected, selected)} if selected else {}
         for name in names:
-            sensors[name] = stack.enter_context(closing(open_sensor(name, settings)))
+            sensors[python_target.plain_name(name)] = stack.enter_context(closing(open_sensor(name, settings)))
         yield sensors, why
 
 

@@ -1,7 +1,7 @@
 """Runtimes: what runs a model. The protocol, and the table of names.
 
 A runtime is one file here, one line in `RUNTIMES` and one fixture under `tests/fixtures/runtimes/`.
-Others register theirs through the entry point group `edgemeter.runtimes`.
+Others register theirs through the entry point group `edgemeter.runtimes`, or are named as `FILE.py:NAME`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_served import Served
+from edgemeter.agent.sandbox.user_code import plugin_class
 
 Array = NDArray[Any]
 
@@ -202,10 +203,10 @@ def create(name: str) -> Runtime:
     """Return a runtime that has loaded nothing yet.
 
     Raises:
-        ConfigError: no runtime has that name.
-        UnavailableError: it is another package's, and cannot be imported.
+        ConfigError: no runtime has that name, or `FILE.py:NAME` is none.
+        UnavailableError: it is another package's or in a file, and cannot be imported.
     """
-    runtime: Runtime = find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS)()
+    runtime: Runtime = (plugin_class("runtime", name, Runtime) or find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS))()
     return runtime
 
 

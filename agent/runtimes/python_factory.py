@@ -46,7 +46,7 @@ from edgemeter.agent.runtimes.call_results import (
     waits_for,
 )
 from edgemeter.agent.runtimes.python_model import PythonModel, model_of, version_of, versions_of
-from edgemeter.agent.runtimes.user_code import (
+from edgemeter.agent.sandbox.user_code import (
     attribute_of,
     compiled,
     files_of_options,
@@ -59,7 +59,7 @@ from edgemeter.agent.runtimes.user_code import (
     timed_imports,
     uninstalled,
 )
-from edgemeter.agent.runtimes.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
+from edgemeter.agent.sandbox.user_code import import_attribute as import_attribute  # noqa: PLC0414 - factories read it from here
 
 logger = logging.getLogger(__name__)
 # Their versions are facts where a factory names no packages.

@@ -13,7 +13,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, one_line
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.call_results import refuse_coroutine_function
-from edgemeter.agent.runtimes.user_code import raised
+from edgemeter.agent.sandbox.user_code import raised
 
 _FORMS = "return a pair (callable, inputs), an object with `predict` and `inputs`, or a PythonModel"
 _TENSORS = 'as {"image": ("float32", (1, 3, 224, 224))}, None for open sizes'

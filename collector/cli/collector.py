@@ -135,7 +135,7 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
 
     Example: edgemeter collector init-ledger --ledger postgresql://owner@db.example/edgemeter
     """
-    from edgemeter.collector.postgresql.schema import LedgerSession
+    from edgemeter.agent.base.postgres_session import LedgerSession
     from edgemeter.collector.postgresql.schema import init_ledger as initialise
     from edgemeter.collector.sql_views.set_up import init_views
     from edgemeter.collector.trend.watch_file import WATCH_FORMAT

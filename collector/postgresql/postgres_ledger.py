@@ -12,7 +12,7 @@ from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.base.postgres_address import PostgresAddress
-from edgemeter.agent.base.postgres_session import MarkedStatements
+from edgemeter.agent.base.postgres_session import LedgerSession, MarkedStatements
 from edgemeter.agent.base.sqlite_file import Access
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text, without_samples
@@ -20,7 +20,7 @@ from edgemeter.agent.ledger.ledger import LEASE_S, Ledger, LedgerPart
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember
-from edgemeter.collector.postgresql.schema import LedgerSession, check_version
+from edgemeter.collector.postgresql.schema import check_version
 from edgemeter.collector.postgresql.writer import PostgresWriter, numbers_before, refuse_unsafe, take_numbers
 
 # A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import reduce
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.postgres_session import DatabaseUse, PostgresSession
+from edgemeter.agent.base.postgres_session import LedgerSession
 from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS
 from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, RECONCILED_SCHEMA, RUN_EVENTS_SCHEMA, RUNS_SCHEMA, TAG_VALUES_SCHEMA
 from edgemeter.agent.ledger.presence import PRESENCE_SCHEMA, RETAINED_SCHEMA
@@ -87,16 +87,6 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 _EVERY = ("ledger", "subjects", "chunks", "runs", "run_events", "forgotten", *_SHARED)
 # One at a time prepares a ledger. Source: any number that no other program of the database uses.
 _LOCK = 0x45644C67
-
-
-class LedgerSession(PostgresSession):
-    """A connection to a ledger; see `PostgresSession`."""
-
-    use = DatabaseUse(
-        "ledger",
-        absent="make its tables with `edgemeter collector init-ledger --ledger {where}`",
-        forbidden="grant it edgemeter_write, or edgemeter_keep, which may also remove records",
-    )
 
 
 def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
-from edgemeter.agent.base.postgres_session import UnstorableError, number_array, text_array
+from edgemeter.agent.base.postgres_session import LedgerSession, UnstorableError, number_array, text_array
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import chunks, quarantine
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage, note_presence
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.collector.postgresql.schema import LedgerSession, check_version
+from edgemeter.collector.postgresql.schema import check_version
 
 SUBJECTS_REMEMBERED = 10_000
 

@@ -14,7 +14,7 @@ from edgemeter.provisioning.health.device_view import device_document, device_sh
 from edgemeter.provisioning.health.health_handler import clear_device
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import selection as selecting
-from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.canary_runs import read_canary_runs
 from edgemeter.provisioning.registry.devices import find_presence
@@ -38,11 +38,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
     with open_registry(folder, read_only=True) as registry:
         lines = [line for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
     problems = server_issues(folder, now_ns)
-    written = read_if_present(folder)
-    entries = written.device if written else {}
-    reached = {name: {"host": entry.host, "user": entry.user, "port": entry.port} for name, entry in entries.items()}
-    documents = [overview_document(line) | reached.get(line.device.device, {}) for line in lines]
-    if print_data(form, {"devices": documents, "server": problems}):
+    if print_data(form, {"devices": [overview_document(line) for line in lines], "server": problems}):
         return
     console = console_for(form)
     visible = lines[:MOST_ROWS] if console.is_terminal else lines

@@ -129,11 +129,6 @@ class BrokerAccess:
         self._send(commands)
         return [token for token in missing if token.token_id not in passwords]
 
-    def revoked(self) -> set[str]:
-        """Return the devices that the broker refuses."""
-        clients = self._send([{"command": "listClients", "verbose": True}])[0]["data"]["clients"]
-        return {client["username"] for client in clients if [role["rolename"] for role in client.get("roles", [])] == [REVOKED_ROLE]}
-
     def disconnect(self, user: str) -> None:
         """End every session of `user`, who may come back: the plug-in does so when it deletes a client."""
         listed = self._send([{"command": "listClients"}])[0]["data"]["clients"]

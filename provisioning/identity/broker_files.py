@@ -24,7 +24,7 @@ from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import EVERY_CAMPAIGN_STATE, EVERY_COLLECTOR_STATE, TOPIC_ROOT
 from edgemeter.agent.contract.sealed import SERVICE_NAME
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
-from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE, ask_passphrase, is_encrypted
+from edgemeter.provisioning.identity.passphrase import ask_passphrase, is_encrypted
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -102,7 +102,7 @@ def authority(folder: FleetFolder) -> Authority:
         UnavailableError: the library for certificates is not installed.
     """
     pair = KeyPair(_read(folder.ca_certificate), _read(folder.ca_key))
-    return Authority(pair, ask_passphrase("ca.key", AUTHORITY_VARIABLE) if is_encrypted(pair.key) else None)
+    return Authority(pair, ask_passphrase() if is_encrypted(pair.key) else None)
 
 
 def configuration(folder: FleetFolder, server: ServerEntry) -> str:

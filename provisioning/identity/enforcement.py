@@ -16,7 +16,6 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.authority import Authority
-from edgemeter.provisioning.identity.backup import revoke_again
 from edgemeter.provisioning.identity.broker_access import BrokerAccess, IntendedAccess, plugin_file
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry, fleet_broker_address
@@ -168,7 +167,6 @@ class Enforcement:
         """Return whether the running broker has everything, or one that starts now will have."""
         try:
             with BrokerAccess(fleet_broker_address(self._folder, client="operator")) as access:
-                revoke_again(self._folder, self._registry, access.revoked)
                 unknown = access.apply(lambda: wanted_access(self._registry, now_ns), self._passwords)
                 self._disconnect(access)
         except UnavailableError as error:

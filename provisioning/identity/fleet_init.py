@@ -10,11 +10,9 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import config, durable_file
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
-from edgemeter.agent.base.file_lock import DeviceLock
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.plugins import require_extra
-from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
@@ -25,9 +23,6 @@ from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry, open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.registry import Registry, copy_rows
-from edgemeter.provisioning.serve.service import CLIENT_ID
 
 SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "operator": OPERATOR_USER}
 
@@ -227,41 +222,18 @@ def _broker_configuration(folder: FleetFolder, server: ServerEntry, now: datetim
     ):
         if not broker_files.holds(path, text.encode()):
             yield InitStep(path, why, lambda path=path, text=text: durable_file.write(path, text.encode()))  # type: ignore[misc]
-    broker_state = [folder.broker / "acl", folder.broker_access, folder.revoked]
-    # A file is to be made, or to be moved into the PostgreSQL that fleet.toml names.
-    if folder.registry.exists() == (server.registry is not None) or not all(path.exists() for path in broker_state):
-        moved = f", moved to {PostgresAddress(server.registry)}" if server.registry and folder.registry.exists() else ""
-        why = f"the registry{moved}; the broker's rules, tokens and list of revoked certificates"
+    state = (folder.registry, folder.broker / "acl", folder.broker_access, folder.revoked)
+    if not all(path.exists() for path in state):
+        why = "the registry; the broker's rules, tokens and list of revoked certificates"
         yield InitStep(folder.registry, why, lambda: _renew(folder, now))
 
 
 def _renew(folder: FleetFolder, now: datetime) -> None:
     with open_registry(folder) as registry:
-        if registry.where == folder.registry:
-            folder.registry.chmod(0o600)
-        elif folder.registry.exists():
-            _move_registry(folder, registry)
+        folder.registry.chmod(0o600)
         broker_files.renew(folder, registry, broker_files.authority(folder), now)
         if not folder.broker_access.exists():
             write_access(folder, registry, int(now.timestamp() * NS_PER_S))
-
-
-def _move_registry(folder: FleetFolder, registry: Registry) -> None:
-    """Move what the folder's file holds into the empty registry in PostgreSQL; the file stays under another name."""
-    lock = DeviceLock(folder.registry, CLIENT_ID)
-    if not lock.take():
-        raise UnavailableError("the fleet's service still writes to the registry that is to be moved: stop it, and run this again")
-    try:
-        if devices.read(registry):
-            raise ConfigError(
-                f"the registry at {registry.where} holds devices, and so does {str(folder.registry)!r}: "
-                "move that file away if the database is newer (after a restore it is), or name an empty database"
-            )
-        with Registry(folder.registry) as source:
-            copy_rows(source, registry)
-        folder.registry.replace(folder.registry.with_suffix(".sqlite.moved"))
-    finally:
-        lock.release()
 
 
 def _make_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Passphrases of the authority's key and of backups: from a file, else from the terminal; never from a command line."""
+"""The passphrase of the authority's key: from a file, else from the terminal; never from a command line."""
 
 import getpass
 import os
@@ -9,7 +9,6 @@ from pathlib import Path
 from edgemeter.agent.base.errors import ConfigError
 
 AUTHORITY_VARIABLE = "EDGEMETER_CA_PASSPHRASE_FILE"
-BACKUP_VARIABLE = "EDGEMETER_BACKUP_PASSPHRASE_FILE"
 
 
 def is_encrypted(key: bytes) -> bool:
@@ -17,17 +16,16 @@ def is_encrypted(key: bytes) -> bool:
     return b"ENCRYPTED" in key
 
 
-def ask_passphrase(secret: str, variable: str, *, is_new: bool = False, environ: Mapping[str, str] = os.environ) -> str:
-    """Return a passphrase: the first line of the file in `variable`, else as typed, a new one twice; raises ConfigError without one."""
-    file = environ.get(variable)
+def ask_passphrase(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the passphrase of ca.key: the first line of the file in `AUTHORITY_VARIABLE`, else as typed; raises ConfigError without."""
+    file = environ.get(AUTHORITY_VARIABLE)
     if file:
         return read_passphrase(Path(file).expanduser())
     if not sys.stdin.isatty():
-        raise ConfigError(f"{secret} needs a passphrase, and there is no terminal to ask on: name a file that holds it in ${variable}")
-    typed = getpass.getpass(f"Passphrase of {secret}: ")
-    if is_new and typed != getpass.getpass("The same again: "):
-        raise ConfigError("the two passphrases differ: run the command again")
-    return _not_empty(typed, "what was typed")
+        raise ConfigError(
+            f"ca.key needs a passphrase, and there is no terminal to ask on: name a file that holds it in ${AUTHORITY_VARIABLE}"
+        )
+    return _not_empty(getpass.getpass("Passphrase of ca.key: "), "what was typed")
 
 
 def read_passphrase(path: Path) -> str:

@@ -10,7 +10,6 @@ import msgspec
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
@@ -48,8 +47,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where devices find the fleet: the broker, the port for devices without a certificate, and content over HTTPS, if any.
 
     `accept`: `token` is enough to join, or approval by `hand` is required. `broker_reload` is a command that brings changed files to a
-    broker on another machine; `broker_pid_file` is where the broker on this machine writes its process id. `registry` is the address of a
-    PostgreSQL that holds the registry, for services and commands on several machines; otherwise it is a file in the fleet's folder.
+    broker on another machine; `broker_pid_file` is where the broker on this machine writes its process id.
     """
 
     broker: str
@@ -60,7 +58,6 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     accept: Literal["token", "hand"] = "token"
     broker_pid_file: str | None = None
     broker_reload: tuple[str, ...] = ()
-    registry: str | None = None
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,8 +143,6 @@ def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client:
     return replace(broker_address.parse_address(broker, tls=files), if_silent=remedy)
 
 
-def open_registry(folder: FleetFolder, *, read_only: bool = False, owner: str | None = None) -> Registry:
-    """Return a fleet's registry, a context; raises ConfigError if it is absent or damaged, UnavailableError if it does not answer."""
-    inventory = read_if_present(folder)
-    address = inventory.server.registry if inventory and inventory.server else None
-    return Registry(PostgresAddress(address) if address else folder.registry, "read" if read_only else "write", owner=owner)
+def open_registry(folder: FleetFolder, *, read_only: bool = False) -> Registry:
+    """Return a fleet's registry, a context; raises ConfigError if it is absent or damaged."""
+    return Registry(folder.registry, "read" if read_only else "write")

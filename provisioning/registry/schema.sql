@@ -1,5 +1,3 @@
--- The tables of the registry, in the words of SQLite. First the service that is active (empty where none is), and how often it has reported so.
-CREATE TABLE IF NOT EXISTS service AS SELECT '' AS owner, 0 AS beat;
 CREATE TABLE devices (
     device TEXT PRIMARY KEY,
     fleet TEXT NOT NULL,

@@ -46,14 +46,11 @@ def client_id(folder: FleetFolder) -> str:
 
 
 class FleetService:
-    """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more.
+    """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more."""
 
-    With an `owner` it writes to the registry only while that name holds the lease.
-    """
-
-    def __init__(self, folder: FleetFolder, address: BrokerAddress, owner: str | None = None) -> None:
+    def __init__(self, folder: FleetFolder, address: BrokerAddress) -> None:
         self.address = address
-        self._registry = open_registry(folder, owner=owner)
+        self._registry = open_registry(folder)
         self._client_id = client_id(folder)
         self._session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
         self._handlers = handler.make_handlers(folder, self._registry, self._publish)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from tests.fleet.fleet_world import FleetWorld, Kill
+from tests.fleet.fleet_world import KILLS, FleetWorld, Kill
 from tests.fleet.replay_devices import open_entries
 
 LOOK_S = 0.2
@@ -64,7 +64,7 @@ def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda
     """Run it in a world that is up."""
     began_s, job = time.monotonic(), world.begin()
     say(f"{job}: {len(world.names)} devices")
-    planned = world.kills if planned is None else planned
+    planned = KILLS if planned is None else planned
     kills, in_time, processor_s, peak_mb = list(planned), True, 0.0, 0.0
     while not (_is_over(world) and _has_ended(world)):
         if time.monotonic() - began_s > limit_s:
@@ -78,7 +78,7 @@ def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda
                 processor_s += world.processor_s() or 0.0
                 peak_mb = max(peak_mb, world.memory_mb() or 0.0)
             for name in names:
-                world.strike(name, down_s / len(names))
+                getattr(world, name).kill(down_s / len(names))
         time.sleep(LOOK_S)
     seconds = time.monotonic() - began_s
     peak_mb = max(peak_mb, world.memory_mb() or 0.0)

@@ -1,7 +1,6 @@
 """A fleet on one machine: mosquitto, the fleet's service and a collector as processes that can be killed, and a crowd of replay devices."""
 
 import json
-import shutil
 import subprocess
 import tempfile
 import time
@@ -9,21 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.orders import Content, Update
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
-from edgemeter.provisioning.registry.registry import LEASE_S
 from tests.chaos.supervised import Supervised, await_port
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.fleet_key import give_service
-from tests.fixtures.postgresql import Postgresql
 from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
 from tests.fleet import enrolling
 from tests.fleet.replay_devices import Crowd
@@ -41,7 +35,7 @@ groups = {groups}
 """
 
 
-# At which share of all executions who is killed (SIGKILL) or frozen, and how long it stays down.
+# At which share of all executions who is killed (SIGKILL), and how long it stays down.
 Kill = tuple[float, tuple[str, ...], float]
 KILLS: tuple[Kill, ...] = (
     (0.10, ("broker",), 1.0),
@@ -52,20 +46,10 @@ KILLS: tuple[Kill, ...] = (
     (0.85, ("service",), 0.2),
     (0.90, ("service",), 0.0),
 )
-KILLS_WITH_DATABASE: tuple[Kill, ...] = (
-    *KILLS,
-    (0.18, ("database",), 2.0),
-    (0.33, ("frozen",), LEASE_S + 5.0),
-    (0.48, ("database", "service"), 2.0),
-    (0.63, ("service",), LEASE_S + 5.0),
-    (0.78, ("broker", "database", "service", "collector"), 4.0),
-)
 
 
 class FleetWorld:
     """Use it as a context; `crowd` are the devices, `broker`, `service` and `collector` the processes.
-
-    With the registry in PostgreSQL there are a `database` and two services in folders of their own; `service` is the active one.
 
     Devices come into the registry by `claims`, each with a token, a key and a certificate of its own from the real enrolment handler, or
     are written there (`registry`). Either way they then speak at a listener without TLS, many over one connection.
@@ -76,12 +60,8 @@ class FleetWorld:
         count: int,
         run_s: float,
         enrolment: Literal["claims", "registry"] = "registry",
-        registry: Literal["sqlite", "postgresql"] = "sqlite",
     ) -> None:
         self.enrolment = enrolment
-        self.kills = KILLS if registry == "sqlite" else tuple(sorted(KILLS_WITH_DATABASE))
-        self.database: Postgresql | None = None
-        self._registry = registry
         self.enrolled_s: float | None = None
         self.names = [f"replay-{number:05d}" for number in range(count)]
         self._run_s = run_s
@@ -130,32 +110,6 @@ class FleetWorld:
         """Return the job and the campaign as the commands' JSON shows them."""
         return json.loads(self.call("jobs", job, "--json")), json.loads(self.call("campaign", "status", "whole-fleet", "--json"))
 
-    @property
-    def service(self) -> Supervised:
-        """The active service."""
-        if self.database is None:
-            return self._services[0]
-        try:
-            with open_registry(self.folder, read_only=True) as registry:
-                owner = registry.query("SELECT owner FROM service")[0][0]
-        except EdgemeterError:
-            owner = ""
-        return self._services["/standby " in owner]
-
-    def strike(self, name: str, down_s: float) -> None:
-        """Kill or freeze one of the processes, and let it come back after a while."""
-        if name == "database":
-            self.database.kill()
-            time.sleep(down_s)
-            self.database.start()
-        elif name == "frozen":
-            process = psutil.Process(self.service.pid())
-            process.suspend()
-            time.sleep(down_s)
-            process.resume()
-        else:
-            getattr(self, name).kill(down_s)
-
     def updates_done(self) -> int:
         """Return how many devices have done the update."""
         with open_registry(self.folder, read_only=True) as registry:
@@ -196,12 +150,7 @@ class FleetWorld:
         await_port(port)
         # Over TLS with the certificate of `fleet init`, where there is one.
         at = [] if self.enrolment == "claims" else ["--broker", address]
-        folders = [self.folder.path]
-        if self._registry == "postgresql":
-            self._use_postgresql()
-            folders.append(self.path / "standby")
-            shutil.copytree(self.folder.path, folders[1], symlinks=True)
-        self._services = [self._supervised(folder.name, [*EDGEMETER, "fleet", "serve", "--folder", str(folder), *at]) for folder in folders]
+        self.service = self._supervised("service", [*EDGEMETER, "fleet", "serve", "--folder", str(self.folder.path), *at])
         ledger, metrics = str(self.path / "ledger"), f"{LOOPBACK}:{free_port()}"
         self.collector = self._supervised(
             "collector", [*EDGEMETER, "collector", "up", "--broker", address, "--ledger", ledger, "--metrics", metrics]
@@ -215,19 +164,6 @@ class FleetWorld:
         self.crowd.flaky = dict.fromkeys(self.names[::10], 1)
         self._stack.callback(self.crowd.stop)
         self.crowd.start()
-
-    def _use_postgresql(self) -> None:
-        """Name a database of its own in fleet.toml, and move the registry there."""
-        self.database = Postgresql()
-        self._stack.callback(self.database.close)
-        self.database.start()
-        path = self.folder.fleet_file
-        if not path.exists():
-            self.folder.path.mkdir(exist_ok=True)
-            path.write_text(f'fleet = "{FLEET}"\n[server]\nbroker = "{LOOPBACK}"\n')
-        path.write_text(path.read_text().replace("[server]\n", f'[server]\nregistry = "{self.database.new_database()}"\n'))
-        if self.enrolment == "claims":
-            self.call("init")
 
     def _plain(self, port: int) -> list[str]:
         configuration = self.path / "mosquitto.conf"

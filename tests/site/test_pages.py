@@ -70,8 +70,8 @@ def test_every_command_runs_in_a_test_or_states_why_not():
 
 
 def test_a_page_whose_commands_run_states_its_extras():
-    """Each exists, and the line stands above the first heading; a contributor's page sets up the project's own environment."""
-    for page in (path for path in WALKED if path.parent.name in ("start", "tasks") and path.stem not in ("contributor", "all-tasks")):
+    """Each exists, and the line stands above the first heading."""
+    for page in (path for path in WALKED if path.parent.name in ("start", "tasks") and path.stem != "all-tasks"):
         with table_row(page.name):
             assert set((walk.extras(page) or "").split(",")) <= EXTRAS
 
@@ -103,9 +103,6 @@ def test_a_page_does_what_it_promises(page, environments, tmp_path):
     """From the first command to the last, in an environment with the extras that the page names, and no others."""
     extras = walk.extras(page)
     with walk.walk(tmp_path, programs=environments.programs(extras) if extras else None) as reader:
-        if page.stem == "contributor":
-            # Whose folder is the project.
-            reader.folder = ROOT
         executed = list(reader.page(page))
     blocks = (block for block in walk.blocks(page) if block.language in ("console", "python") and not block.title)
     assert len(executed) == sum(not block.mark.startswith(("not run", "until stopped")) for block in blocks)

@@ -20,8 +20,8 @@ from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.runtimes import Options, TensorInfo, create
 from edgemeter.agent.runtimes.call_results import arrays_of
 from edgemeter.agent.runtimes.python_factory import import_attribute
-from edgemeter.agent.runtimes.user_code import opened
 from edgemeter.agent.sandbox import confine
+from edgemeter.agent.sandbox.user_code import opened
 from tests.fixtures.rows import rows
 from tests.fixtures.still_time import stop_time
 

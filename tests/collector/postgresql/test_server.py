@@ -12,6 +12,7 @@ from edgemeter.agent.base import postgres_session
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.agent.base.postgres_session import LedgerSession
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.chunks import ArrivedBatch, pack_chunk
@@ -23,7 +24,6 @@ from edgemeter.collector.alerts.rules import AlertRules, Channel
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
-from edgemeter.collector.postgresql.schema import LedgerSession
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, open_watch

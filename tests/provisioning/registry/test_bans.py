@@ -1,22 +1,9 @@
 """Bans grow from one to the next, end by themselves, and are forgotten."""
 
-import sqlite3
-from contextlib import closing
-
-import pytest
-
 from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device, end_ban, pending_disconnects
-from edgemeter.provisioning.registry.registry import Registry
 
 MIN = 60_000_000_000
-
-
-@pytest.fixture
-def registry(tmp_path):
-    """Return an empty registry."""
-    with Registry(tmp_path / "registry.sqlite") as registry:
-        yield registry
 
 
 def ban(registry, now_ns):
@@ -47,15 +34,3 @@ def test_a_good_day_or_a_command_forgets_the_bans_before(registry):
         end_ban(connection, "pi-1")
     assert active_bans(registry, 5 * MIN + certificates.FORGOTTEN_NS) == {}
     assert ban(registry, 6 * MIN + certificates.FORGOTTEN_NS) == 1
-
-
-def test_a_registry_of_an_earlier_version_gets_the_table_when_it_is_written(tmp_path):
-    """Until then it has no ban."""
-    path = tmp_path / "registry.sqlite"
-    Registry(path).close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP TABLE bans")
-    with Registry(path, "read") as registry:
-        assert active_bans(registry, 0) == {}
-    with Registry(path) as registry:
-        assert ban(registry, 0) == 1

@@ -1,0 +1,149 @@
+"""The registry: what is written is read again, by the tables of devices, jobs, campaigns and certificates."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.messages import DeviceState
+from edgemeter.agent.contract.orders import Canary, Doctor
+from edgemeter.provisioning.registry import campaigns, canary_runs, certificates, devices, jobs
+from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, StepRules
+from edgemeter.provisioning.registry.canary_runs import CanaryRun
+from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
+from edgemeter.provisioning.registry.devices import Device, DeviceReport
+from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.registry import Registry
+
+HEALTH = Health(device="pi-1", fleet="lab", session=1, told_ns=1, boot_id="a", agent="1")
+PI = Device("pi-1", "lab", "1000", "pi5", ("coral",), "accepted", "rack-a", 12.5, 5, 6)
+
+
+def test_a_device_comes_back_as_it_was_kept(registry):
+    """By its name and by its serial; a board that got another name takes its serial along."""
+    with registry.transaction() as statements:
+        devices.put(statements, PI)
+    assert devices.read(registry) == [PI]
+    assert devices.find(registry, "pi-1") == devices.find_by_serial(registry, "1000") == PI
+    renamed = Device("pi-2", "lab", "1000", None, (), "accepted", None, None, None, 7)
+    with registry.transaction() as statements:
+        devices.put(statements, renamed)
+    assert devices.find_by_serial(registry, "1000") == renamed
+    assert devices.find(registry, "pi-1").serial is None
+
+
+def test_a_late_will_changes_no_newer_session_and_a_revoked_device_is_not_online(registry):
+    """The state of the session that is there counts; since when does not move by what is repeated."""
+    with registry.transaction() as statements:
+        for state, session, heard_ns in (("online", 1, 10), ("online", 2, 20), ("lost", 1, 30), ("online", 2, 40)):
+            devices.put_reports(statements, [DeviceReport("pi-1", "lab", DeviceState(state=state, session=session), heard_ns)])
+    presence = devices.find_presence(registry, "pi-1")
+    assert (presence.state, presence.session, presence.since_ns, presence.heard_ns) == ("online", 2, 20, 40)
+    with registry.transaction() as statements:
+        devices.put(statements, PI)
+        statements.execute("UPDATE devices SET standing = 'revoked'")
+        devices.put_revoked_offline(statements, 50)
+        devices.put_reports(statements, [DeviceReport("pi-1", "lab", DeviceState(state="online", session=2), 60)])
+    assert devices.find_presence(registry, "pi-1").state == "offline"
+
+
+def test_a_job_is_found_by_how_its_name_begins(registry):
+    """One of many; what was changed is read by its serial; a cancelled one has ended."""
+    with registry.transaction() as statements:
+        job = jobs.add(statements, NewJob(Doctor(), "doctor", 300.0, exclusive=("rack",)), [("pi-1", "lab"), ("pi-2", "lab")], 1)
+        jobs.add(statements, NewJob(Canary(discard_first=True), "golden", 300.0), [("pi-3", "lab")], 2)
+    assert jobs.find_by_prefix(registry, job[:9]).job == job
+    assert jobs.find_by_prefix(registry, job).exclusive == ("rack",)
+    for unclear in ("", "%", "nothing", "*"):
+        with pytest.raises(ConfigError):
+            jobs.find_by_prefix(registry, unclear)
+    before = jobs.last_serial(registry)
+    jobs.cancel(registry, job, "pi-2", 5)
+    assert [execution.device for execution in jobs.executions_since(registry, before)] == ["pi-2"]
+    assert jobs.count_states(registry, job) == {"queued": 1, "cancelled": 1}
+    assert [job.title for job in jobs.latest(registry, 1)] == ["golden"]
+
+
+def test_a_campaign_with_its_cells(registry):
+    """Its rules, its state and its coverage."""
+    campaign = Campaign("all", "running", None, 0, 2, StepRules(), 5, 0)
+    with registry.transaction() as statements:
+        work = NewJob(Doctor(), "doctor", 300.0, campaign="all")
+        job = jobs.add(statements, work, [("pi-1", "lab")], 1, state="held", waves={"pi-1": 1})
+        campaigns.insert(statements, campaign, [CampaignCell("m", "rapid", "pi-1", 1, job, None)])
+    assert campaigns.read_open(registry) == [campaign] == campaigns.read(registry)
+    assert campaigns.count_by_group(registry, "all") == {(1, "held"): 1}
+    assert campaigns.read_coverage(registry, "all").counts["pending"] == 1
+    assert campaigns.count_impossible(registry, "all") == 0
+
+
+def test_canary_runs_are_planned_ordered_and_kept(registry):
+    """At the first report and after each boot, once; the oldest runs go."""
+    with registry.transaction() as statements:
+        devices.put_reports(statements, [DeviceReport("pi-1", "lab", DeviceState(state="online", session=1), 1)])
+        devices.put_reports(statements, [DeviceReport("pi-1", "lab", HEALTH, 2)])
+        canary_runs.plan_canary(statements, HEALTH, 0)
+        canary_runs.plan_canary_now(statements, "pi-1", "lab", 5)
+        canary_runs.plan_canary(statements, HEALTH, 10**18)
+        canary_runs.order_due_canaries(statements, 10, 100, 500)
+        canary_runs.order_due_canaries(statements, 10**12, 100, 500)
+        canary_runs.plan_canary_soon(statements, "pi-1", 0, 2)
+        assert canary_runs.count_canary_failures(statements, "pi-1") == 3
+        canary_runs.reset_canary_failures(statements, "pi-1")
+        for number in range(canary_runs.KEPT_RUNS + 5):
+            canary_runs.put_canary_run(statements, CanaryRun(f"j{number}", "pi-1", number, {"p50": 1.5}, {"os": "x"}, ("p50",)))
+        canary_runs.put_canary_run(statements, CanaryRun("j64", "pi-1", 64, {"p50": 2.5}, {}))
+        canary_runs.restart_baseline(statements, "pi-1")
+    assert [execution.device for execution in jobs.unfinished_executions(registry)] == ["pi-1"]
+    runs = canary_runs.read_canary_runs(registry, "pi-1")
+    assert (len(runs), runs[-1].figures, runs[-1].is_kept, runs[0].doubted) == (60, {"p50": 2.5}, False, ("p50",))
+
+
+def test_tokens_requests_and_certificates(registry):
+    """Whoever waits, holds a certificate, or is to be disconnected."""
+    token = EnrolmentToken("t1", "$p", "pi-1", "lab", 1, 100)
+    request = EnrolmentRequest("r1", "topic", "t1", "pi-1", "lab", "1000", "board", None, "csr", "k", "why", 3)
+    with registry.transaction() as statements:
+        certificates.put_token(statements, token)
+        certificates.put_request(statements, request)
+        certificates.put_request(statements, request)
+        certificates.put(statements, Certificate("n1", "pi-1", "1000", "k", "pem", 1, 9))
+        certificates.put(statements, Certificate("n2", "pi-1", "1000", "k", "pem", 2, 9))
+        certificates.end_previous(statements, Certificate("n2", "pi-1", "1000", "k", "pem", 2, 9), 50, "newer")
+        for now_ns in (1, 2):
+            certificates.put_pending_disconnect(statements, "pi-1", now_ns)
+    assert certificates.open_tokens(registry, 50) == [token]
+    assert certificates.find_request(registry, "pi-1") == request == certificates.find_request_of_board(registry, "topic", "1000")
+    assert certificates.revoked(registry, 60) == {"n1"}
+    assert certificates.pending_disconnects(registry) == ["pi-1"]
+    with registry.transaction() as statements:
+        assert certificates.revoke(statements, "pi-1", 70, "lost") == 1
+
+
+def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
+    """A board that asks for ever fills nothing; what was decided stays."""
+    monkeypatch.setattr(certificates, "KEPT_UNDECIDED", 3)
+    with registry.transaction() as statements:
+        for number in range(6):
+            row = EnrolmentRequest(f"r{number}", "t", None, "pi", "lab", f"{number}", "board", None, "csr", "k", "why", number)
+            certificates.put_request(statements, row)
+            if number == 0:
+                certificates.decide_request(statements, "r0", "accepted", "pi-9")
+    assert [request.request for request in certificates.undecided_requests(registry)] == ["r3", "r4", "r5"]
+    assert [request.name for request in certificates.decided_requests(registry)] == ["pi-9"]
+
+
+def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry):
+    """A transaction is whole or not at all."""
+
+    def fail():
+        with registry.transaction() as statements:
+            devices.put(statements, PI)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert devices.read(registry) == []
+    with registry.transaction() as statements:
+        devices.put_reports(statements, [DeviceReport("pi-1", "lab", HEALTH, 1)])
+    with Registry(registry.path, "read") as reader:
+        assert devices.read_presence(reader)["pi-1"].agent == "1"
