@@ -29,8 +29,7 @@ OF_THE_AGENT = {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
         "datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
-        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison", "streams.open_stream",
-        "streams.video",
+        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
@@ -48,7 +47,7 @@ ONE_HOME = (
     "PIL", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg",
 )  # fmt: skip
 HEAVY = (
-    "soundfile", "cv2",
+    "cv2",
     "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jax", "jtop", "litert_lm",
     "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
     "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "torch", "transformers", "ultralytics", "xllamacpp",

@@ -6,7 +6,6 @@ from edgemeter.agent.base.errors import MeasurementError as MeasurementError
 from edgemeter.agent.base.errors import TransientError as TransientError
 from edgemeter.agent.base.errors import UnavailableError as UnavailableError
 from edgemeter.agent.base.errors import one_line as one_line
-from edgemeter.agent.contract.model_card import AudioInput as AudioInput
 from edgemeter.agent.contract.model_card import Card as Card
 from edgemeter.agent.contract.model_card import CardOutput as CardOutput
 from edgemeter.agent.contract.model_card import ImageInput as ImageInput

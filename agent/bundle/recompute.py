@@ -29,7 +29,6 @@ from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.served_queries import with_outcome
 from edgemeter.agent.session import sustained
 from edgemeter.agent.session.run_record import lost_sensors, sensor_warnings
-from edgemeter.agent.streams.windows import counted_again
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.agent.verdict.rule import SensorFaults
@@ -141,8 +140,6 @@ def recompute(record: RunRecord) -> Iterator[FigureFinding]:
     facts = RecordFacts(record, {series.name: samples.unpack(series) for series in record.samples})
     for part in PARTS:
         yield from part(facts)
-    if record.detections is not None:
-        yield from compare_figures("detections", record.detections, counted_again(record.detections))
     for field, why in (*ONCE, *(pair for pair in NOT_KEPT if getattr(record, pair[0]) is not None)):
         yield NotRecomputed(field, why)
     if record.output_check.compared:

@@ -215,7 +215,7 @@ def notes(cases: Sequence[MeasuredCase], *, why: bool) -> Iterator[str]:
     yield from (note for run in described for note in (*_energy_notes(run), *_token_energy_notes(run)))
     yield from (f"no energy: {run.energy_reason}" for run in runs if run.energy is None)
     for case in cases:
-        if not any(run.accuracy or run.detections for run in case.runs):
+        if not any(run.accuracy for run in case.runs):
             yield f"no accuracy: {case.runs[0].accuracy_reason}"
     yield from _kept_predictions(runs)
     # The sentence on a single case has it.

@@ -18,9 +18,6 @@ _CHUNK_BYTES = 1 << 20
 _TEXT_BYTES = 1 << 20
 _TEXTS = 32
 _WITH_WEIGHTS = (".xml", ".param")
-# An encoder and its decoder are one model, by the names that Optimum gives them; with what says how texts begin and end.
-ENCODER, DECODER, GENERATION_CONFIG = "encoder_model.onnx", "decoder_model.onnx", "generation_config.json"
-TOKENIZERS = ("tokenizer.json", "vocab.json")
 # All that zipfile raises on a garbled archive with members stored or deflated; NotImplementedError is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError)
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -67,9 +64,6 @@ def parts(model: Path) -> tuple[Path, ...]:
     model = source_of(model)
     if model.name == FOLDER_CONFIG:
         return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
-    if model.name == ENCODER:
-        parts_beside = (model.with_name(name) for name in (DECODER, GENERATION_CONFIG, *TOKENIZERS))
-        return (model, *(path for path in parts_beside if path.is_file()))
     weights = model.with_suffix(".bin")
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 

@@ -98,16 +98,6 @@ class Subset(RecordPart, frozen=True, kw_only=True):
     method: str  # How the images are selected.
 
 
-class StreamInfo(RecordPart, frozen=True, kw_only=True):
-    """A recording or video that arrives at its own speed, as a model takes it."""
-
-    length_s: float  # Its length in s.
-    rate_per_s: float  # Inputs that it makes in a second.
-    inputs: Count  # Inputs that it makes in all.
-    first_s: float = 0.0  # When the first of them is complete, in s.
-    timed: Count | None = None  # How many of the first were ready to be timed; where more arrived, they came over and over.
-
-
 class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     """The images and their ground truth."""
 
@@ -121,7 +111,6 @@ class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     alpha_dropped: Count | None = None  # Images with an alpha channel, which was left out.
     cmyk_converted: Count | None = None  # CMYK images, which became RGB without a colour profile.
     reduced_to_8_bit: Count | None = None  # Images of 16 bits a channel, of which the upper 8 were used.
-    stream: StreamInfo | None = None  # How it arrived; null if the items are no stream.
 
 
 class Environment(RecordPart, frozen=True, kw_only=True):

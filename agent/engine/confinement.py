@@ -15,17 +15,16 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.server_address import ServerAddress, port_of
 from edgemeter.agent.base.toml import read_toml
-from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, PYTHON
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.prompts.prompt_file import files_of
 from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
 
-# What formats keep beside their file, by names of their own: texts, a second network.
+# What formats keep beside their file, by names of their own.
 _BESIDE = (
     "metadata.yaml", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt",
-    model_file.GENERATION_CONFIG, model_file.ENCODER, model_file.DECODER,
+    "generation_config.json",
 )  # fmt: skip
 # A location in ONNX's TensorProto.external_data: the key `location`, then the value with its length, below 128.
 _LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
@@ -56,8 +55,6 @@ def grant_for(case: Case) -> SandboxGrant:
         read += _of_target(target)
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
-    if case.stream is not None:
-        read += [Path(path) for path in (case.stream, case.annotations) if path]
     if case.prompts is not None:
         read += files_of(case.prompts)
     if case.trace is not None:
@@ -98,10 +95,8 @@ def model_files(model: Path) -> Iterator[Path]:
         companions = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())
     except OSError:
         companions = []
-    networks = existing(model.with_name(name) for name in (model_file.ENCODER, model_file.DECODER))
     yield from (*companions, *existing((card_path(model), *(model.with_name(name) for name in _BESIDE))))
-    for network in {model, *networks}:
-        yield from _external_data(network)
+    yield from _external_data(model)
 
 
 def _of_target(target: PythonTarget) -> Iterator[Path]:

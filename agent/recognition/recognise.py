@@ -25,7 +25,6 @@ from edgemeter.agent.recognition.metadata import (
     read_self_description,
 )
 from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
-from edgemeter.agent.recognition.wake_word import DOUBT, wake_word_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
@@ -217,8 +216,6 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     address, model = model, named_path(model, loaded)
     precision, precision_from = _precision(model, loaded)
     about = f"{model.name} has no card; "
-    if (heard := wake_word_card(name_of(model), precision, loaded)) is not None:
-        return heard, (f"{about}guessed: task {heard.task} from its shapes", f"{about}unsure: {DOUBT}")
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])

@@ -92,7 +92,7 @@ def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
         else:
             # That of code with all that it reads is known where it was run.
             _require_model(case.model)
-        for path, absent in ((case.data, "is no data"), (case.stream, "is no stream"), (case.annotations, "are no annotations")):
+        for path, absent in ((case.data, "is no data"), (case.annotations, "are no annotations")):
             if path and not Path(path).exists():
                 raise ConfigError(f"there {absent} at {path!r}: correct the path")
     if points := list(dict.fromkeys(filter(None, (case.operating_point for case in suite.cases)))):

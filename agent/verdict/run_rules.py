@@ -51,18 +51,6 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
     return f"{arrived} arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
 
 
-@RULES.note(
-    "the part of a stream that arrives fits in memory",
-    "an hour of video as inputs fits in no board's memory, and other frames may take other times",
-    "a shorter stream",
-)
-def _stream_repeats(facts: RunFacts) -> str | None:
-    stream, load = facts.measured.dataset.stream, facts.measured.load
-    if stream is None or load is None or stream.timed is None or stream.timed >= min(stream.inputs, load.samples + load.unserved):
-        return None
-    return f"the first {stream.timed:,} of {stream.inputs:,} inputs of the stream arrived over and over: more do not fit in memory"
-
-
 @RULES.invalid(
     "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes; of a server's "
     "text the first token",

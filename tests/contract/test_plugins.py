@@ -272,7 +272,7 @@ def test_a_task_prepares_and_scores(name, tmp_path):
 PHOTOS = ("photo_0.png", "photo_1.png")
 READER_CASES = {
     "cifar-10": (("00000", "00001"), "test_batch.bin", batch(np.arange(6144, dtype=np.uint8).reshape(2, 32, 32, 3), (4, 9))),
-    "mlperf-tiny": (("a.bin", "b.wav"), "y_labels.csv", b"a.bin,2,0,2560,512\nb.wav,2,1,2560,512\n"),
+    "mlperf-tiny": (("a.bin", "b.bin"), "y_labels.csv", b"a.bin,2,0,2560,512\nb.bin,2,1,2560,512\n"),
     "visual-wake-words": (PHOTOS, "vww.json", json.dumps(make_truth(2, ("person",))).encode()),
     "class-folders": (("cat/a.png", "dog/b.png"), None, b""),
     "class-list": (PHOTOS, "index.csv", b"file,class\nphoto_0.png,0\nphoto_1.png,2\n"),

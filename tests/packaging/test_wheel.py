@@ -167,7 +167,6 @@ IS_X86 = platform.machine() == "x86_64"
 SMOKE = {
     "": partial(says, "doctor", "no model can run", status=1),
     "vision": partial(says, "doctor", "pillow", status=1),
-    "audio": partial(imports, "soundfile"),
     "video": partial(imports, "cv2"),
     "litert": partial(measures, ".tflite"),
     "tflite": partial(measures, ".tflite"),

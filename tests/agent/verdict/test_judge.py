@@ -160,7 +160,6 @@ def test_every_rule_has_a_test():
         "compiled-at-start",
         "portable-kernels",
         "answers-part",
-        "stream-repeats",
     }
     files = (accelerator_rules, accuracy_rules, precondition_rules, generation_rules, answer_rules, in_process_rules, steady_rules)
     elsewhere = {rule.name for rules in (*(file.RULES for file in files), run_rules.ENERGY_RULES) for rule in rules}

@@ -12,14 +12,13 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import import_extra
-from edgemeter.agent.contract.record_conditions import StreamInfo
 from edgemeter.agent.datasets.items import Item
-
-VIDEOS = (".mp4", ".m4v", ".mkv", ".mov", ".avi", ".webm", ".mpg", ".mpeg", ".ts")
 
 
 class VideoFrames(Sequence[Item]):
     """The frames of a video as items, each decoded when it is asked for: uint8 [height, width, 3], RGB, turned as the file says.
+
+    `rate_per_s` is that of the file.
 
     Asked for in order each is decoded once; one before the last begins at the first again.
 
@@ -35,16 +34,11 @@ class VideoFrames(Sequence[Item]):
         rate = float(self._capture.get(self._opencv.CAP_PROP_FPS))
         if not np.isfinite(rate) or not 0 < rate <= 1000:
             raise ConfigError(f"the video {str(path)!r} states no frame rate: write it with one, for example `ffmpeg -i IN -r 30 OUT`")
-        self._rate_per_s = rate
+        self.rate_per_s = rate
         self._count = int(self._capture.get(self._opencv.CAP_PROP_FRAME_COUNT))
         if self._count <= 0:
             self._count = self._counted()
         self._next, self._last = 0, np.empty((0, 0, 3), np.uint8)
-
-    @property
-    def info(self) -> StreamInfo:
-        """Return how its frames arrive."""
-        return StreamInfo(length_s=self._count / self._rate_per_s, rate_per_s=self._rate_per_s, inputs=self._count)
 
     def __len__(self) -> int:
         return self._count
