@@ -129,7 +129,7 @@ def init_influx(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
-    """Create tables and SQL views of a ledger in PostgreSQL where there are none, and grant the least-privilege roles.
+    """Create the tables of a ledger in PostgreSQL where there are none, and grant the least-privilege roles.
 
     Call it as the owner of the database; the collectors may be running.
 
@@ -137,13 +137,12 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
     """
     from edgemeter.agent.base.postgres_session import LedgerSession
     from edgemeter.collector.postgresql.schema import init_ledger as initialise
-    from edgemeter.collector.sql_views.set_up import init_views
     from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 
     if isinstance(ledger, Path):
         raise ConfigError(f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE")
     with closing(LedgerSession(ledger, deadline_s=UPGRADE_S)) as session:
-        steps = [*initialise(session, WATCH_FORMAT.schema), *init_views(session)]
+        steps = initialise(session, WATCH_FORMAT.schema)
     if as_json:
         print_json({"ledger": str(ledger), "done": steps})
     else:
@@ -251,8 +250,6 @@ def up(
             if metrics_server is not None:
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
             click.echo(f"{', '.join(states)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
-            if not isinstance(path, Path) and (hint := _views_hint(path)):
-                click.echo(hint, err=True)
             if broker_address and not is_loopback(address.host) and accepts_anybody(address, CONNECT_TIMEOUT_S):
                 remedy = "let it ask for passwords or certificates (`edgemeter fleet init` sets up a mosquitto that does)"
                 click.echo(
@@ -267,19 +264,6 @@ def up(
         click.echo(
             f"stored {counts.inserted} new records, dropped {counts.duplicates} duplicates, quarantined {counts.quarantined}", err=True
         )
-
-
-def _views_hint(ledger: LedgerPlace) -> str | None:
-    from edgemeter.collector.ledgers.place import open_ledger
-    from edgemeter.collector.sql_views.set_up import position_name
-
-    with open_ledger(ledger, "read") as opened:
-        is_current = position_name() in opened.positions()
-    return (
-        None
-        if is_current
-        else f"the views for SQL are not of this version and not filled: edgemeter collector init-ledger --ledger {ledger}"
-    )
 
 
 def _broker_address(broker: str | None, folder: Path | None, files: dict[str, Path | None]) -> BrokerAddress | None:

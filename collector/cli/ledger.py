@@ -167,9 +167,8 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 @ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
-@click.option("--views", is_flag=True, help="Also write the changes to the views of the ledger in PostgreSQL, for the dashboards.")
 @format_option('Print {"changes": [...]}.')
-def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: Path | None, *, views: bool, form: Format | None) -> None:
+def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
@@ -180,8 +179,6 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
     from edgemeter.collector.trend import changes as changing
 
     path = chosen_ledger(ledger)
-    if views and isinstance(path, Path):
-        raise click.UsageError("--views is for a ledger in PostgreSQL: name it with --ledger")
     with open_ledger(path, "read") as opened:
         changes = changing.changes_of(record.record for record in opened.records())
     with progress_bar() as progress, closing(LedgerHistory(path, progress=progress)) as history:
@@ -191,10 +188,6 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
             rejected = sink.write([changing.change_point_line(change) for change in changes])
         if rejected:
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {rejected[0].reason}")
-    if not isinstance(path, Path) and views:
-        from edgemeter.collector.sql_views.fill import write_changes
-
-        write_changes(path, changes)
     if print_data(form, {"changes": [asdict(change) for change in changes]}):
         return
     table = plain_table("time", "device", "change")
