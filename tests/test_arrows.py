@@ -11,8 +11,8 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
-        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table", "delivery.outbox",
-        "delivery.outbox_file", 
+        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table",
+        "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",
         "verdict.judge", "vision.photograph",
