@@ -50,7 +50,6 @@ from edgemeter.agent.runtimes.adapter import check_inputs as check_inputs
 from edgemeter.agent.runtimes.adapter import check_options as check_options
 from edgemeter.agent.runtimes.adapter import load_library as load_library
 from edgemeter.agent.runtimes.python_model import PythonModel as PythonModel
-from edgemeter.agent.sandbox.user_code import import_attribute as import_attribute
 from edgemeter.agent.tasks import Inputs as Inputs
 from edgemeter.agent.tasks import Outputs as Outputs
 from edgemeter.agent.tasks import Parts as Parts

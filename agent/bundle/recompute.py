@@ -58,7 +58,6 @@ NOT_KEPT = (
     ("answers", "the outputs are not kept"),
     ("agreement", "the compared outputs are not kept"),
     ("scheduling", "the kernel's own figures, read once"),
-    ("observer", "it comes from another calibration of this machine"),
     ("cool_down", "it was before the run"),
     ("together", "it needs the runs of the other models"),
 )
@@ -319,7 +318,7 @@ def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
     energies = () if record.energy is None else (record.energy, *record.other_energies)
     warnings = sensor_warnings(record.power_traces)
     faults = SensorFaults(_frozen(facts, {energy.sensor for energy in energies}), lost_sensors(record.power_traces, energies))
-    conditions = (record.conditions, record.environment, record.observer, record.cool_down)
+    conditions = (record.conditions, record.environment, record.cool_down)
     judged = verdict.as_asked_for(verdict.judge(measured, *conditions, energies, warnings, faults), record.operating_point)
     yield from compare_figures("verdict", record.verdict, judged)
 

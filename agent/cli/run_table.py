@@ -289,8 +289,6 @@ def _energy_notes(run: RunRecord) -> list[str]:
     if (energy := run.energy) is None:
         return [f"no energy: {run.energy_reason}"]
     provenance = energy_provenance(run)
-    if provenance == "modelled":
-        return [f"energy of {run.model.name} at {energy.scope} is modelled by {energy.sensor}, not measured: it ranks nowhere"]
     if provenance == "estimated":
         return [f"energy of {run.model.name} is estimated from a stated {energy.mean_power_w:g} W, not measured: it ranks nowhere"]
     if provenance == "shared" and run.together:

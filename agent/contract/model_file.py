@@ -49,18 +49,11 @@ def source_of(model: Path) -> Path:
     return target.source if target else model
 
 
-def _is_shipped(model: Path) -> bool:
-    target = python_target.parse(str(model))
-    return target is not None and target.is_shipped
-
-
 def parts(model: Path) -> tuple[Path, ...]:
     """Return the files that make the model, in the order in which they are hashed: some formats keep the weights beside it.
 
-    The weights of a factory's model are known where it was called only; a factory of Edgemeter is no file of the model.
+    The weights of a factory's model are known where it was called only.
     """
-    if _is_shipped(model):
-        return ()
     model = source_of(model)
     if model.name == FOLDER_CONFIG:
         return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
@@ -80,8 +73,7 @@ def sha256(model: Path, further: Iterable[Path] = ()) -> str:
     Raises:
         ConfigError: a file cannot be read.
     """
-    # Of a factory of Edgemeter the name counts: its source changes with releases.
-    total = hashlib.sha256(str(model).encode() if _is_shipped(model) else b"")
+    total = hashlib.sha256()
     try:
         for part in (*parts(model), *further):
             with part.open("rb") as file:

@@ -29,7 +29,6 @@ from edgemeter.agent.contract.record_conditions import (
     DatasetInfo,
     Environment,
     Model,
-    ObserverEffect,
     Provenance,
     RecordPart,
     Role,
@@ -128,7 +127,6 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     environment: Environment  # The machine and its software.
     conditions: tuple[Condition, ...]  # State of the machine before, during and after the timed part.
     scheduling: Scheduling | None = None  # How the kernel scheduled the run.
-    observer: ObserverEffect | None = None  # The time that sampling adds to p50 on this machine; null if it was never calibrated.
     verdict: Verdict  # Whether the run can be trusted.
     provenance: dict[str, Provenance]  # Where each group of figures comes from: measured, replayed, estimated or published.
     windows: Windows | None = None  # When the parts of the run took place; with the series of readings the energy can be recomputed.

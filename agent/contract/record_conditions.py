@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256, TimeNs
+from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256
 
 # `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
 Provenance = Literal["measured", "replayed", "estimated", "published"]
@@ -197,19 +197,6 @@ class Sandbox(RecordPart, frozen=True, kw_only=True):
     mounts: bool = False  # Whether, for want of Landlock, a root directory of its own limited files, in namespaces of users and mounts.
     seccomp: bool  # Whether a filter refused other processes, sockets and what else no model needs.
     missing: tuple[str, ...] = ()  # What could not be set up on this kernel, and what a model could do for that.
-
-
-class ObserverEffect(RecordPart, frozen=True, kw_only=True):
-    """The time that sampling power and conditions adds to p50 on this machine, measured by `edgemeter doctor overhead`."""
-
-    effect_ratio: float  # Relative change of p50 caused by sampling.
-    low_ratio: float  # Lower 95% bound of the effect, over pairs.
-    high_ratio: float  # Upper 95% bound of the effect, over pairs.
-    pairs: Annotated[int, msgspec.Meta(ge=2, lt=2**53)]  # Number of pairs of runs.
-    measured_at_ns: TimeNs  # When the effect was measured, UTC in ns since 1970.
-    case: str  # The case it was measured with.
-    p50_ms: float  # p50 without sampling, in ms.
-    sensors: tuple[str, ...] = ()  # Power sensors that were sampled.
 
 
 class Verdict(RecordPart, frozen=True, kw_only=True):

@@ -4,14 +4,13 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.server_address import ServerAddress, port_of
 from edgemeter.agent.base.toml import read_toml
@@ -50,7 +49,7 @@ def grant_for(case: Case) -> SandboxGrant:
     values = [value for value in case.options.values() if _may_be_path(os.fsencode(value))]
     read = [*model_files(model), *(Path(value) for value in values if Path(value).is_file())]
     if case.runtime == PYTHON:
-        read += _of_user_code(values)
+        read += [Path(value) for value in values if Path(value).is_dir() and is_narrow(Path(value).resolve())]
     for target in case.plugin_files:
         read += _of_target(target)
     if case.data is not None:
@@ -108,19 +107,6 @@ def _of_target(target: PythonTarget) -> Iterator[Path]:
     if file.parent != target.source.parent.resolve():
         # A link: code finds its modules beside the file itself.
         yield file.parent if is_narrow(file.parent) else file
-
-
-def _of_user_code(values: Iterable[str]) -> Iterator[Path]:
-    """Yield the folders and the code that options of a factory name."""
-    for value in values:
-        if target := python_target.parse(value):
-            with suppress(ConfigError):
-                yield from _of_target(target)
-        elif Path(value).is_dir() and is_narrow(Path(value).resolve()):
-            yield Path(value)
-        else:
-            # Weights have their card beside them.
-            yield from existing([Path(f"{value}.toml")])
 
 
 def _external_data(model: Path) -> Iterator[Path]:

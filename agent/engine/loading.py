@@ -105,7 +105,7 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str,
     try:
         card, guesses = recognise.card_for(model, loaded)
     except ConfigError:
-        if recognise.card_of(model, loaded).exists():
+        if card_path(model).exists():
             raise
         return None, ()
     return card, tuple(guesses)
@@ -177,7 +177,7 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
         package=loaded.package,
         # What is edited from run to run is not merged with what it was.
         version=f"{loaded.version}, file {model_file.sha256(in_file.source)[:8]}" if in_file else loaded.version,
-        backend=f"{loaded.backend},fell-back" if "fell_back" in loaded.facts else loaded.backend,
+        backend=loaded.backend,
         threads=1 if threads_reason else case.threads,
         threads_reason=threads_reason,
         options=dict(case.options),

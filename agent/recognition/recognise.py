@@ -170,16 +170,11 @@ def card_for(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     Raises:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
     """
-    path = card_of(model, loaded)
+    path = card_path(model)
     if not path.exists():
         return recognise(model, loaded)
     read = read_card(path)
     return read, (*_of_another_file(model, read), *_made_by_guessing(model, path, read))
-
-
-def card_of(model: Path, loaded: Loaded) -> Path:
-    """Return where the card of a loaded model lies: of one that a shipped factory made beside its weights."""
-    return card_path(Path(loaded.card_beside) if loaded.card_beside else model)
 
 
 def _made_by_guessing(model: Path, path: Path, read: Card) -> tuple[str, ...]:
@@ -235,10 +230,8 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
             )
     except UnknownFamilyError as error:
         families = ", ".join([*decoders.names(), "classifier"])
-        file = card_of(address, loaded)
-        card_text = repr(str(file if loaded.card_beside else file.name))
         raise ConfigError(
-            f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_text}, with name, task "
+            f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_path(address).name!r}, with name, task "
             f"(classification, detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or "
             "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error

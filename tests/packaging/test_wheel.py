@@ -188,7 +188,6 @@ SMOKE = {
     "rknn": partial(says, "doctor", "pillow", status=1),
     "jtop": partial(imports, "jtop"),
     "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
-    "i2c": partial(says, "sensors --all", "ina_i2c: "),
     "serial": partial(imports, "serial"),
     "joulescope": partial(says, "sensors --all", "joulescope: no Joulescope is connected"),
     "influx": partial(imports, "influxdb_client"),

@@ -216,8 +216,9 @@ def test_paths_are_relative_to_the_suite(tmp_path):
 
 def test_cases_of_one_name_are_distinguished_by_their_factories(tmp_path):
     """In progress and errors; without a name the address says it."""
-    (tmp_path / "net.py").write_text("")
-    models = ("net.py:eager", "edgemeter.agent.factories.jax_jit:make")
+    for name in ("net", "jax_jit"):
+        (tmp_path / f"{name}.py").write_text("")
+    models = ("net.py:eager", "jax_jit.py:make")
     text = 'name = "m"\n[defaults]\nname = "net"\n' + "".join(f'[[case]]\nmodel = "{model}"\n' for model in models)
     assert [case.label for case in _suite(tmp_path, text).cases] == ["net net python", "net jax_jit python"]
 
