@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
@@ -23,9 +23,8 @@ _TASKS = (
 
 
 @click.command()
-@renamed_option(
+@click.option(
     "--predictions",
-    former=("--detections",),
     type=PATH,
     help="COCO results (boxes, masks, keypoints), DOTA's Task1 folder, or JSON lines, JSON, CSV, TSV: id and label or scores.",
 )

@@ -22,7 +22,7 @@ from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
-from edgemeter.agent.contract.suite import FORMER_KEYS, SuiteFile, expand, read_file, set_keys
+from edgemeter.agent.contract.suite import SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, dota, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
 from edgemeter.provisioning.content.store import ContentStore
@@ -34,7 +34,7 @@ FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
 # Keys of a case that an order can bring; options are refused with a reason of their own.
-SENT = {FORMER_KEYS.get(key, key) for key in order_suite.KEYS} | {"options"}
+SENT = order_suite.KEYS | {"options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +261,7 @@ def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
 
 
 def _toml(name: str, cases: list[Settings]) -> bytes:
-    # Devices with an earlier release know the former keys.
-    former = {key: former for former, key in FORMER_KEYS.items()}
-    wire_cases = [{former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()} for case in cases]
-    return toml_document({"name": name, "case": wire_cases}).encode()
+    return toml_document({"name": name, "case": [msgspec.structs.asdict(case) for case in cases]}).encode()
 
 
 def _spread(case: Settings, names: _SuiteModels, where: str) -> list[Settings]:
