@@ -71,7 +71,6 @@ MEANINGS = {
     "--no-save": "keep no run in the ledger",
     "--on": "selection of devices",
     "--option": "options of the runtime",
-    "--otlp": "address of an OTLP endpoint",
     "--output": "file or folder to write to",
     "--output-tokens": "tokens generated",
     "--passphrase-file": "passphrase of a backup",
