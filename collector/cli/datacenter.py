@@ -7,7 +7,7 @@ import msgspec
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, FiniteRange, format_option, quiet_option
+from edgemeter.agent.base.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import all_days_option, influx_token_option, stored_summaries, stores_option
 from edgemeter.collector.compare.summary import DaysCounted
@@ -51,7 +51,6 @@ from edgemeter.collector.datacenter.workload import text_bytes
 @stores_option("Where to read runs from, as for `edgemeter compare`.", metavar=None)
 @influx_token_option
 @all_days_option
-@quiet_option
 @format_option("Print one JSON document, with every band and constant.")
 def datacenter(
     *,

@@ -10,7 +10,7 @@ from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import format_option
+from edgemeter.agent.base.options import rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
@@ -22,7 +22,7 @@ SHOWN_BYTES = 4096
 
 @click.group(cls=DefaultGroup, invoke_without_command=True)
 @ledger_option
-@format_option("Print JSON, including the payloads.")
+@rows_json_option("Print JSON, including the payloads.")
 @click.pass_context
 def quarantine(context: click.Context, /, ledger: LedgerPlace | None, *, form: Format | None) -> None:
     """List rejected messages with the reason; `show` one, or `retry` some.
@@ -35,7 +35,7 @@ def quarantine(context: click.Context, /, ledger: LedgerPlace | None, *, form: F
 
 @quarantine.command("list", short_help="List rejected messages with the reason.")
 @ledger_option
-@format_option("Print JSON, including the payloads.")
+@rows_json_option("Print JSON, including the payloads.")
 def list_(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     """List rejected messages with the reason.
 

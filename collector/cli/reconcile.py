@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option
+from edgemeter.agent.base.options import PATH, rows_json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.cli.stores import chosen_ledger, influx_read_option, influx_written_options, ledger_option
@@ -26,7 +26,7 @@ from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 @ledger_option
 @click.option("--check", "is_check", is_flag=True, help="Only compare; exit with status 1 if something differs.")
 @click.option("--retag", is_flag=True, help="Also write points again that are from before the tag case_hash.")
-@format_option("Print JSON.")
+@rows_json_option("Print JSON.")
 def reconcile(
     *,
     influx: str,

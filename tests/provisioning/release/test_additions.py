@@ -33,7 +33,7 @@ def build(releases, tmp_path, monkeypatch, pip_finds):
     target = small_release.this_target()
     own_wheel = small_release.edgemeter_wheel(tmp_path, "3.1")
     fixed = ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
-             "--extras", "", "--key", releases.key, "--output", tmp_path / "made.tar"]  # fmt: skip
+             "--extras", "", "--signing-key-file", releases.key, "--output", tmp_path / "made.tar"]  # fmt: skip
 
     def run(*options, wheel=own_wheel):
         return CliRunner().invoke(

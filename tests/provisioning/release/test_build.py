@@ -30,7 +30,7 @@ def offline(releases, tmp_path, monkeypatch, pip_finds):
     wheel = small_release.edgemeter_wheel(tmp_path, "3.1")
     target = small_release.this_target()
     return ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
-            "--extras", "", "--wheel", str(wheel), "--key", str(releases.key)]  # fmt: skip
+            "--extras", "", "--wheel", str(wheel), "--signing-key-file", str(releases.key)]  # fmt: skip
 
 
 def run(command, *arguments):
