@@ -231,7 +231,7 @@ def _cautions(case: CaseSummary, energy: EnergySummary, scope: str, excludes: tu
 
 
 def _of_class(runs: Sequence[RunRecord], energy_class: EnergyClass, sensor: str | None = None) -> list[tuple[RunRecord, Energy]]:
-    """Return the energy of each run that is of a scope and provenance: of that sensor its main one, else the other_readings."""
+    """Return the energy of each run that is of a scope and provenance: of that sensor its main one, else the others."""
     of_runs = [(run, energy) for run in runs for energy in ([run.energy] if sensor else run.other_energies) if energy]
     of_sensor = [(run, energy) for run, energy in of_runs if sensor in (None, energy.sensor)]
     return [pair for pair in of_sensor if EnergyClass(pair[1].scope, energy_provenance(*pair) or "") == energy_class]
