@@ -65,7 +65,6 @@ EXTRAS = {
     "onnxruntime": "onnx",
     "onnxruntime_genai": "genai",
     "onnxscript": "convert",
-    "opentelemetry": "otlp",
     "PIL": "vision",
     "psycopg": "postgres",
     "torch": "torch",

@@ -33,13 +33,12 @@ CODE = "a factory or plug-in in a file of Python is code, which no order carries
 # {precision} is replaced, as in any suite.
 _MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
-# The keys of a `[[case]]` or of `[defaults]` in an order: those of a suite that name nothing on this board. `images` is `data`: on the
-# wire the key keeps its former name, which devices of earlier releases read.
+# The keys of a `[[case]]` or of `[defaults]` in an order: those of a suite that name nothing on this board.
 KEYS = frozenset(
     {
         "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens",
         "scenario", "samples_per_query", "batch", "rate_per_s", "mode", "minutes", "repeats", "queries", "seconds", "idle_seconds", "cpus",
-        "start_below_c", "cool_down_limit_s", "images", "reader", "subset", "accuracy", "keep_predictions", "reference_accuracy",
+        "start_below_c", "cool_down_limit_s", "data", "reader", "subset", "accuracy", "keep_predictions", "reference_accuracy",
         "gate", "agreement", "role", "estimate_power_w", "seed", "deadline", "queue_frames", "together", "power_mode", "governor",
         "cpu_max_hz", "gpu_max_hz", "memory_max_hz",
     }
@@ -79,7 +78,7 @@ def _settings(written: Mapping[str, Any], where: str) -> Settings:
     if unknown := written.keys() - KEYS:
         raise msgspec.ValidationError(f"{where}: Object contains unknown field `{min(unknown)}`")
     try:
-        return msgspec.convert({contract_suite.FORMER_KEYS.get(key, key): value for key, value in written.items()}, Settings)
+        return msgspec.convert(written, Settings)
     except msgspec.ValidationError as error:
         raise msgspec.ValidationError(f"{where}: {error}") from error
 

@@ -65,7 +65,6 @@ SETTLE_LIMIT_S = 60.0  # Longest wait for the board to settle at another power m
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", *TOKEN_AXES, "prefix_cache", "concurrency", "rate_per_s", *operating_point.SETTINGS)
 PATHS = ("data", "annotations", "prompts", "trace")  # Keys that name a file or folder: relative to the suite's own.
-FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of some scenarios or modes only: with others they have no effect. The first is chosen where none is named.
 BELONGS: Mapping[str, tuple[str, ...]] = {
     "samples_per_query": ("multi_stream",), "batch": ("offline",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
@@ -228,26 +227,12 @@ def read_file(path: Path) -> SuiteFile:
     Raises:
         ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
     """
-    return read_toml(path, SuiteFile, "suite", complete=renew_keys)
+    return read_toml(path, SuiteFile, "suite")
 
 
 def read(path: Path) -> Suite:
     """Return the cases of the suite in a TOML file; its paths are relative to the file. Raises ConfigError as `read_file` and `expand`."""
     return expand(read_file(path), path.resolve().parent)
-
-
-def renew_keys(content: dict[str, Any]) -> None:
-    """Give keys of cases in a document, as read from TOML, the name that they have now."""
-    for former, key in FORMER_KEYS.items():
-        if former in content and key not in content:
-            content[key] = content.pop(former)
-            from edgemeter.agent.base.progress import note  # noqa: PLC0415 - click is for those who type
-
-            note(f"edgemeter: the key {former} is now called {key}, and stops working in the next release: write {key}")
-    for value in content.values():
-        for table in value if isinstance(value, list) else [value]:
-            if isinstance(table, dict):
-                renew_keys(table)
 
 
 def expand(written: SuiteFile, folder: Path) -> Suite:

@@ -92,8 +92,6 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     kind = kind or _kind_of(content)
     file_kind = _known(kind)
     document = resolve_name(file_kind.document)
-    if kind in OF_CASES:
-        suite.renew_keys(content)
     all_mistakes = mistakes(content, document)
     if kind == "agent":
         all_mistakes += [*_wrong_choice(content), *_wrong_sensors(content.get("sensors"))]

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from edgemeter.agent.base import deflate
-from edgemeter.agent.base.file_version import transaction
-from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S
+from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
 from edgemeter.agent.contract import case_identity, figures, record
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord

@@ -242,9 +242,9 @@ def test_a_restart_by_nobody_is_rejected(device, monkeypatch):
     [
         (b'name = "x"\n[[case]]\nmodel = "other.tflite"\n', (), "unknown model 'other.tflite'"),
         (b'name = "x"\n[[case]]\nmodel = "/etc/passwd"\n', (), "refused"),
-        (b'name = "x"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nimages = "photos"\n', (), "unknown photographs 'photos'"),
-        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nimages = "../photos"\n', (), "no path"),
-        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nimages = "/home"\n', (), "no path"),
+        (b'name = "x"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\ndata = "photos"\n', (), "unknown photographs 'photos'"),
+        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "../photos"\n', (), "no path"),
+        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "/home"\n', (), "no path"),
         (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nannotations = "t.json"\n', (), "refused"),
         (b'name = "x"\n[[case]]\nmodel = "m.xyz"\nruntime = "nothing"\n', (("m.xyz", b"x"),), "nothing"),
         (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\n', (("m.replay.json", b"\0"),), "'m.replay.json' is not a replay model"),

@@ -7,9 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
-from PIL import Image
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
@@ -217,19 +215,6 @@ def main():
     assert runs.errors == []
     assert f"{board.target.name}: a word on the way" in workstation.lines
     assert any("the board's own configuration is not used: No module named" in line for line in workstation.lines)
-
-
-def test_data_has_its_present_name_in_the_suite_that_runs_there(workstation, tmp_path):
-    """What an order calls `images`, for devices of earlier releases, would be a note about a former key."""
-    (tmp_path / "photographs").mkdir()
-    Image.new("RGB", (8, 8)).save(tmp_path / "photographs/a.png")
-    packed = workstation.pack(write_replay(tmp_path), queries=16, data="photographs")
-    folder = tmp_path / "suite"
-    copied = over_ssh._Suite(folder, packed, workstation.store)
-    for name in (over_ssh.SUITE_NAME, *copied.sides):
-        (case,) = msgspec.toml.decode((folder / name).read_bytes())["case"]
-        assert "images" not in case
-        assert case["data"].endswith(".zip/images/photographs")
 
 
 def test_a_board_that_lets_nobody_in_is_one_line(board, workstation, tmp_path):
