@@ -12,10 +12,10 @@ CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
         "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table", "delivery.outbox",
-        "delivery.outbox_file", "delivery.publisher", "engine.scenarios.latency_statistics",
+        "delivery.outbox_file", "delivery.publisher",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",
-        "quality.lm_eval_results", "verdict.judge", "vision.photograph",
+        "verdict.judge", "vision.photograph",
     },
     # `edgemeter benchmark` measures what it converted, as `run` and `compare` do.
     "models": {
@@ -29,8 +29,7 @@ OF_THE_AGENT = {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
         "datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
-        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison", "streams.open_stream",
-        "streams.video",
+        "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
@@ -48,10 +47,10 @@ ONE_HOME = (
     "PIL", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry",
 )  # fmt: skip
 HEAVY = (
-    "soundfile", "cv2",
-    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jax", "jtop", "litert_lm",
+    "cv2",
+    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop", "litert_lm",
     "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
-    "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "torch", "transformers", "ultralytics", "xllamacpp",
+    "serial", "smbus2", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {"tests/shipped_models/training.py", "models/convert/torch_program.py", "models/convert/executorch_program.py"}

@@ -1,4 +1,4 @@
-"""The names that a plug-in imports: protocols, what they pass, helpers, and the checks of the contract, of every kind of plug-in.
+"""The names that a plug-in imports: protocols, what they pass, and helpers, of every kind of plug-in.
 
 The names stand in `plugin.pyi`, and follow semantic versioning as those of `edgemeter` do. A module is imported when a name of it is used:
 a plug-in for a sensor imports nothing that decodes photographs.

@@ -6,18 +6,6 @@ from edgemeter.agent.base.errors import MeasurementError as MeasurementError
 from edgemeter.agent.base.errors import TransientError as TransientError
 from edgemeter.agent.base.errors import UnavailableError as UnavailableError
 from edgemeter.agent.base.errors import one_line as one_line
-from edgemeter.agent.conformance.decoders import CHECKS as _DECODER_CHECKS
-from edgemeter.agent.conformance.decoders import DecoderCase as DecoderCase
-from edgemeter.agent.conformance.promise import ContractViolationError as ContractViolationError
-from edgemeter.agent.conformance.readers import CHECKS as _READER_CHECKS
-from edgemeter.agent.conformance.readers import ReaderCase as ReaderCase
-from edgemeter.agent.conformance.runtimes import CHECKS as _RUNTIME_CHECKS
-from edgemeter.agent.conformance.runtimes import RuntimeCase as RuntimeCase
-from edgemeter.agent.conformance.sensors import CHECKS as _SENSOR_CHECKS
-from edgemeter.agent.conformance.sensors import SensorCase as SensorCase
-from edgemeter.agent.conformance.tasks import CHECKS as _TASK_CHECKS
-from edgemeter.agent.conformance.tasks import TaskCase as TaskCase
-from edgemeter.agent.contract.model_card import AudioInput as AudioInput
 from edgemeter.agent.contract.model_card import Card as Card
 from edgemeter.agent.contract.model_card import CardOutput as CardOutput
 from edgemeter.agent.contract.model_card import ImageInput as ImageInput
@@ -62,7 +50,6 @@ from edgemeter.agent.runtimes.adapter import check_inputs as check_inputs
 from edgemeter.agent.runtimes.adapter import check_options as check_options
 from edgemeter.agent.runtimes.adapter import load_library as load_library
 from edgemeter.agent.runtimes.python_model import PythonModel as PythonModel
-from edgemeter.agent.runtimes.user_code import import_attribute as import_attribute
 from edgemeter.agent.tasks import Inputs as Inputs
 from edgemeter.agent.tasks import Outputs as Outputs
 from edgemeter.agent.tasks import Parts as Parts
@@ -79,17 +66,8 @@ from edgemeter.agent.vision.decoders.boxes import select as _select_boxes
 from edgemeter.agent.vision.preprocess import Preprocessor as Preprocessor
 from edgemeter.agent.vision.preprocess import input_of as input_of
 from edgemeter.agent.vision.preprocess import values_of_first as values_of_first
-from edgemeter.collector.published import PublishedReader as PublishedReader
-from edgemeter.collector.published import ReadTable as ReadTable
-from edgemeter.collector.published import RowCollector as RowCollector
-from edgemeter.collector.published.row import PublishedRow as PublishedRow
 
 # A name that its module calls otherwise: a type checker takes only an import under the same name for public.
-DECODER_CHECKS = _DECODER_CHECKS
-READER_CHECKS = _READER_CHECKS
-RUNTIME_CHECKS = _RUNTIME_CHECKS
-SENSOR_CHECKS = _SENSOR_CHECKS
-TASK_CHECKS = _TASK_CHECKS
 create_generator = _create_generator
 create_runtime = _create_runtime
 model_head = _model_head

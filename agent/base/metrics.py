@@ -50,13 +50,6 @@ METRICS: Mapping[str, AccuracyMetric] = {
     "rmse_m": AccuracyMetric("RMSE, m", better="lower", unit="m"),
     "top1": AccuracyMetric("top-1"),
     "top5": AccuracyMetric("top-5"),
-    "auc": AccuracyMetric("AUC", "Area under the ROC curve"),
-    "partial_auc": AccuracyMetric("partial AUC", "Partial AUC, false positive rate up to 0.1"),
-    "wer": AccuracyMetric("WER", "Word error rate", better="lower"),
-    "cer": AccuracyMetric("CER", "Character error rate", better="lower"),
-    "substitutions": AccuracyMetric("substituted words", "Substituted words, of those spoken", better="lower"),
-    "deletions": AccuracyMetric("missing words", "Missing words, of those spoken", better="lower"),
-    "insertions": AccuracyMetric("added words", "Added words, of those spoken", better="lower"),
 }
 
 

@@ -15,7 +15,7 @@ COMMANDS: Sections = {
         "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
         "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command, or of a suite again and again."),
         "accuracy": ("edgemeter.agent.cli.accuracy:accuracy", "Score detections, or a model, without timing it."),
-        "sensors": ("edgemeter.agent.cli.sensors:sensors", "List, read and calibrate power sensors."),
+        "sensors": ("edgemeter.agent.cli.sensors:sensors", "List, read and test power sensors."),
         "doctor": ("edgemeter.agent.cli.doctor:doctor", "Check board, runtimes, sensors, clock and broker."),
         "demo": ("edgemeter.collector.cli.demo:demo", "Measure, deliver, compare and report with the shipped models."),
     },
@@ -34,7 +34,6 @@ COMMANDS: Sections = {
     "Models": {"models": ("edgemeter.models.cli.main:models", "List, fetch, convert, verify and profile models.")},
     "Fleet": {"fleet": ("edgemeter.provisioning.cli.main:fleet", "Provision, update and control a fleet of devices.")},
     "Settings": {"config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts.")},
-    "Extend": {"new": ("edgemeter.agent.cli.new:new", "Write a package with a runtime, sensor, task, decoder or reader of your own.")},
 }
 
 

@@ -18,10 +18,8 @@ from edgemeter.agent.datasets.items import Item, read_bytes
 
 # Asked in this order; then those of other packages, in the order of their names.
 READERS: Mapping[str, str] = {
-    "mlperf-tiny": "edgemeter.agent.datasets.sound:MlperfTiny",
+    "mlperf-tiny": "edgemeter.agent.datasets.mlperf_tiny:MlperfTiny",
     "cifar-10": "edgemeter.agent.datasets.cifar:Cifar10",
-    "transcripts": "edgemeter.agent.datasets.sound:Transcripts",
-    "librispeech": "edgemeter.agent.datasets.sound:LibriSpeech",
     "visual-wake-words": "edgemeter.agent.datasets.readers:VisualWakeWords",
     "maps": "edgemeter.agent.datasets.readers:Maps",
     "dota": "edgemeter.agent.datasets.dota:Dota",

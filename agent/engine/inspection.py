@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from edgemeter.agent import generators, runtimes
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.plugins import find_plugin
 from edgemeter.agent.contract import model_file
@@ -43,7 +44,12 @@ _Answer = TypeVar("_Answer", Inspected, Checked)
 
 
 def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
-    """Return the libraries that the adapter of a runtime or generator names; of each tuple one would do. Raises as `find_plugin`."""
+    """Return the libraries that the adapter of a runtime or generator names; of each tuple one would do. Raises as `find_plugin`.
+
+    None of one in a file, which only runs in a sandbox.
+    """
+    if python_target.of_file(runtime):
+        return []
     of_generator = runtime in generators.GENERATORS
     table, group = (generators.GENERATORS, generators.ENTRY_POINTS) if of_generator else (runtimes.RUNTIMES, runtimes.ENTRY_POINTS)
     adapter = sys.modules[find_plugin("runtime", table, runtime, group).__module__]

@@ -18,7 +18,6 @@ from edgemeter.agent.contract.record_accuracy import (
     Answers,
     OutputCheck,
     PackedPredictions,
-    StreamDetections,
 )
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, Together, WarmUp
@@ -26,7 +25,7 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.record_served import Served
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.runtimes.user_code import raised
+from edgemeter.agent.sandbox.user_code import raised
 
 # Frames at a fixed rate have a curve over time from this length on.
 SHORTEST_CURVE_S = 60.0
@@ -133,7 +132,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     dataset: DatasetInfo
     latency: Latency
     throughput_per_s: float
-    real_time_factor: float | None = None
     preprocess: Stage | None = None
     postprocess: Stage | None = None
     cold_start: ColdStart
@@ -141,7 +139,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     memory: Memory
     accuracy: Accuracy | None = None
     accuracy_reason: str | None
-    detections: StreamDetections | None = None
     output_check: OutputCheck
     answers: Answers | None = None
     agreement: Agreement | None = None
@@ -236,7 +233,7 @@ def failure(error: BaseException, case: Case) -> Failed:
     """Return the message about an error that ended a run of `case`."""
     if isinstance(error, EdgemeterError):
         return Failed(kind=type(error).__name__, message=str(error))
-    words = raised(error) if case.runtime == PYTHON else f"{type(error).__name__}: {one_line(error)}"
+    words = raised(error) if case.runtime == PYTHON or case.plugin_files else f"{type(error).__name__}: {one_line(error)}"
     message = f"{case.runtime} failed on {case.model!r}: {words}"
     if isinstance(error, MemoryError):
         limit_bytes = resource.getrlimit(resource.RLIMIT_DATA)[0]

@@ -25,7 +25,6 @@ from edgemeter.agent.recognition.metadata import (
     read_self_description,
 )
 from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
-from edgemeter.agent.recognition.wake_word import DOUBT, wake_word_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
@@ -171,16 +170,11 @@ def card_for(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     Raises:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
     """
-    path = card_of(model, loaded)
+    path = card_path(model)
     if not path.exists():
         return recognise(model, loaded)
     read = read_card(path)
     return read, (*_of_another_file(model, read), *_made_by_guessing(model, path, read))
-
-
-def card_of(model: Path, loaded: Loaded) -> Path:
-    """Return where the card of a loaded model lies: of one that a shipped factory made beside its weights."""
-    return card_path(Path(loaded.card_beside) if loaded.card_beside else model)
 
 
 def _made_by_guessing(model: Path, path: Path, read: Card) -> tuple[str, ...]:
@@ -217,8 +211,6 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     address, model = model, named_path(model, loaded)
     precision, precision_from = _precision(model, loaded)
     about = f"{model.name} has no card; "
-    if (heard := wake_word_card(name_of(model), precision, loaded)) is not None:
-        return heard, (f"{about}guessed: task {heard.task} from its shapes", f"{about}unsure: {DOUBT}")
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
@@ -238,10 +230,8 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
             )
     except UnknownFamilyError as error:
         families = ", ".join([*decoders.names(), "classifier"])
-        file = card_of(address, loaded)
-        card_text = repr(str(file if loaded.card_beside else file.name))
         raise ConfigError(
-            f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_text}, with name, task "
+            f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_path(address).name!r}, with name, task "
             f"(classification, detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or "
             "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error

@@ -1,7 +1,7 @@
 """Runtimes: what runs a model. The protocol, and the table of names.
 
 A runtime is one file here, one line in `RUNTIMES` and one fixture under `tests/fixtures/runtimes/`.
-Others register theirs through the entry point group `edgemeter.runtimes`.
+Others register theirs through the entry point group `edgemeter.runtimes`, or are named as `FILE.py:NAME`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_served import Served
+from edgemeter.agent.sandbox.user_code import plugin_class
 
 Array = NDArray[Any]
 
@@ -74,9 +75,9 @@ class Loaded:
     `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
     `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None if unknown.
 
-    Of a model that code makes: its name, hash and size of all its files, and the file that its card lies beside, which are known when it is
-    loaded; `first_ns`, what the first call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it
-    `compiles_at_call`; why the number of threads is unknown.
+    Of a model that code makes: its name, hash and size of all its files, which are known when it is loaded; `first_ns`, what the first
+    call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it `compiles_at_call`; why the number of
+    threads is unknown.
     """
 
     package: str
@@ -95,7 +96,6 @@ class Loaded:
     first_ns: int | None = None
     compiles_at_call: bool = False
     threads_reason: str | None = None
-    card_beside: str | None = None
 
 
 class Runtime(Protocol):
@@ -202,10 +202,10 @@ def create(name: str) -> Runtime:
     """Return a runtime that has loaded nothing yet.
 
     Raises:
-        ConfigError: no runtime has that name.
-        UnavailableError: it is another package's, and cannot be imported.
+        ConfigError: no runtime has that name, or `FILE.py:NAME` is none.
+        UnavailableError: it is another package's or in a file, and cannot be imported.
     """
-    runtime: Runtime = find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS)()
+    runtime: Runtime = (plugin_class("runtime", name, Runtime) or find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS))()
     return runtime
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, one_line
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.call_results import refuse_coroutine_function
-from edgemeter.agent.runtimes.user_code import raised
+from edgemeter.agent.sandbox.user_code import raised
 
 _FORMS = "return a pair (callable, inputs), an object with `predict` and `inputs`, or a PythonModel"
 _TENSORS = 'as {"image": ("float32", (1, 3, 224, 224))}, None for open sizes'
@@ -38,7 +38,6 @@ class PythonModel:
     weights: files hashed into the identity (sha256), in order.
     metadata: texts of the model, as of `Loaded.metadata` (class names, task).
     precision: as of `Loaded.precision`; default: that of its parameters where they can be seen, else unknown.
-    facts: called after the timed part; what a record should hold of how it ran (graph breaks, recompilations), texts by name.
     close: releases it.
     """
 
@@ -54,7 +53,6 @@ class PythonModel:
     weights: tuple[Path, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     precision: str | None = None
-    facts: Callable[[], Mapping[str, str]] | None = None
     close: Callable[[], None] | None = None
 
 

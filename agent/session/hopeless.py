@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from edgemeter.agent import generators, runtimes
+from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.suite import Case, Suite
@@ -31,7 +32,10 @@ def has_failed(outcomes: Sequence[object]) -> bool:
 
 
 def check_runtime(case: Case) -> None:
-    """Raise ConfigError if no runtime is called as the case says."""
+    """Raise ConfigError if no runtime is called as the case says, or there is no file of one that it names."""
+    if target := python_target.of_file(case.runtime):
+        _ = target.source
+        return
     names = list(dict.fromkeys([*runtimes.names(), *generators.names()]))
     if case.runtime not in names:
         raise ConfigError(f"no runtime is called {case.runtime!r}: {near(case.runtime, names)}")
@@ -49,7 +53,7 @@ def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = Fal
         if error is None and opens:
             # Another length of a run, or number of threads, opens the same.
             model = (case.model, case.sha256, case.runtime, case.backend, case.options)
-            data = (case.data, case.stream, case.annotations, case.subset, case.seed, case.reader, case.cluster_by)
+            data = (case.data, case.annotations, case.subset, case.seed, case.reader, case.cluster_by)
             identity = msgspec.json.encode((*model, *data, case.output_tokens is None))
             error = opened[identity] = opened[identity] if identity in opened else inspection.why_not(case)
         if error is not None:

@@ -227,23 +227,6 @@ def _accuracy_gate(facts: RunFacts) -> str | None:
     )
 
 
-@RULES.invalid(
-    "a stream has at most `most_missed` missed windows and `most_false` false detections",
-    "MLPerf Tiny accepts 8 of each on its recording",
-    "the more precise model",
-)
-def _missed_or_false(facts: RunFacts) -> str | None:
-    detections = facts.measured.detections
-    if detections is None:
-        return None
-    counts = (
-        (detections.missed, detections.most_missed, f"of {detections.windows} windows were missed"),
-        (detections.false, detections.most_false, f"detections are false in {detections.stream_s:.0f} s"),
-    )
-    exceeded = [f"{count} {words}, accepted are {limit}" for count, limit, words in counts if limit is not None and count > limit]
-    return "; ".join(exceeded) or None
-
-
 @RULES.suspect(
     f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores; an output of boxes and scores has steps of at most 1/64",
     "with few quantisation steps for all scores, ties decide the AP",
@@ -300,7 +283,7 @@ def _disagrees(facts: RunFacts) -> str | None:
     "write a card beside the model",
 )
 def _unsure_model(facts: RunFacts) -> str | None:
-    matters = " unsure: |" if facts.measured.accuracy is not None or facts.measured.detections is not None else ""
+    matters = " unsure: |" if facts.measured.accuracy is not None else ""
     guess_parts = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.measured.guesses]
     doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
     if not doubts:

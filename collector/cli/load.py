@@ -6,7 +6,7 @@ import click
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.base.options import FiniteRange, broker_files, format_option, renamed_option
+from edgemeter.agent.base.options import FiniteRange, broker_files, format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
@@ -26,18 +26,16 @@ SECONDS = 10.0
 )
 @click.option("--seconds", type=FiniteRange(0, min_open=True), help=f"Duration. Default: {SECONDS:.0f}.")
 @click.option("--records", type=click.IntRange(1), help="Number of records in total, instead of --seconds.")
-@renamed_option(
+@click.option(
     "--simulate",
     "mode",
-    former=["--mode"],
     type=click.Choice(["agents", "crowd"]),
     help="agents: an outbox, a connection and a Will each. crowd: many devices over 8 connections, no outboxes. "
     "Default: agents for up to 100 devices, the most in one process.",
 )
-@renamed_option(
+@click.option(
     "--delivery-timeout",
     "patience",
-    former=["--patience"],
     type=FiniteRange(0),
     default=30.0,
     show_default=True,

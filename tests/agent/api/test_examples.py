@@ -1,20 +1,30 @@
-"""Facts about `docs/examples/`: each runs as it stands, and is short enough to read."""
+"""Facts about `docs/examples/`: each runs as it stands, and is short enough to read; and the test that docs/python.md shows passes."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import edgemeter
-from edgemeter.agent.contract import suite
+from edgemeter.agent import tasks
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import order_suite, suite
+from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
+from tests.fixtures.command import edgemeter as edgemeter_command
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
+from tests.fixtures.vision_factory import make_card, make_loaded
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
+PLUGINS = EXAMPLES / "plugins"
 INT8, FP32 = "edgemeter-shapes_int8.tflite", "edgemeter-shapes_fp32.tflite"
 WEEK_NS = 7 * 86_400 * 10**9
 
@@ -31,6 +41,94 @@ def run(name, *arguments, home):
 def test_each_example_is_short():
     """At most 80 lines: it is read before it is run."""
     assert {path.name for path in EXAMPLES.rglob("*.py") if len(path.read_text().splitlines()) > 80} == set()
+
+
+@pytest.fixture
+def classifier(tmp_path):
+    """Return a folder with a model of dense layers over pictures, two photographs, their classes, and a battery that gives 6.5 W."""
+    folder = tmp_path / "classifier"
+    (folder / "photos").mkdir(parents=True)
+    np.savez(folder / "net.npz", w0=np.eye(4, dtype=np.float32), b0=np.arange(4, dtype=np.float32))
+    for index in range(2):
+        Image.new("RGB", (4, 4), (index, 9, 9)).save(folder / "photos" / f"{index}.png")
+    (folder / "classes.csv").write_text("file,class\n0.png,3\n1.png,0\n")
+    (folder / "supplies" / "BAT0").mkdir(parents=True)
+    for name, text in {"power_now": "6500000\n", "status": "Discharging\n"}.items():
+        (folder / "supplies" / "BAT0" / name).write_text(text)
+    for path in PLUGINS.glob("*.py"):
+        text = path.read_text().replace("/sys/class/power_supply", str(folder / "supplies"))
+        (folder / path.name).write_text(text)
+    (folder / "counts.py").write_text(COUNTS)
+    return folder
+
+
+# A task that makes its inputs by itself: its model has no card.
+COUNTS = """import numpy as np
+from edgemeter.plugin import Accuracy
+
+class Counts:
+    def __init__(self, model, loaded, data):
+        self.data, self.best = data, {}
+    def prepare(self, index):
+        return [{"x": np.zeros((1, 4), np.float32)}]
+    def predict(self, index, calls):
+        self.best[index] = int(np.argmax(calls[0][0]))
+    def same_predictions(self, index, calls, other):
+        return 1.0
+    def score(self, parts="all"):
+        right = [self.data.classes[item.name] == self.best[index] for index, item in enumerate(self.data.items)]
+        return Accuracy(metric="right", value=sum(right) / len(right), images=len(right), dataset_sha256=self.data.sha256)
+"""
+
+
+@pytest.mark.slow
+def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
+    """A runtime, a task and a sensor that no package registers, named by a suite and an option; the record names their files."""
+    (classifier / "suite.toml").write_text(
+        'name = "own"\n[[case]]\nmodel = "net.npz"\nruntime = "runtime.py:DenseLayers"\ntask = "counts.py:Counts"\ndata = "photos"\n'
+        'annotations = "classes.csv"\nmode = "rapid"\nrepeats = 1\n'
+    )
+    out, home = tmp_path / "runs.json", os.environ | {"EDGEMETER_HOME": str(tmp_path)}
+    ended = edgemeter_command("run", classifier / "suite.toml", "--power", f"{classifier}/sensor.py:Battery", "-o", out, env=home)
+    assert ended.returncode == 0, ended.stderr
+    (record,) = json.loads(out.read_text())["runs"]
+    assert (record["runtime"]["name"], record["model"]["task"]) == ("runtime.py:DenseLayers", "counts.py:Counts")
+    assert re.fullmatch(r"\d[\w.]*, file [0-9a-f]{8}", record["runtime"]["version"])
+    assert (record["accuracy"]["metric"], record["accuracy"]["value"]) == ("right", 0.5)
+    assert [(trace["name"], trace["sensor"]) for trace in record["power_traces"]] == [("sensor.py:Battery", "battery")]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--runtime=absent.py:Own", "there is no file '"),
+        ("--runtime=runtime.py:Dense", "has no 'Dense': did you mean DenseLayers?"),
+        ("--runtime=sensor.py:Battery", "sensor.py:Battery is no runtime, it has no load, bind, outputs: write a class with load"),
+        ("--power=absent.py:Own", "there is no file '"),
+        ("--power=task.py:TopThree", "task.py:TopThree is no power sensor, it has no describe, read, close: write a class with"),
+        ("--task=absent.py:Own", "there is no file '"),
+        ("--task=sensor.py:Battery", "sensor.py:Battery is no task, it has no prepare, predict, same_predictions, score: write"),
+    ],
+)
+def test_a_plug_in_that_is_none_is_refused_in_a_line(option, words, classifier, tmp_path):
+    """A missing file, a missing name, a class of another kind."""
+    defaults = ["--runtime=runtime.py:DenseLayers", "--power=none", "--data=photos", "--annotations=classes.csv"]
+    options = [default for default in defaults if default.partition("=")[0] != option.partition("=")[0]]
+    environment = os.environ | {"EDGEMETER_HOME": str(tmp_path)}
+    ended = edgemeter_command("run", "net.npz", *options, option, "--mode=rapid", "--repeats=1", env=environment, cwd=classifier)
+    last = ended.stderr.splitlines()[-1]
+    assert (ended.returncode, words in last) == (2, True), ended.stderr
+
+
+def test_a_card_or_an_order_names_no_code(tmp_path):
+    """Both come from elsewhere; only a command or a suite on this machine runs a file."""
+    card = make_card("classifier", f"{PLUGINS / 'task.py'}:TopThree", classes=3)
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    with pytest.raises(ConfigError, match="no task is called"):
+        tasks.create(card, make_loaded(), open_folder(tmp_path))
+    for line in ('runtime = "runtime.py:DenseLayers"', 'task = "task.py:TopThree"'):
+        with pytest.raises(ConfigError, match="the ordered suite is refused"):
+            order_suite.read(f'name = "own"\n[[case]]\nmodel = "net.npz"\n{line}\n'.encode())
 
 
 @pytest.mark.slow
@@ -62,6 +160,18 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_test_of_the_page_passes(tmp_path):
+    """The one that `docs/python.md` shows, by a pytest of its own."""
+    page = (EXAMPLES.parent / "python.md").read_text()
+    (source,) = re.findall(r'```python title="test_speed.py"\n(.*?)```', page, re.DOTALL)
+    (tmp_path / "test_speed.py").write_text(source)
+    environment = os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_speed.py"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=tmp_path)
+    assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.needs(module="onnx")
 def test_deepbenchs_operators_are_models_like_any(tmp_path):
     """27 of them and their suite; one is measured."""
@@ -70,3 +180,20 @@ def test_deepbenchs_operators_are_models_like_any(tmp_path):
     assert len({case.model for case in cases}) == 27
     (small,) = (case.model for case in cases if "MatMul_1x128_by_128x3072" in case.model)
     assert edgemeter.measure(small, mode="rapid").latency.p50_ms > 0
+
+
+FRAMEWORKS = {
+    "torch_eager": ("torch", "callable,cpu", pytest.mark.torch),
+    "torch_compiled": ("torch", "compile,cpu", pytest.mark.torch),
+    "jax_jit": ("jax", "jit", pytest.mark.needs(module="jax")),
+    "tensorflow_function": ("tensorflow", "function,cpu", pytest.mark.needs(module="tensorflow")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, (_, _, mark) in FRAMEWORKS.items()])
+def test_a_model_of_a_framework_is_measured(name):
+    """By its factory, in a few lines; the record names the framework."""
+    record = edgemeter.measure(f"{EXAMPLES / name}.py:make", mode="rapid")
+    assert (record.runtime.package, record.runtime.backend) == FRAMEWORKS[name][:2]
+    assert record.latency.p50_ms > 0

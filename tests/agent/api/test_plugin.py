@@ -10,13 +10,12 @@ from tests.fixtures.rows import table_row
 
 
 def test_every_name_is_there():
-    """Of protocols, helpers and checks, for each kind of plug-in; each is what the agent itself uses."""
+    """Of protocols and helpers, for each kind of plug-in; each is what the agent itself uses."""
     for name in plugin.__all__:
         with table_row(name):
             assert getattr(plugin, name) is not None
-    kinds = {"Runtime", "PowerSensor", "Task", "Decoder", "Reader", "Generator", "PublishedReader"}
-    checks = {f"{kind}_CHECKS" for kind in ("RUNTIME", "SENSOR", "TASK", "DECODER", "READER")}
-    assert kinds | checks <= set(plugin.__all__) <= set(dir(plugin))
+    kinds = {"Runtime", "PowerSensor", "Task", "Decoder", "Reader", "Generator"}
+    assert kinds <= set(plugin.__all__) <= set(dir(plugin))
     with pytest.raises(AttributeError, match="no attribute 'Runtim'"):
         _ = plugin.Runtim
 
@@ -26,7 +25,7 @@ def test_a_sensor_imports_nothing_of_the_other_kinds():
     code = (
         "import sys; from edgemeter.plugin import Description, PowerSensor, Reading\n"
         "folders = {name.split('.')[2] for name in sys.modules if name.startswith('edgemeter.agent.')}\n"
-        "print(sorted(folders & {'conformance', 'tasks', 'vision', 'datasets', 'generators', 'runtimes'}))"
+        "print(sorted(folders & {'tasks', 'vision', 'datasets', 'generators', 'runtimes'}))"
     )
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert completed.stdout == "[]\n"

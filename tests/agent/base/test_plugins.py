@@ -1,6 +1,5 @@
 """Plug-ins of other packages: a tiny package with entry points of every family, in a site folder of its own."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,13 +10,10 @@ from edgemeter.agent import datasets, generators, power, runtimes, tasks
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.doctor.checks import PLUGIN_FAMILIES
-from edgemeter.agent.scaffold import plugin_package
 from edgemeter.agent.vision import decoders
-from edgemeter.collector import published
 from tests.fixtures.plugin_site import install
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
-ROOT = Path(__file__).resolve().parents[3]
 FAMILIES = {family.ENTRY_POINTS: family for family in (runtimes, power, generators, decoders, tasks, datasets)}
 # What is common to all: constructed with whatever a family gives, found by its family's name.
 MODULE = """
@@ -67,7 +63,7 @@ def create(group, name):
     if group == decoders.ENTRY_POINTS:
         return decoders.create(make_card(name), make_loaded(tensors((1, 1, 4))))
     if group == tasks.ENTRY_POINTS:
-        return tasks.create(make_card("any", name), make_loaded(), SimpleNamespace(is_stream=False))
+        return tasks.create(make_card("any", name), make_loaded(), SimpleNamespace())
     return FAMILIES[group].create(name)
 
 
@@ -110,7 +106,7 @@ def test_a_name_that_two_packages_register_is_nobodys(group, site):
 
 def test_doctor_lists_the_plug_ins_of_every_family():
     """A family that it does not know would be missing from what a user sees."""
-    assert {f"edgemeter.{name}" for name in PLUGIN_FAMILIES} == {*FAMILIES, published.ENTRY_POINTS}
+    assert {f"edgemeter.{name}" for name in PLUGIN_FAMILIES} == {*FAMILIES}
 
 
 def test_a_name_of_ours_stays_ours(site):
@@ -118,23 +114,6 @@ def test_a_name_of_ours_stays_ours(site):
     install(site, "impostor", [(power.ENTRY_POINTS, "rapl", "impostor:Plain")], MODULE)
     assert power.names().count("rapl") == 1
     assert power.sensor_class("rapl").__module__ == "edgemeter.agent.power.rapl"
-
-
-def test_a_reader_registers_in_the_group_that_is_called_as_its_command(tmp_path, monkeypatch):
-    """As `edgemeter new reader` writes it and the manual calls it; in the group of before too, and once where it is in both."""
-    folder = tmp_path / "site"
-    install(
-        folder,
-        "newreader",
-        [("edgemeter.readers", "fresh", "newreader:Counts"), ("edgemeter.datasets", "fresh", "newreader:Counts")],
-        MODULE,
-    )
-    install(folder, "oldreader", [("edgemeter.datasets", "older", "oldreader:Counts")], MODULE)
-    monkeypatch.syspath_prepend(folder)
-    assert datasets.names()[-2:] == ["fresh", "older"]
-    assert [type(datasets.create(name)).__module__ for name in ("fresh", "older")] == ["newreader", "oldreader"]
-    assert plugin_package.KINDS["reader"].group == "edgemeter.readers"
-    assert "`.readers`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("site")

@@ -54,7 +54,6 @@ LINES = {
     "models cache list": "",
     "references list": "",
     "references judge": "",
-    "references readers": "",
     "fleet boards": "",
     "fleet list": "--folder fleet",
     "fleet requests": "--folder fleet",

@@ -56,14 +56,13 @@ def test_an_order_may_bring_no_code(tmp_path, model, keys):
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ('stream = "/etc/shadow"', "'/etc/shadow' as stream"),
-        ('stream = "a.wav.zip"\nannotations = "../windows.json"', "'../windows.json' as annotations"),
-        ('stream = "a.wav.zip"', "unknown photographs 'a.wav.zip'"),
-        ('annotations = "a.wav.zip"', "annotations are of data"),
+        ('images = "/etc/shadow"', "'/etc/shadow' as data"),
+        ('images = "a.zip"', "unknown photographs 'a.zip'"),
+        ('annotations = "a.zip"', "unknown field `annotations`"),
     ],
 )
-def test_a_stream_is_one_of_the_order(tmp_path, keys, reason):
-    """By the name of its archive, in which its annotations are; it names no file of the board."""
+def test_data_are_those_of_the_order(tmp_path, keys, reason):
+    """By the name of their archive, in which their annotations are; none names a file of the board."""
     with pytest.raises(ConfigError, match=reason):
         expanded(tmp_path, f'scenario = "steady"\nrate_per_s = 1.0\n{keys}', "m.replay.json")
 

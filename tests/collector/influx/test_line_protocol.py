@@ -279,7 +279,6 @@ def test_an_energy_carries_scope_sensor_and_provenance():
     for energy, source, provenance in (
         (make_energy(), "board-input, ina219, measured", "measured"),
         (make_energy(sensor="replay:demo"), "board-input, replay:demo, replayed", "replayed"),
-        (make_energy(scope="wall-ac", is_modelled=True), "wall-ac, ina219, modelled", "modelled"),
     ):
         with table_row(source):
             for extent in ("all", "figures"):

@@ -1,1 +1,0 @@
-"""A package of one's own with one plug-in: what `edgemeter new` writes, from the templates beside this."""

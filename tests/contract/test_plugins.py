@@ -1,0 +1,310 @@
+"""What every runtime, power sensor, task and reader keeps, ours and the examples in docs/examples/plugins; by `-k` one of them."""
+
+import hashlib
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgemeter.agent import datasets, power, runtimes, tasks
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.power import AbsentError
+from edgemeter.agent.power.pi5_pmic import Pi5Pmic
+from edgemeter.agent.runtimes import Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import check_inputs
+from edgemeter.agent.sandbox.user_code import plugin_class
+from tests.fixtures import stand_ins
+from tests.fixtures.cifar_factory import batch
+from tests.fixtures.machine_trees import write
+from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, tensors
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES, EXAMPLES = ROOT / "tests" / "fixtures", ROOT / "docs" / "examples" / "plugins"
+# Runtimes: a model of y = 2x + 1 in tests/fixtures/runtimes/NAME.SUFFIX, and the libraries of which one is needed.
+LITERT = ("ai_edge_litert", "tflite_runtime")
+LIBRARIES = {
+    "litert": LITERT, "edgetpu": LITERT, "onnx": ("onnxruntime",), "openvino": ("openvino",), "ncnn": ("ncnn",), "pytorch": ("torch",),
+    "executorch": ("executorch",), "tensorrt": ("tensorrt",), "hailo": ("hailo_platform",), "rknn": ("rknnlite",),
+}  # fmt: skip
+# Hardware that cannot be here, and what is put in its place. The address of a server is asked in tests/agent/runtimes/test_served.py.
+STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt, "hailo": stand_ins.hailo, "rknn": stand_ins.rknn}
+MARKS = dict.fromkeys(("edgetpu", "tensorrt"), pytest.mark.needs("gcc")) | dict.fromkeys(("pytorch", "executorch"), pytest.mark.torch)
+EXAMPLE = f"{EXAMPLES / 'runtime.py'}:DenseLayers"
+X = np.array([[0, 1, 2, 3]], np.float32)
+# A matrix that is squared forty times takes tens of milliseconds; its rows of sum 1 stay so.
+LARGE = {
+    "litert": "tflite", "onnx": "onnx", "openvino": "onnx", "ncnn": "param", "executorch": "pte", "pytorch": "torchscript", "python": "py",
+}  # fmt: skip
+every_runtime = pytest.mark.parametrize(
+    "runtime_name",
+    [pytest.param(name, marks=MARKS.get(name, ())) for name in (*runtimes.RUNTIMES, EXAMPLE) if name != "served"],
+    ids=lambda name: name.rpartition(":")[2],
+)
+
+
+@pytest.fixture
+def runtime_case(runtime_name, tmp_path, monkeypatch):
+    """Return a runtime, its model, the input and what is right for it; skip where its library is absent and has no stand-in."""
+    if runtime_name in STAND_INS:
+        STAND_INS[runtime_name](tmp_path, monkeypatch)
+    libraries = LIBRARIES.get(runtime_name, ())
+    if libraries and not any(name in sys.modules or importlib.util.find_spec(name) for name in libraries):
+        pytest.skip(f"no {' or '.join(libraries)} is installed")
+    x = {"hailo": X.astype(np.uint8).reshape(1, 1, 1, 4), "rknn": X.astype(np.uint8)}.get(runtime_name, X)
+    with closing(runtimes.create(runtime_name)) as runtime:
+        yield runtime, model_of(runtime_name, tmp_path), x, 2 * (X if runtime_name == "rknn" else x) + 1
+
+
+def model_of(name, folder):
+    """Return a runtime's model of y = 2x + 1."""
+    if name == EXAMPLE:
+        np.savez(folder / "net.npz", w0=2 * np.eye(4, dtype=np.float32), b0=np.ones(4, np.float32))
+        return folder / "net.npz"
+    (path,) = (path for path in (FIXTURES / "runtimes").glob(f"{name}.*") if path.suffix != ".bin")
+    return path
+
+
+def options_of(path):
+    """Return options that open a file which holds code too: by its hash."""
+    return Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest() if path.suffix == ".engine" else None)
+
+
+@every_runtime
+def test_a_runtime_computes_what_was_bound(runtime_case):
+    """Inputs and outputs are copies, calls can be repeated, and `load` states what it found."""
+    runtime, model, x, y = runtime_case
+    loaded = runtime.load(model, options_of(model))
+    assert all((loaded.package, loaded.backend, loaded.version[:1].isdigit()))
+    assert loaded.import_ns >= 0 < loaded.load_ns
+    check_inputs([x], loaded.inputs)
+    check_inputs([y], loaded.outputs)
+    inputs = [np.repeat(x, 2, axis=-1)[..., ::2]]
+    call = runtime.bind(inputs)
+    inputs[0][:] = 0
+    for _ in range(2):
+        call()
+        (output,) = runtime.outputs()
+        assert output.tolist() == y.tolist()
+        output[:] = 0
+    runtime.close()
+
+
+@every_runtime
+def test_a_runtime_refuses_what_it_cannot_run(runtime_case, tmp_path):
+    """Files that are no model, inputs that do not fit, an unknown backend or setting: one line, and `close` still works."""
+    runtime, model, x, _ = runtime_case
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "noise").write_bytes(bytes(range(256)) * 64)
+    (tmp_path / "cut").write_bytes(model.read_bytes()[: model.stat().st_size // 2])
+    for path in (tmp_path / "absent", tmp_path / "folder", tmp_path / "noise", tmp_path / "cut"):
+        with pytest.raises(ConfigError, match=path.name) as refusal:
+            runtime.load(path, Options(sha256="0" * 64) if path.is_dir() or not path.exists() else options_of_bytes(model, path))
+        assert "\n" not in str(refusal.value)
+        runtime.close()
+    for options in (Options(threads=0), Options(extra={"nobody": "knows"}), Options(backend="nowhere")):
+        with pytest.raises(EdgemeterError):
+            runtime.load(model, options)
+    runtime.load(model, options_of(model))
+    for inputs in ([], [x, x], [x[0]], [x.astype(np.int16)]):
+        with pytest.raises(ConfigError):
+            runtime.bind(inputs)
+
+
+def options_of_bytes(model, path):
+    """Return what opens a spoilt copy of a model."""
+    return Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()) if model.suffix == ".engine" else Options()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("runtime_name", [pytest.param(name, marks=MARKS.get(name, ())) for name in LARGE])
+def test_the_timed_call_does_the_work(runtime_case, runtime_name):
+    """Neither binding nor reading the outputs takes longer: the call waits for an accelerator, and computes nothing before."""
+    runtime, _, _, _ = runtime_case
+    rows = np.random.default_rng(0).random((1, 384, 384), np.float32)
+    rows /= rows.sum(axis=-1, keepdims=True)
+    runtime.load(FIXTURES / "runtimes" / f"large.{LARGE[runtime_name]}", Options())
+    took_ns = []
+    for number in range(5):
+        moments = [time.monotonic_ns()]
+        call = runtime.bind([np.roll(rows, number, axis=-1)])
+        moments.append(time.monotonic_ns())
+        call()
+        moments.append(time.monotonic_ns())
+        runtime.outputs()
+        moments.append(time.monotonic_ns())
+        took_ns.append(np.diff(moments))
+    bind_ns, call_ns, read_ns = np.min(took_ns, axis=0)
+    assert call_ns > max(bind_ns, read_ns)
+
+
+def test_runtimes_are_made_without_their_libraries(monkeypatch):
+    """Help and doctor make them in an installation that has none; loading then names the extra."""
+    code = "import sys; from edgemeter.agent import runtimes; [runtimes.create(name) for name in runtimes.RUNTIMES]; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {library for libraries in LIBRARIES.values() for library in libraries} & {*loaded}
+    for name, libraries in LIBRARIES.items():
+        for module in [module for module in sys.modules if module.partition(".")[0] in libraries]:
+            monkeypatch.delitem(sys.modules, module)
+        for library in libraries:
+            monkeypatch.setitem(sys.modules, library, None)
+        model = model_of(name, ROOT)
+        with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[\w+\]'"):
+            runtimes.create(name).load(model, options_of(model))
+
+
+# Sensors: what its source holds in tests/fixtures/power/NAME, a tree or what was printed; a library is played by a module there. Those at a
+# port, and those whose service or instrument is played by a test, have tests of their own.
+EXAMPLE_SENSOR = f"{EXAMPLES / 'sensor.py'}:Battery"
+LIVE = {"fnirsi", "um25c", "jtop", "joulescope"}
+every_sensor = pytest.mark.parametrize(
+    "sensor_name", [*sorted({*power.SENSORS} - LIVE), EXAMPLE_SENSOR], ids=lambda name: name.rpartition(":")[2]
+)
+
+
+@pytest.fixture
+def open_sensor(sensor_name, tmp_path, monkeypatch):
+    """Return what opens the sensor on its recording, or where nothing is."""
+
+    def opened(*, is_here):
+        if sensor_name == EXAMPLE_SENSOR:
+            folder = tmp_path / "supplies"
+            write(folder, {"BAT0/power_now": "6500000\n", "BAT0/status": "Discharging\n"} if is_here else {})
+            return power.create(sensor_name, supplies=str(folder))
+        (recorded,) = (path for path in (FIXTURES / "power" / sensor_name).iterdir() if path.is_file())
+        if recorded.suffix == ".py" and is_here:
+            spec = importlib.util.spec_from_file_location(recorded.stem, recorded)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            monkeypatch.setitem(sys.modules, recorded.stem, module)
+            return power.create(sensor_name)
+        root = write(tmp_path / str(is_here), json.loads(recorded.read_text()) if recorded.name == "tree.json" and is_here else {})
+        settings = {"replay": {"path": str(recorded)}, "shelly": {"address": "192.0.2.7"}, "tasmota": {"address": "192.0.2.7"}}
+        sensor = power.create(sensor_name, root=root, **(settings.get(sensor_name, {}) if is_here else {}))
+        if is_here and sensor_name == "pi5_pmic":
+            sensor = Pi5Pmic(run=lambda command: subprocess.CompletedProcess(command, 0, recorded.read_bytes(), b""))
+        if is_here and sensor_name in ("shelly", "tasmota"):
+            sensor.get = lambda _: recorded.read_bytes()
+        return sensor
+
+    return opened
+
+
+@every_sensor
+def test_a_sensor_states_what_it_is_and_reads(open_sensor):
+    """Readings of its kind, finite, stamped in order; closed twice."""
+    sensor = open_sensor(is_here=True)
+    description = sensor.describe()
+    assert description.id
+    assert description.period_ms > 0
+    readings = [sensor.read() for _ in range(2)]
+    for reading in readings:
+        assert math.isfinite(reading.power_w if description.kind == "power" else reading.energy_mj)
+        # What a board or a machine draws: a wrong unit is 1,000 times too much or too little.
+        assert reading.power_w is None or 0.1 < abs(reading.power_w) < 1500
+    assert readings[1].taken_ns >= readings[0].taken_ns > 0
+    sensor.close()
+    sensor.close()
+
+
+@every_sensor
+def test_a_sensor_that_is_not_here_states_that(open_sensor, sensor_name):
+    """It can be constructed and closed; an unknown setting is refused before."""
+    for method in ("describe", "read"):
+        sensor = open_sensor(is_here=False)
+        with pytest.raises((AbsentError, UnavailableError, ConfigError)):
+            getattr(sensor, method)()
+        sensor.close()
+    with pytest.raises(ConfigError, match="nobody_knows"):
+        power.create(sensor_name, nobody_knows="9")
+
+
+# Tasks: a card, the model's outputs for two photographs, and their ground truth. Those of other inputs have it in tests of their own.
+ONE_HOT = [np.eye(3, dtype=np.float32)[None, index] for index in (0, 2)]
+BOXES = np.zeros((1, 6, 20), np.float32)
+BOXES[0, :, 0], BOXES[0, :, 1] = (8, 16, 16, 16, 0.9, 0), (24, 16, 16, 16, 0, 0.9)
+EXAMPLE_TASK = f"{EXAMPLES / 'task.py'}:TopThree"
+TASK_CASES = {
+    "classification": (make_card("classifier", "classification", classes=3), ONE_HOT, {"photo_0.png": 0, "photo_1.png": 2}),
+    "detection": (make_card("yolov8", classes=2, nms_iou=0.7), [BOXES, BOXES], make_truth(2)),
+    EXAMPLE_TASK: (make_card("classifier", "TopThree", classes=9), [np.eye(9, dtype=np.float32)[None, 4]] * 2, {"photo_0.png": 4}),
+}
+
+
+@pytest.mark.parametrize("name", TASK_CASES, ids=lambda name: name.rpartition(":")[2])
+def test_a_task_prepares_and_scores(name, tmp_path):
+    """Inputs as the model declares, the right score, none without truth or predictions, a finite one of spoilt outputs."""
+    card, outputs, truth = TASK_CASES[name]
+    for index in range(2):
+        Image.new("RGB", (64, 64), (index, 128, 255)).save(tmp_path / f"photo_{index}.png")
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    data = open_folder(tmp_path, tmp_path / "truth.json")
+    loaded = make_loaded(tensors(outputs[0].shape), [TensorInfo("image", (1, 64, 64, 3), "float32")])
+    make = plugin_class("task", name, tasks.Task) or tasks.create
+
+    def scored(by_item, scored_data=data):
+        task = make(card, loaded, scored_data)
+        for index in range(len(scored_data.items)):
+            check_inputs(tasks.prepared(task, index, loaded)[0], loaded.inputs)
+            task.predict(index, [[by_item[index]]])
+        return task.score()
+
+    accuracy = scored(outputs)
+    assert (accuracy.value, accuracy.images, accuracy.dataset_sha256) == (1.0, len(data.items), data.sha256)
+    assert accuracy.low is None or accuracy.low <= 1.0 <= accuracy.high
+    assert scored([np.zeros_like(output) for output in outputs]).value < 1 or name == "classification"
+    assert math.isfinite(scored([np.full_like(output, np.nan) for output in outputs]).value)
+    task = make(card, loaded, data)
+    task.prepare(0)
+    assert task.same_predictions(0, [[outputs[0]]], [[outputs[0]]]) == 1.0
+    assert task.score() is None
+    assert scored(outputs, replace(data, truth=None, image_ids=None, classes=None, class_names=None, groups=None, targets=None)) is None
+
+
+# Readers of ground truth: where two photographs lie, and their annotations.
+PHOTOS = ("photo_0.png", "photo_1.png")
+READER_CASES = {
+    "cifar-10": (("00000", "00001"), "test_batch.bin", batch(np.arange(6144, dtype=np.uint8).reshape(2, 32, 32, 3), (4, 9))),
+    "mlperf-tiny": (("a.bin", "b.bin"), "y_labels.csv", b"a.bin,2,0,2560,512\nb.bin,2,1,2560,512\n"),
+    "visual-wake-words": (PHOTOS, "vww.json", json.dumps(make_truth(2, ("person",))).encode()),
+    "class-folders": (("cat/a.png", "dog/b.png"), None, b""),
+    "class-list": (PHOTOS, "index.csv", b"file,class\nphoto_0.png,0\nphoto_1.png,2\n"),
+    "coco": (PHOTOS, "truth.json", json.dumps(make_truth(2)).encode()),
+}
+
+
+@pytest.mark.parametrize("name", READER_CASES)
+def test_a_reader_recognises_its_own_and_refuses_what_is_spoilt(name, tmp_path):
+    """The items have ground truth; foreign or absent annotations are not its own, cut ones are whole or refused in a line."""
+    items, where, content = READER_CASES[name]
+    images = tmp_path / "images"
+    for item in items:
+        (images / item).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (64, 64)).save(images / item, format="png")
+    annotations = tmp_path / where if where else None
+    if annotations:
+        annotations.write_bytes(content)
+    path, truth = (annotations, None) if name == "cifar-10" else (images, annotations)
+    reader = datasets.create(name)
+    assert reader.recognises(path, truth)
+    assert tuple(item.name for item in open_folder(path, truth).items) == items
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").write_bytes(b"\xff\xfe\x00garbage\n")
+    assert not any(reader.recognises(tmp_path / "empty", foreign) for foreign in (None, tmp_path / "foreign", tmp_path / "absent"))
+    for length in range(0, len(content), max(1, len(content) // 50)):
+        annotations.write_bytes(content[:length])
+        with suppress(ConfigError):
+            reader.read(path, truth)
+    if annotations:
+        annotations.write_bytes(b"\xff\xfe\x00garbage\n")
+        with pytest.raises(ConfigError, match=annotations.name):
+            reader.read(path, truth)
