@@ -42,8 +42,8 @@ def test_a_wheel_given_beside_the_release_is_installed_once(tmp_path):
         assert (added.remedy, states(added)["copy"], states(added)["release"], states(added)["join"]) == (None, "changed", "changed", "ok")
         assert bench.imports("vendor")
         before = bench.tree()
-        again = bench.apply(wheels=wheels)
-        assert (again.state, again.remedy, bench.tree()) == ("ok", None, before)
+        repeated = bench.apply(wheels=wheels)
+        assert (repeated.state, repeated.remedy, bench.tree()) == ("ok", None, before)
 
 
 @pytest.mark.slow
