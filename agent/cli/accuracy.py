@@ -18,7 +18,7 @@ _OF_PREDICTIONS = ("predictions", "annotations", "data", "reader", "task", "boun
 _NOT_OF_MODELS = ("task", "bounds")
 # Those whose predictions are scored from a file; here, because nothing of them is imported for a page of help.
 _TASKS = (
-    "detection", "segmentation", "pose", "oriented-boxes", "classification",
+    "detection", "segmentation", "pose", "classification",
 )  # fmt: skip
 
 
@@ -26,7 +26,7 @@ _TASKS = (
 @click.option(
     "--predictions",
     type=PATH,
-    help="COCO results (boxes, masks, keypoints), DOTA's Task1 folder, or JSON lines, JSON, CSV, TSV: id and label or scores.",
+    help="COCO results (boxes, masks, keypoints), or JSON lines, JSON, CSV, TSV: id and label or scores.",
 )
 @click.option("-m", "--model", type=PATH, help="Model file to score on --data, instead of predictions.")
 @click.option("--task", type=click.Choice(_TASKS), help="--predictions: their task, where annotations and file leave several.")

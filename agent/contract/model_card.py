@@ -14,8 +14,6 @@ Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left",
 
 # What marks a guess of a card that puts family and task themselves in doubt.
 UNSURE_FAMILY = "unsure of the family: "
-DepthCrop = Literal["none", "garg", "eigen", "eigen-nyu"]
-DepthScaling = Literal["none", "median", "least-squares"]
 
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
@@ -55,11 +53,6 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     nms_iou: float | None = None  # Overlap above which non-maximum suppression drops a box; none is done without it.
     max_detections: Count = 300  # Most detections of a photograph.
     strides: tuple[Positive, ...] = ()  # Strides of the detector's grids, where its family needs them.
-    depth: Literal["metres", "inverse"] = "metres"  # What a model of depth gives: metres, or inverse depth without scale.
-    depth_min_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths from here on count; default: the data's protocol.
-    depth_max_m: Annotated[float, msgspec.Meta(gt=0)] | None = None  # True depths up to here count; default: the data's protocol.
-    depth_crop: DepthCrop | None = None  # Part of the map that counts; default: the data's protocol.
-    depth_scaling: DepthScaling | None = None  # Fit of depths to each photograph; default: least-squares of inverse depth, else none.
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

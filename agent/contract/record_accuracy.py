@@ -70,8 +70,7 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()  # Oddities of the ground truth, counted, and how they were treated.
     better: Better = "higher"  # Whether a higher or a lower `value` is the better one.
     normalisation: str | None = None
-    """Rule by which predictions and ground truth were made alike before they were compared: of texts, e.g. whisper-basic, of depths the
-    limits, crop and scaling; null for a metric without such a rule."""
+    """Rule by which answers in words and the right ones were made alike before they were compared; null for a metric without."""
 
     @property
     def over(self) -> str:

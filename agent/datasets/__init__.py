@@ -22,7 +22,6 @@ READERS: Mapping[str, str] = {
     "cifar-10": "edgemeter.agent.datasets.cifar:Cifar10",
     "visual-wake-words": "edgemeter.agent.datasets.readers:VisualWakeWords",
     "maps": "edgemeter.agent.datasets.readers:Maps",
-    "dota": "edgemeter.agent.datasets.dota:Dota",
     "yolo": "edgemeter.agent.datasets.yolo:Yolo",
     "class-folders": "edgemeter.agent.datasets.readers:ClassFolders",
     "class-list": "edgemeter.agent.datasets.readers:ClassList",
@@ -33,13 +32,9 @@ ENTRY_POINTS = "edgemeter.readers"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Ground truth of any type: a target per item, by the item's name (a file's, relative to the folder). Its task knows the type.
-
-    `groups` maps the names of items that have one to their group.
-    """
+    """Ground truth of any type: a target per item, by the item's name (a file's, relative to the folder). Its task knows the type."""
 
     values: Mapping[str, object]
-    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

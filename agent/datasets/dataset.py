@@ -164,10 +164,10 @@ def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, 
         ids = {image.file_name: image.id for image in content.images}
         image_ids = tuple(ids[name] for name in names_in_set)
         return replace(dataset, image_ids=image_ids, truth=plain_document(content, set(image_ids)))
-    groups = {name: content.groups[name] for name in names_in_set if name in content.groups} or None
     if isinstance(content, ClassIndex):
+        groups = {name: content.groups[name] for name in names_in_set if name in content.groups} or None
         return replace(dataset, classes={name: content.classes[name] for name in names_in_set}, class_names=content.names, groups=groups)
-    return replace(dataset, targets={name: content.values[name] for name in names_in_set}, groups=groups)
+    return replace(dataset, targets={name: content.values[name] for name in names_in_set})
 
 
 def read_truth(folder: Path, annotations: Path | None, reader_name: str | None = None) -> GroundTruth | None:

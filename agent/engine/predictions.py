@@ -252,9 +252,7 @@ def annotated_objects(model: LoadedModel) -> int | None:
     data = model.data
     if data is None or model.card is None or model.card.task not in OF_OBJECTS:
         return None
-    if data.truth is not None:
-        return len(data.truth["annotations"])
-    return None if data.targets is None else sum(len(target) for target in data.targets.values() if isinstance(target, tuple))
+    return None if data.truth is None else len(data.truth["annotations"])
 
 
 def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None, unanswered: str | None) -> str | None:

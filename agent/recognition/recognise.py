@@ -38,13 +38,13 @@ _ON_UNIT_PADDLE = re.compile(r"ppyoloe[-_]?(plus|\+)|rt-?_?detr")
 _ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
 _TRAINED_ON_UNIT = frozenset({
     "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
-    "yolo-obb", "yolov7-rows", "detr-lists",
+    "yolov7-rows", "detr-lists",
 })  # fmt: skip
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 Layout = Literal["NHWC", "NCHW"]
 # Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
 _NMS_IOU = {
-    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-obb", "yolo-nas"), 0.7),
+    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-nas"), 0.7),
     **dict.fromkeys(("yolov5", "yolov5-heads", "nanodet"), 0.6),
     "yolox": 0.65,
 }

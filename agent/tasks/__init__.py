@@ -18,16 +18,14 @@ from edgemeter.agent.runtimes import Loaded
 
 TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
-    "depth": "edgemeter.agent.tasks.depth:Depth",
     "detection": "edgemeter.agent.tasks.detection:Detection",
-    "oriented-boxes": "edgemeter.agent.tasks.oriented_boxes:OrientedBoxes",
     "pose": "edgemeter.agent.tasks.shapes:Pose",
     "segmentation": "edgemeter.agent.tasks.shapes:Segmentation",
     "semantic-segmentation": "edgemeter.agent.tasks.pixels:SemanticSegmentation",
 }
 ENTRY_POINTS = "edgemeter.tasks"
 # Those that find objects in a picture, each with a score: of two outputs that differ, what was found decides whether they are the same.
-OF_OBJECTS = frozenset({"detection", "oriented-boxes", "pose", "segmentation"})
+OF_OBJECTS = frozenset({"detection", "pose", "segmentation"})
 # How much of an accuracy is computed.
 Parts = Literal["all", "value"]
 # What one call of the model takes, by name, and what it gives, in the model's order.

@@ -4,15 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import TypeVar
 
-import numpy as np
-
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.agent.datasets.dota import OrientedObject, OrientedResults
 from edgemeter.agent.datasets.predictions import ClassLabel, Prediction
 from edgemeter.agent.tasks.classification import class_accuracy
-from edgemeter.agent.tasks.oriented_boxes import match, oriented_accuracy
 
 _Prediction = TypeVar("_Prediction")
 
@@ -80,15 +76,3 @@ def _class_number(label: ClassLabel, names: Sequence[str] | None) -> int:
         return int(float(label))
     known_names = f": {', '.join(names)[:80]}" if names else ", and the data has numbers"
     raise ConfigError(f"the predicted class {label!r} is none of the data's{known_names}")
-
-
-def score_oriented(results: Mapping[str, OrientedResults], data: Dataset) -> Accuracy | None:
-    """Return DOTA's mean AP of oriented boxes by photograph; those without results count too. Raises ConfigError as `score_classes`."""
-    of_items = _by_item(results, data, needs_all=False)
-    truth: list[tuple[OrientedObject, ...]] = list((data.targets or {}).values())  # type: ignore[arg-type]
-    matched = {}
-    for index, objects in enumerate(truth):
-        its = of_items.get(index)
-        matched[index] = match(its.corners, its.scores, its.names, objects) if its else match(np.zeros((0, 4, 2)), np.zeros(0), (), objects)
-    names = sorted({labelled.name for objects in truth for labelled in objects})
-    return oriented_accuracy(matched, names, data)

@@ -10,7 +10,6 @@ from functools import update_wrapper
 
 import numpy as np
 
-from edgemeter.agent.base.metrics import is_reached
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY
 from edgemeter.agent.engine.job import NOTHING_TO_FIND, MeasuredRun, Scored
 from edgemeter.agent.verdict.rule import Rule, Rules, RunFacts
@@ -21,8 +20,6 @@ IMPLAUSIBLE = 0.05
 FEW = 50
 # A working detector exceeds this score on some photograph.
 LOWEST_SCORE = 0.05
-# Metrics of all items, with what a model that learned nothing does not reach; of an error, what it exceeds.
-_WORTHLESS = {"top1": IMPLAUSIBLE, "accuracy": IMPLAUSIBLE, "miou": IMPLAUSIBLE, "abs_rel": 0.95}
 # A quantised score may exceed 1 by some steps, the product of two of them by more; from here on it is not a score.
 NO_SCORE = 2.0
 # Different inputs with the same outputs, before these count as constant.
@@ -159,24 +156,21 @@ def _nothing_to_find(run: Evaluated) -> str | None:
 
 
 @RULES.invalid(
-    f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, "
-    f"AbsRel below {_WORTHLESS['abs_rel']}, or a reference confirms it",
+    f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, or a "
+    "reference confirms it",
     "models in use reach twice that; below it, the model is broken, or model, card and data do not match",
     "check labels, normalisation and colour order on the card",
 )
 @_OfOutputs
 def _implausible_accuracy(run: Evaluated) -> str | None:
     accuracy = run.accuracy
-    if accuracy is None or accuracy.metric not in _WORTHLESS or accuracy.images < FEW or _is_known(run):
+    if accuracy is None or accuracy.metric not in ("top1", "accuracy", "miou") or accuracy.images < FEW or _is_known(run):
         return None
-    limit = _WORTHLESS[accuracy.metric]
-    if accuracy.metric in ("top1", "accuracy"):
-        limit = max(limit, _chance(run))
-    if is_reached(accuracy.value, limit, accuracy.better):
+    limit = IMPLAUSIBLE if accuracy.metric == "miou" else max(IMPLAUSIBLE, _chance(run))
+    if accuracy.value >= limit:
         return None
-    words = "reach at least" if accuracy.better == "higher" else "are below"
     return (
-        f"{accuracy.metric} {accuracy.value:.3f} on {accuracy.images} items; models in use {words} {limit:.2g}: the model is broken "
+        f"{accuracy.metric} {accuracy.value:.3f} on {accuracy.images} items; models in use reach at least {limit:.2g}: the model is broken "
         "(quantisation?), or its card (classes, normalisation, layout) or the annotations do not match it"
     )
 

@@ -23,7 +23,7 @@ from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
 from edgemeter.agent.contract.suite import SuiteFile, expand, read_file, set_keys
-from edgemeter.agent.datasets import dataset, dota, readers, yolo
+from edgemeter.agent.datasets import dataset, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
 from edgemeter.provisioning.content.store import ContentStore
 
@@ -33,8 +33,8 @@ _LONGEST_NAME = 100
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
-# Keys of a case that an order can bring; options are refused with a reason of their own.
-SENT = order_suite.KEYS | {"options"}
+# Keys of a case that an order can bring, annotations in the archive of their data; options are refused with a reason of their own.
+SENT = order_suite.KEYS | {"annotations", "options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,6 @@ def _ground_truth(use: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
     if readers.Maps().recognises(use.images, use.annotations):
         name = use.annotations.name
         return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in readers.read_maps(use.images, use.annotations)[0].values()}
-    if dota.Dota().recognises(use.images, use.annotations):
-        paths = (use.annotations / f"{Path(name).stem}.txt" for name in photographs)
-        return {f"{ANNOTATIONS}/{use.annotations.name}/{path.name}": path for path in paths if path.is_file()}
     if not yolo.Yolo().recognises(use.images, use.annotations):
         return {f"{ANNOTATIONS}/{use.annotations.name}": use.annotations}
     # Labels may be in several places relative to the images; one folder with all of them is among these.

@@ -60,6 +60,7 @@ OF_JSON = {
     "predictions": predictions.read_predictions,
     "prompts": lambda path: prompt_file.read_prompts(str(path)),
     "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
+    "results of MLPerf": lambda path: published_readers.read(path, (), {}),
 }
 MESSAGES = {
     "from a collector": messages.decode_from_collector,

@@ -145,28 +145,6 @@ def test_shapes_that_cannot_be_scored_end_in_one_line(tmp_path):
             assert len(result.stderr.splitlines()) == 1
 
 
-def test_oriented_boxes_of_task_1_are_scored_without_photographs(tmp_path):
-    """DOTA's folders: of two ships one is found exactly, a false one scores lower, a plane is found; a class without objects has no AP."""
-    (tmp_path / "labels").mkdir()
-    (tmp_path / "results").mkdir()
-    square = "{0} {1} {2} {1} {2} {3} {0} {3}".format
-    (tmp_path / "labels" / "P0001.txt").write_text(f"gsd:0.5\n{square(0, 0, 20, 10)} ship 0\n{square(50, 50, 70, 60)} ship 0\n")
-    (tmp_path / "labels" / "P0002.txt").write_text(f"{square(5, 5, 25, 15)} plane 0\n{square(60, 60, 80, 80)} plane 1\n")
-    ships = f"P0001 0.9 {square(0, 0, 20, 10)}\nP0002 0.4 {square(0, 0, 20, 10)}\n"
-    (tmp_path / "results" / "Task1_ship.txt").write_text(ships)
-    (tmp_path / "results" / "Task1_plane.txt").write_text(f"P0002 0.8 {square(5, 5, 25, 15)}\nP0002 0.7 {square(60, 60, 80, 80)}\n")
-    result = edgemeter("accuracy", "--annotations", tmp_path / "labels", "--predictions", tmp_path / "results", "--json")
-    assert result.returncode == 0, result.stderr
-    scores = json.loads(result.stdout)
-    # Recall 0 to 0.5 in steps of 0.1 at precision 1: six of eleven points.
-    assert (scores["task"], scores["metric"], scores["detections"]) == ("oriented-boxes", "dota_map50", 4)
-    assert scores["per_class"] == {"plane": pytest.approx(1), "ship": pytest.approx(6 / 11)}
-    assert scores["value"] == pytest.approx((1 + 6 / 11) / 2)
-    (tmp_path / "results" / "Task1_ship.txt").write_text("P0009 0.9 " + square(0, 0, 20, 10))
-    result = edgemeter("accuracy", "--annotations", tmp_path / "labels", "--predictions", tmp_path / "results")
-    assert "1 of 2 predictions are of items that 'labels' does not have, first 'P0009'" in result.stderr
-
-
 def test_classes_are_scored_with_and_without_scores(tmp_path):
     """Top-1 and top-5 counted by hand, from rankings, from scores and from single labels, of JSON lines and of a table."""
     draw = np.random.default_rng(5)

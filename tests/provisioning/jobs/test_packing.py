@@ -138,10 +138,16 @@ def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "onnx"', "nothing to measure"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbackend = "a;rm -rf"', "backend"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nspeed = 1', "speed"),
-        ('name = "n"\n[[case]]\nmodel = "net.py:make"', "no order can bring .*: a factory in Python is code, which no order carries"),
+        (
+            'name = "n"\n[[case]]\nmodel = "net.py:make"',
+            "no order can bring .*: a factory or plug-in in a file of Python is code, which no order carries",
+        ),
         ('name = "n"\n[[case]]\nmodel = ["m.replay.json", "zoo.nets:make"]', "is code, which no order carries"),
         ('name = "n"\n[[case]]\nmodel = "{precision}"\nprecision = "net.py:make"', "is code, which no order carries"),
-        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"', r"case\[0\]: a factory in Python is code"),
+        (
+            'name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"',
+            r"case\[0\]: a factory or plug-in in a file of Python is code",
+        ),
     ):
         with table_row(text), pytest.raises(ConfigError, match=message):
             packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)
