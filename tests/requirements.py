@@ -66,7 +66,6 @@ EXTRAS = {
     "onnxruntime": "onnx",
     "onnxruntime_genai": "genai",
     "onnxscript": "convert",
-    "opentelemetry": "otlp",
     "PIL": "vision",
     "psycopg": "postgres",
     "torch": "torch",

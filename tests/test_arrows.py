@@ -11,8 +11,8 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
-        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table", "delivery.outbox",
-        "delivery.outbox_file", "delivery.publisher",
+        "bundle.archive", "bundle.signature", "bundle.write", "cli.run_table",
+        "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.sqlite_ledger", "machine.board_limits", "machine.fingerprint", "machine.power_range",
         "verdict.judge", "vision.photograph",
@@ -28,7 +28,7 @@ OF_THE_AGENT = {
     "provisioning": {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
-        "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
+        "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination",
         "operating.board_settings", "recognition.recognise", "session.hopeless", "session.turn_comparison",
     },
 }  # fmt: skip
@@ -44,7 +44,7 @@ BY_NAME = {
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = (
-    "PIL", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry",
+    "PIL", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg",
 )  # fmt: skip
 HEAVY = (
     "cv2",

@@ -1,4 +1,4 @@
-"""The issues that a device's health report shows: the same in the fleet's list, on the collector's page, in InfluxDB and the SQL views."""
+"""The issues that a device's health report shows: the same in the fleet's list, on the collector's page, and in InfluxDB."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -118,7 +118,7 @@ def test_a_group_whose_provenance_is_published_enters_no_median():
 
 
 def test_neither_trend_nor_chart_has_a_figure_that_was_published():
-    """The index keeps none, from which they, Home Assistant and the alerts read."""
+    """The index keeps none, from which they and the alerts read."""
     for group in GROUPS:
         with table_row(group):
             indexed = figures_of(planted_run(group))

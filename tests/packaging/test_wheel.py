@@ -191,7 +191,6 @@ SMOKE = {
     "serial": partial(imports, "serial"),
     "joulescope": partial(says, "sensors --all", "joulescope: no Joulescope is connected"),
     "influx": partial(imports, "influxdb_client"),
-    "otlp": partial(imports, "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2"),
     "grpc": partial(imports, "grpc"),
     "postgres": partial(imports, "psycopg"),
     "report": partial(says, "report --help", "Example"),
