@@ -106,9 +106,9 @@ def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_
 
 
 def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]) -> CaseSummary:
-    wishes = {"model": request.model, "precision": request.precision, "device": request.edge}
+    requested = {"model": request.model, "precision": request.precision, "device": request.edge}
     devices = [case for case in summaries if not request.is_server(case) and case.key.role != "reference"]
-    matching = [case for case in devices if all(wish in (None, getattr(case.key, name)) for name, wish in wishes.items())]
+    matching = [case for case in devices if all(value in (None, getattr(case.key, name)) for name, value in requested.items())]
     if not matching:
         available = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
         raise ConfigError(f"no device case matches --device, --model and --precision; available: {available}")
