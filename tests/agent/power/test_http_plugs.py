@@ -122,14 +122,6 @@ def test_a_flood_is_not_read():
         ask("/", "shelly", played.address)
 
 
-def test_a_port_without_listener_is_a_reading_that_failed():
-    """A port that nobody listens on."""
-    with playing(answers()) as played:
-        address = played.address
-    with pytest.raises(TransientError, match="switched on"):
-        ask("/", "shelly", address)
-
-
 def test_an_address_that_was_not_set_is_an_absent_meter():
     """And one that cannot be used is a mistake in the configuration."""
     with pytest.raises(AbsentError, match="set address"):
@@ -240,11 +232,6 @@ def test_one_channel_of_several_is_measured_when_it_is_named():
     assert warnings == ("2 channels are added up (switch:0, switch:1): set channel to measure one",)
 
 
-def test_a_small_power_is_doubted():
-    """Some models show nothing below a few watts."""
-    assert "check this one with a known load" in answering(Shelly, SWITCH | {"apower": 2.0}).describe().warnings[0]
-
-
 @pytest.mark.parametrize(
     ("answers", "path"),
     [
@@ -269,19 +256,6 @@ def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
         assert played.asked[-2:] == [path, path]
 
 
-def test_a_reading_that_fails_is_no_end(tmp_path):
-    """The device drops a connection, asks for its password, and goes on."""
-    (tmp_path / "password").write_text("secret")
-    played = PlayedMeter(lambda _: (200, json.dumps({"switch:0": SWITCH}).encode()), protect="SHA-256")
-    with playing(played), closing(Shelly(played.address, password_file=str(tmp_path / "password"))) as sensor:
-        assert sensor.read().power_w == 25.7
-        sensor.close()
-        played.drops = 1
-        with pytest.raises(TransientError):
-            sensor.read()
-        assert sensor.read().power_w == 25.7
-
-
 @pytest.mark.captures
 @pytest.mark.parametrize(
     ("name", "total_w"),
@@ -301,12 +275,6 @@ def test_what_real_devices_sent(captures, name, total_w):
     for length in range(0, len(content) - 1, 37):
         with pytest.raises((TransientError, UnavailableError)):
             answering(kind, content[:length]).read()
-
-
-def test_a_shellys_power_is_a_mean_of_a_second():
-    """As its maker publishes."""
-    averaging = answering(Shelly, {"switch:0": {"apower": 12.5}}).describe().averaging
-    assert (averaging.window_s, averaging.update_interval_s, set(averaging.sources.values())) == (1.0, 1.0, {"published"})
 
 
 def status(power, **energy):
@@ -359,13 +327,6 @@ def test_the_resolution_is_what_the_plug_shows():
         assert any("WattRes 1" in warning for warning in description.warnings) == (step_w == 1.0), f"{answer!r}"
 
 
-def test_one_tasmota_channel_of_several_is_measured_when_it_is_named():
-    """Counted from 1, as on the plug."""
-    assert answering(Tasmota, status([11, 0, 4.5]), channel="3").read().power_w == 4.5
-    with pytest.raises(ConfigError, match="this device has 1, 2, 3"):
-        answering(Tasmota, status([11, 0, 4.5]), channel="4").read()
-
-
 def test_a_plug_is_polled_over_http(tmp_path):
     """A real server: the command it knows is found once, the password goes with each request, and is not shown when it fails."""
     (tmp_path / "password").write_text("se&cret")
@@ -386,9 +347,3 @@ def test_a_plug_is_polled_over_http(tmp_path):
         with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor, pytest.raises(TransientError) as refusal:
             sensor.read()
         assert "cret" not in str(refusal.value)
-
-
-def test_a_plug_that_counts_pulses_sees_all_of_the_time():
-    """So it is never in step with the queries, however often it renews its value."""
-    averaging = answering(Tasmota, status(26)).describe().averaging
-    assert (averaging.seen_ratio, averaging.window_s, averaging.sources) == (1.0, None, {"seen_ratio": "published"})
