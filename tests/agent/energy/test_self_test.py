@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.energy import self_test
 from edgemeter.agent.energy.self_test import judged, read_under_load, turns
 from edgemeter.agent.energy.step_response import Switched
 from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
@@ -151,3 +152,10 @@ def test_every_property_is_within_its_bounds_or_not_reported(name):
             if getattr(measured, field).value is not None and not _holds(getattr(measured, field), truth)
         ]
     assert len(misses) <= 1, misses
+
+
+def test_a_load_whose_processes_do_not_start_is_no_load(monkeypatch):
+    """A test with less load than it knows of would measure another sensor."""
+    monkeypatch.setattr(self_test, "READY_S", 0.0)
+    with pytest.raises(UnavailableError, match="did not start within 0 s: end other work"), self_test.switched_load(1):
+        pass

@@ -57,15 +57,6 @@ def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path):
     assert choose_sensor(sensors.values())[0] is None
 
 
-def test_a_wrong_setting_is_a_reason_and_no_exception():
-    """An unknown key, and a name that nobody has."""
-    (wrong,) = detect_sensors({"rapl": {"sysfss": "/sys"}}, names=["rapl"])
-    assert not wrong.is_absent
-    assert "sysfss" in wrong.reason
-    (unknown,) = detect_sensors(names=["wattmeter"])
-    assert "'wattmeter'" in unknown.reason
-
-
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
     """Return the settings of a replayed sensor of 2 W, on a board `b`, in a home of its own."""

@@ -182,19 +182,14 @@ def test_the_power_of_every_form_of_reply():
     for document, total_w, names in [
         (SWITCH, 25.7, ["channel:0"]),
         ({"ble": {}, "switch:0": SWITCH, "wifi": {"rssi": -50}}, 25.7, ["switch:0"]),
-        ({"switch:0": SWITCH, "switch:1": SWITCH | {"id": 1, "apower": 4.3}}, 30.0, ["switch:0", "switch:1"]),
-        ({"id": 0, "voltage": 231.0, "current": 0.02, "apower": 1.2, "freq": 50.0}, 1.2, ["channel:0"]),
-        ({"pm1:0": {"id": 0, "apower": 3.3, "voltage": 230.0}}, 3.3, ["pm1:0"]),
         ({"em1:0": {"id": 0, "act_power": -12.4, "pf": -0.7}}, -12.4, ["em1:0"]),
         ({"em:0": {"a_act_power": 1.0, "b_act_power": 2.0, "c_act_power": 3.0, "total_act_power": 6.0}}, 6.0, ["em:0"]),
         ({"em:0": {"a_act_power": 1.0, "b_act_power": 2.5, "c_act_power": -3.0}}, 0.5, ["em:0"]),
         ({"meters": [{"power": 47.11, "is_valid": True, "total": 60}], "relays": [{}]}, 47.11, ["meter:0"]),
         ({"emeters": [{"power": 10.0, "is_valid": True}, {"power": -2.5, "is_valid": True}], "meters": [{"power": 9.0}]}, 7.5,
          ["emeter:0", "emeter:1"]),
-        ({"power": 12.5, "is_valid": True, "total": 3}, 12.5, ["channel:0"]),
         (SWITCH | {"apower": "25.7"}, 25.7, ["channel:0"]),
         ({"cct:0": {"id": 0, "output": True, "apower": 8.5}, "rgb:0": {"id": 0, "apower": 1.5}}, 10.0, ["cct:0", "rgb:0"]),
-        (SWITCH | {"apower": 0.0}, 0.0, ["channel:0"]),
     ]:  # fmt: skip
         reading = answering(Shelly, document).read()
         assert reading.power_w == pytest.approx(total_w), f"{document!r}"
@@ -205,18 +200,13 @@ def test_a_reply_without_a_power_gives_none():
     """Never zero, and never the last one."""
     for document, error, match in [
         ({"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}}, UnavailableError, "does not measure"),
-        ({"switch:0": {"id": 0, "output": True}}, UnavailableError, "does not measure"),
         ({"code": 404, "message": "No handler for Switch.GetStatus"}, UnavailableError, "404: No handler"),
         ({"meters": [{"power": 3.0, "is_valid": False}]}, TransientError, "no valid power"),
         (SWITCH | {"apower": None}, TransientError, "no valid power"),
         ({"em:0": {"a_act_power": 1.0, "b_act_power": None, "c_act_power": 3.0}}, TransientError, "no valid power"),
-        (SWITCH | {"apower": "many"}, TransientError, "no valid power"),
         (SWITCH | {"apower": "25,7"}, TransientError, "no valid power"),
-        (SWITCH | {"apower": "1_000"}, TransientError, "no valid power"),
         (SWITCH | {"apower": 9.9e12}, TransientError, "no valid power"),
-        ({"code": -105, "message": "Argument 'id', value 5 not found!"}, UnavailableError, "-105: Argument"),
         (b'{"id":0,"apower":193.5,"voltage', TransientError, "cut or garbled"),
-        (b'{"apower": NaN}', TransientError, "cut or garbled"),
     ]:
         with table_row(document), pytest.raises(error, match=match):
             answering(Shelly, document).read()
@@ -288,8 +278,6 @@ def test_the_power_of_every_form_of_a_tasmota_reply():
         (status(26), 26.0, 1),
         (status([11, 0, 4.5]), 15.5, 3),
         (status("26.4"), 26.4, 1),
-        (status(-3.2), -3.2, 1),
-        (status(0), 0.0, 1),
         ({"Time": "2024-05-05T13:27:21", "ENERGY": {"Power": 7.25}}, 7.25, 1),
         ({"StatusPWR": {"Total": 1.0, "Power": 12, "Factor": 0.9}}, 12.0, 1),
         ({"StatusSNS": {"DHT11": {"Temperature": "21.0"}, "ENERGY": {"Power": 3}}}, 3.0, 1),
@@ -309,10 +297,7 @@ def test_a_tasmota_reply_without_a_power_gives_none():
         (status(None), TransientError, "gives no valid power"),
         (status([11, None]), TransientError, "gives no valid power"),
         (status([]), TransientError, "gives no valid power"),
-        (status("much"), TransientError, "gives no valid power"),
-        (status("26,5"), TransientError, "gives no valid power"),
         (status(1e13), TransientError, "gives no valid power"),
-        (status(True), TransientError, "gives no valid power"),
         (b'{"StatusSNS":{"ENERGY":{"Power":26', TransientError, "cut or garbled"),
     ]:
         with table_row(answer), pytest.raises(error, match=match):

@@ -53,15 +53,6 @@ def test_agx_orin_is_not_counted_twice(tmp_path):
     assert sensor.describe().resolution_w == pytest.approx(math.hypot(0.02 * 19.896, 0.02 * 19.896, 0.02 * 5.032))
 
 
-def test_agx_xavier_adds_up_both_its_chips(tmp_path):
-    """Six rails; with one chip alone there is no total."""
-    write(tmp_path, ina3221(f"{HWMON}/hwmon1", AGX_XAVIER[0]))
-    with pytest.raises(UnavailableError, match="needs CV, VDDRQ, SYS5V"):
-        _total_w(tmp_path)
-    write(tmp_path, ina3221(f"{HWMON}/hwmon2", AGX_XAVIER[1]))
-    assert _total_w(tmp_path) == pytest.approx(19.384 * (0.024 + 0.024 + 0.064 + 0 + 0.016) + 5.064 * 0.544)
-
-
 def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
     """A carrier with a monitor of its own that says VDD_IN too."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | ina3221(f"{HWMON}/hwmon5", [("VDD_IN", 12000, 900)]))
@@ -184,13 +175,6 @@ def test_the_driver_s_milliwatts_are_the_power(tmp_path):
     assert (reading.power_w, [rail.power_w for rail in reading.rails]) == (1.994, [1.994, 0.121, 0.568])
     assert (description.id, description.scope, description.period_ms) == ("ina3221x:POM_5V_IN", "module", 422.0)
     assert description.resolution_w == pytest.approx(0.008 * 5.088)
-
-
-def test_without_power_files_it_is_voltage_times_current(tmp_path):
-    """Of a recording that kept those only."""
-    files = {path: text for path, text in ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO).items() if "in_power" not in path}
-    write(tmp_path, files)
-    assert Ina3221x(tmp_path).read().power_w == pytest.approx(1.994496)
 
 
 def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):

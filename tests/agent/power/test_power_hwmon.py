@@ -30,11 +30,6 @@ def test_microwatts_become_watts_of_a_known_scope(tmp_path):
     assert [(rail.name, rail.power_w) for rail in reading.rails] == [("PPT", pytest.approx(38.112))]
 
 
-def test_the_present_power_comes_before_the_average(tmp_path):
-    """Of the same channel."""
-    assert _sensor(_chip(tmp_path, "amdgpu", power1_average=30000000, power1_input=31000000)).read().power_w == pytest.approx(31)
-
-
 def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path):
     """Its watts are shown all the same."""
     root = _chip(tmp_path, "lm25066", power1_input=12500000)
