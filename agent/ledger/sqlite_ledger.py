@@ -21,7 +21,7 @@ from edgemeter.agent.contract.record import RunRecord, decode, encode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
 from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
-from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, RECONCILED_SCHEMA, RUN_EVENTS_SCHEMA, TAG_VALUES_SCHEMA, LedgerWriter
+from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
 from edgemeter.agent.ledger.run_history import LedgerRuns
@@ -50,10 +50,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         self.connection.row_factory = None
         self._writer = LedgerWriter(self.connection)
         if access == "write":
-            with self.mapped() as connection:
-                connection.execute(RUN_EVENTS_SCHEMA)
-                connection.execute(TAG_VALUES_SCHEMA)
-                connection.execute(RECONCILED_SCHEMA)
             for aside in file_version.put_aside(path, LEDGER_FORMAT):
                 try:
                     self._take_over(aside)
@@ -148,10 +144,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
             for (row,) in self.connection.execute("SELECT row FROM runs"):
                 yield row
-
-    def has_table(self, name: str) -> bool:
-        """See `Ledger`."""
-        return bool(self.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
     def highest_row(self) -> int:
         """See `Ledger`."""

@@ -13,7 +13,7 @@ from functools import reduce
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.postgres_session import LedgerSession
 from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS
-from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, RECONCILED_SCHEMA, RUN_EVENTS_SCHEMA, RUNS_SCHEMA, TAG_VALUES_SCHEMA
+from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, RUN_EVENTS_SCHEMA, RUNS_SCHEMA
 from edgemeter.agent.ledger.presence import PRESENCE_SCHEMA, RETAINED_SCHEMA
 from edgemeter.agent.ledger.quarantine import QUARANTINE_SCHEMA
 
@@ -55,17 +55,11 @@ CREATE TABLE chunks (
 );
 ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
-{_as_postgres(RUNS_SCHEMA + FORGOTTEN_SCHEMA + QUARANTINE_SCHEMA + PRESENCE_SCHEMA + RETAINED_SCHEMA)}
+{_as_postgres(RUNS_SCHEMA + FORGOTTEN_SCHEMA + QUARANTINE_SCHEMA + PRESENCE_SCHEMA + RETAINED_SCHEMA + RUN_EVENTS_SCHEMA)}
 CREATE TABLE sinks (name {_TEXT} PRIMARY KEY, position bigint NOT NULL);
 CREATE TABLE leases (name {_TEXT} PRIMARY KEY, owner {_TEXT}, until timestamptz NOT NULL)"""
 
-# A ledger of an older version gets them by `init-ledger`.
-_LATER_TABLES = _as_postgres(RUN_EVENTS_SCHEMA + TAG_VALUES_SCHEMA + RECONCILED_SCHEMA)
-# Older ledgers have the foreign key.
-_FOREIGN_KEYS = "SELECT conname FROM pg_constraint WHERE conrelid = 'runs'::regclass AND contype = 'f'"
-_SHARED = (
-    "sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "alert_checks", "tag_values", "reconciled",
-)  # fmt: skip
+_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "alert_checks")
 # What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),
@@ -108,10 +102,7 @@ def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
             steps.append("created the tables")
         version, min_version = statements.execute("SELECT version, min_version FROM ledger").fetchone()
         check_version(version, min_version, session.address)
-        statements.execute(_LATER_TABLES)
         statements.execute(_as_postgres(watch_tables))
-        for (name,) in statements.execute(_FOREIGN_KEYS).fetchall():
-            statements.execute(f"ALTER TABLE runs DROP CONSTRAINT {name}")
     return steps + [_grant(session, role, "; ".join(grants)) for role, grants in ROLES.items()]
 
 

@@ -130,28 +130,6 @@ def test_what_a_sink_refused_is_never_evicted(ledger, monkeypatch):
     assert topics == {"influx http://x": 200, "edgemeter/v1/lab/pi-1/result": 27}
 
 
-def test_a_position_belongs_to_a_bucket_and_not_to_an_address(ledger):
-    """Another bucket at the address begins at 0; one that moved goes on; from before identities were known it is the one that is there."""
-
-    def positions():
-        return {name: row for name, row in ledger.positions().items() if name.startswith("influx ")}
-
-    ledger.advance("influx http://a bucket 'x'", 10)
-    ledger.claim_position("influx http://a bucket 'x'", "id1")
-    assert positions() == {"influx http://a bucket 'x' #id1": 10}
-    assert ledger.position("influx http://a bucket 'x'") == 10
-    ledger.claim_position("influx http://b bucket 'x'", "id1")
-    assert positions() == {"influx http://b bucket 'x' #id1": 10}
-    ledger.claim_position("influx http://b bucket 'x'", "id2", is_same=False)
-    assert positions() == {"influx http://b bucket 'x' #id2": 0}
-    ledger.advance("influx http://b bucket 'x'", 7)
-    ledger.claim_position("influx http://b bucket 'x'", "id2")
-    assert positions() == {"influx http://b bucket 'x' #id2": 7}
-    ledger.claim_position("influx http://b bucket 'x'", "id3")
-    assert positions() == {"influx http://b bucket 'x' #id3": 7}
-    assert ledger.position("influx http://b bucket 'xy'") == 0
-
-
 def test_a_position_that_was_set_back_is_not_overtaken_by_a_batch_on_its_way(ledger):
     """The drain learns of it by the next batch that it wrote; a day is found by when records were received."""
     for day in range(1, 4):

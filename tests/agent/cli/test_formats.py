@@ -70,7 +70,7 @@ EMPTY = {"collector tags", "fleet requests", "fleet list", "bundle verify", "sen
 # These measure for long, need another machine, or what a test of theirs sets up; they print as the others do.
 ELSEWHERE = {
     "demo", "compare --models", "compare --datacenter", "models profile", "models quality", "models quantise", "models convert",
-    "benchmark", "collector reconcile", "fleet apply", "fleet show", "fleet campaign status",
+    "benchmark", "fleet apply", "fleet show", "fleet campaign status",
 }  # fmt: skip
 
 
