@@ -159,13 +159,6 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
-        """Commit the records of a quarantined entry and remove it, unless a number belongs to another record.
-
-        With `drain_again` a record that is stored already gets a new row, so that every sink receives it again.
-        """
-
-    @abstractmethod
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
         """Remove one slice of what `retention` does not keep; call again until all is removed."""
 

@@ -2,7 +2,7 @@
 
 import itertools
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -155,11 +155,6 @@ class LedgerWriter:
                 rejections += quarantine.of_one_message(self._take_out(chunk, invalid), body)
             self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))
         return rejections
-
-    def drop(self, records: Iterable[RunRecord]) -> None:
-        """Remove the rows of exactly these records, not of others with their numbers."""
-        statement = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
-        self._connection.executemany(statement, [(record.device, record.session, record.seq, record.id) for record in records])
 
     def _take_out(self, chunk: int, invalid: Mapping[int, Rejection]) -> list[Rejection]:
         # The rows of a chunk are consecutive, and end at `last_row`.

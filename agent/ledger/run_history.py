@@ -218,7 +218,7 @@ class LedgerRuns:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
             committed = self._ledger.commit([Arrival(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
             if committed.collisions:
-                raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector quarantine`")
+                raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector status`")
             with self._ledger.writing() as statements:
                 statements.execute("UPDATE run_events SET body = NULL WHERE number = ?", (number,))
                 _add(statements, "included", _about(record, received_ns), author, reason)

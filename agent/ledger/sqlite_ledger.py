@@ -153,16 +153,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         """See `Ledger`."""
         return str(self.query("SELECT collector FROM identity")[0][0])
 
-    def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
-        """See `Ledger`."""
-        with self.transaction() as connection:
-            if drain_again:
-                self._writer.drop([arrival.record for arrival in arrivals])
-            committed, _ = self._writer.keep(arrivals, batches)
-            if not committed.collisions:
-                connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
-        return committed
-
     def parts(self) -> tuple[LedgerPart, ...]:
         """See `Ledger`."""
         used_bytes, free_bytes = sqlite_file.space_bytes(self.connection)

@@ -44,17 +44,12 @@ COMMANDS: Sections = {
         "drain": ("edgemeter.collector.cli.ledger:drain", "Show how far InfluxDB is, or write it again."),
     },
     "Repair": {
-        "quarantine": ("edgemeter.collector.cli.quarantine:quarantine", "List, show or retry rejected messages."),
         "request-again": ("edgemeter.collector.cli.ledger:request_again", "Ask devices to send receipted records again."),
-        "retire": ("edgemeter.collector.cli.ledger:retire", "Take a device out of the lists of those expected."),
     },
     "Maintain the ledger": {
-        "stats": ("edgemeter.collector.cli.ledger:stats", "Show the size of the ledger and what takes the space."),
+        "status": ("edgemeter.collector.cli.ledger:status", "Show what the ledger holds, what takes the space, and what was rejected."),
         "backup": ("edgemeter.collector.cli.ledger:backup", "Back up the ledger while the collector runs."),
-        "restore": ("edgemeter.collector.cli.ledger:restore", "Restore a backup, and what other ledgers have."),
-        "import": ("edgemeter.collector.cli.ledger:import_", "Import another ledger."),
-        "tags": ("edgemeter.collector.cli.ledger:tags", "Show how many values each tag of InfluxDB has."),
-        "vacuum": ("edgemeter.collector.cli.ledger:vacuum", "Return unused space to the file system."),
+        "restore": ("edgemeter.collector.cli.ledger:restore", "Restore a backup."),
     },
 }
 

@@ -45,7 +45,7 @@ def test_no_command_prints_a_password():
     """Nobody listens there, or the address is wrong: one line, with the host, without the password."""
     pytest.importorskip("psycopg")
     for command, where in itertools.product(
-        (["devices", "--ledger"], ["stats", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]),
+        (["devices", "--ledger"], ["status", "--ledger"], ["init-ledger", "--ledger"], ["backup", "x", "--ledger"]),
         ("127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"),
     ):
         with table_row(command, where):
@@ -99,7 +99,7 @@ def test_commands_for_files_name_what_a_database_has_instead(tmp_path):
 def test_a_missing_driver_is_one_line_with_what_to_install(monkeypatch):
     """Of all that needs it."""
     monkeypatch.setitem(__import__("sys").modules, "psycopg.conninfo", None)
-    result = CliRunner().invoke(cli, ["collector", "stats", "--ledger", "postgresql://ada@127.0.0.1:1/lab"])
+    result = CliRunner().invoke(cli, ["collector", "status", "--ledger", "postgresql://ada@127.0.0.1:1/lab"])
     assert "pip install 'edgemeter[postgres]'" in str(result.exception or result.output)
 
 

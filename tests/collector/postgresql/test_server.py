@@ -177,7 +177,7 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
         ["report", where, "-o", "-", "--device", "nobody"],
         ["trend", "--ledger", where],
         ["trend", "annotate", "--ledger", where, "moved"],
-        ["collector", "stats", "--ledger", where],
+        ["collector", "status", "--ledger", where],
     ):
         result = CliRunner().invoke(cli, command)
         remarks.append(f"{result.output} {result.exception}")
