@@ -171,12 +171,6 @@ def torchvision_folder() -> Path | None:
     return folder if (folder / "torchvision" / "_C.so").is_file() else None
 
 
-def frameworks_python() -> Path | None:
-    """Return the Python that `make frameworks` made, which has TensorFlow and Ultralytics: EDGEMETER_FRAMEWORKS."""
-    address = os.environ.get("EDGEMETER_FRAMEWORKS")
-    return Path(address) if address and Path(address).is_file() else None
-
-
 def software_gpu() -> Path | None:
     """Return the file that names a Vulkan driver in software: EDGEMETER_VULKAN_ICD, or SwiftShader's of Debian's chromium.
 
@@ -296,9 +290,6 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             torchvision_folder,
         ),
         *map(_program, ("gcc", "nm", "readelf")),
-    ),
-    "frameworks": (
-        Need("no Python with TensorFlow and Ultralytics is there", "`make frameworks`, or set EDGEMETER_FRAMEWORKS", frameworks_python),
     ),
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),

@@ -14,7 +14,7 @@ import click
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import json_option, names_and_config, quiet_option, renamed_option, save_option
+from edgemeter.agent.base.options import json_option, names_and_config, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import power_option
@@ -80,8 +80,8 @@ def watch_suite(
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--every", "period", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
 @click.option("--times", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
-@renamed_option(
-    "--repeats", "repeat", former=["--repeat"], type=click.IntRange(1), default=1, show_default=True,
+@click.option(
+    "--repeats", "repeat", type=click.IntRange(1), default=1, show_default=True,
     help="Run the command N times; energies are per run.",
 )  # fmt: skip
 @click.option(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from operator import attrgetter
-from statistics import median
 from typing import Any, Literal, NamedTuple, get_args
 
 from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
@@ -348,18 +347,6 @@ def _slow_down_over_runs(runs: Sequence[RunRecord]) -> OverRuns:
     return None if ratio is None else (ratio, None if low is None or high is None else (low, high))
 
 
-def _of_one_stream(name: str) -> Callable[[Sequence[RunRecord]], OverRuns]:
-    """Return what is known of runs over one stream: more of them say no more of other streams than one does."""
-    value, low, high = (reader(with_part(f"detections.{name}", part)) for part in ("", "_low", "_high"))
-
-    def over_runs(runs: Sequence[RunRecord]) -> OverRuns:
-        values = [number for run in runs if (number := value(run)) is not None]
-        lows, highs = ([number for run in runs if (number := end(run)) is not None] for end in (low, high))
-        return (median(values), (min(lows), max(highs)) if lows and highs else None) if values else None
-
-    return over_runs
-
-
 # Metrics whose value is the share of items that are answered right.
 RIGHT_ANSWERS = frozenset({"exact_match", "accuracy"})
 TOO_FEW_QUERIES = "too few queries for a median"
@@ -367,7 +354,6 @@ NO_DRAFTS = "no tokens are guessed, or the server states none of them"
 NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
 NO_FRAMES = "no frames at a steady rate"
-NO_STREAM = "nothing is detected in a stream"
 
 
 def _views(names: str) -> frozenset[View]:
@@ -383,13 +369,6 @@ def _percentile(path: str, level: str, **attributes: Any) -> Figure:
     return Figure(
         path=f"{path}.{level}_ms", low=f"{path}.{level}_low_ms", high=f"{path}.{level}_high_ms", unit="ms", better="lower", **attributes
     )
-
-
-def _of_some(title: str, heading: str, path: str, unit: str = "", views: frozenset[View] = OF_SOME, **attributes: Any) -> Figure:
-    return Figure(
-        title, heading, unit, "latency", "lower", path=path, low=with_part(path, "_low"), high=with_part(path, "_high"), rank=0,
-        is_of_some=True, views=views, **attributes,
-    )  # fmt: skip
 
 
 def _token_energy(part: str, path: str, title: str) -> Figure:
@@ -427,8 +406,9 @@ FIGURES: tuple[Figure, ...] = (
         lower="fewer a second", higher="more a second", times="times as many a second",
         always=True, rank=5, views=EVERY_VIEW - {"runs", "chart"},
     ),
-    _of_some(
-        "missed frames", "Missed", path="steady.missed_ratio", column="missed_frames_ratio", choice="missed", shown=share,
+    Figure(
+        "missed frames", "Missed", "", "latency", "lower", path="steady.missed_ratio", low="steady.missed_low_ratio",
+        high="steady.missed_high_ratio", rank=0, is_of_some=True, column="missed_frames_ratio", choice="missed", shown=share,
         why_absent=NO_FRAMES, trends=(TrendRule("missed", "points", 0.5, 0.05, follows_temperature=False, is_default=True),),
         over_runs=_missed_over_runs, lower="fewer missed frames", higher="more missed frames", times="times the share of missed frames",
         views=EVERY_VIEW - {"references", "canary", "index"},
@@ -446,16 +426,6 @@ FIGURES: tuple[Figure, ...] = (
             views=_views("compare influx csv"),
         )
         for name, words in (("first_missed", ""), ("first_missed_after_throttling", " after throttling"))
-    ),
-    _of_some(
-        "false detections", "False per h", path="detections.false_per_h", unit="per h", column="false_detections_per_h",
-        choice="false-detections", why_absent=NO_STREAM, over_runs=_of_one_stream("false_per_h"),
-        lower="fewer false detections", higher="more false detections", times="times the false detections",
-    ),
-    _of_some(
-        "missed windows", "Missed windows", path="detections.missed_ratio", column="missed_windows_ratio", choice="missed-windows",
-        shown=share, why_absent=NO_STREAM, over_runs=_of_one_stream("missed_ratio"),
-        lower="fewer missed windows", higher="more missed windows", times="times the share of missed windows",
     ),
     # The table of `edgemeter run` has the matrix of its rounds below it.
     Figure(

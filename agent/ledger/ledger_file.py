@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.file_version import FileFormat
+from edgemeter.agent.base.sqlite_file import FileFormat
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, check
@@ -82,7 +82,7 @@ RUN_EVENTS_SCHEMA = """CREATE TABLE run_events (
 LEDGER_FORMAT = FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
-    version=5,
+    version=1,
     schema=_SUBJECTS
     + RUNS_SCHEMA
     + _CHUNKS

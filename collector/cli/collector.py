@@ -19,7 +19,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.base.options import PATH, FiniteRange, broker_files, renamed_option
+from edgemeter.agent.base.options import PATH, FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
@@ -157,10 +157,9 @@ def collector() -> None:
 @click.command()
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: an embedded broker.")
 @broker_files
-@renamed_option(
+@click.option(
     "--folder",
     "fleet_folder",
-    former=["--fleet"],
     type=click.Path(path_type=Path, file_okay=False),
     help="Take address and certificate from the fleet's folder that `edgemeter fleet init` made.",
 )

@@ -17,7 +17,7 @@ from edgemeter.agent.base.broker_address import address_with_files
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import PATH, broker_files, format_option, renamed_option
+from edgemeter.agent.base.options import PATH, broker_files, format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, plain_table
@@ -100,10 +100,9 @@ def _devices_document(
     "--again", "starts_again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields."
 )
 @since_option("received")
-@renamed_option(
+@click.option(
     "--influx",
     "store",
-    former=["--store"],
     metavar="URL",
     help="Only the InfluxDB at this URL. Default: wherever the ledger was drained to.",
 )

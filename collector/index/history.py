@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.file_version import transaction
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.collector.index.index_file import connect_index, index_path
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource

@@ -199,7 +199,6 @@ def _alert_metrics(ledger_place: LedgerPlace) -> Iterator[MonitorMetric]:
     if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
         return
     waiting, ended_ns = None, None
-    # A ledger on a server that `init-ledger` has not seen since the last version has no table for it.
     with suppress(EdgemeterError), open_watch(ledger_place, "read") as file, file.reading() as statements:
         waiting, ended_ns = waiting_channels(statements), last_check_ns(statements)
     yield MonitorMetric("alerts_readable", "gauge", "1 where the state of the alerts can be read, else 0.", int(waiting is not None))

@@ -86,7 +86,7 @@ JOURNEYS = (
         TWO,
     ),
     Journey(
-        "Pi 5 and Coral", "start/pi5-coral.md", "coral,i2c",
+        "Pi 5 and Coral", "start/pi5-coral.md", "coral",
         (
             *SAMPLE, "edgemeter doctor", "edgemeter sensors --all", "edgemeter sensors read pi5_pmic",
             "edgemeter run ssdlite-mobiledet-edgetpu", f"edgemeter run model.tflite {SCORED} --threads 4 --repeats 1 --mode rapid",

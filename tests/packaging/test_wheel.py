@@ -167,7 +167,6 @@ IS_X86 = platform.machine() == "x86_64"
 SMOKE = {
     "": partial(says, "doctor", "no model can run", status=1),
     "vision": partial(says, "doctor", "pillow", status=1),
-    "audio": partial(imports, "soundfile"),
     "video": partial(imports, "cv2"),
     "litert": partial(measures, ".tflite"),
     "tflite": partial(measures, ".tflite"),
@@ -189,7 +188,6 @@ SMOKE = {
     "rknn": partial(says, "doctor", "pillow", status=1),
     "jtop": partial(imports, "jtop"),
     "nvidia": partial(says, "sensors --all", "nvml: no NVIDIA driver answers"),
-    "i2c": partial(says, "sensors --all", "ina_i2c: "),
     "serial": partial(imports, "serial"),
     "joulescope": partial(says, "sensors --all", "joulescope: no Joulescope is connected"),
     "influx": partial(imports, "influxdb_client"),

@@ -10,7 +10,6 @@ from edgemeter.agent.engine.prompts import prompt_file
 from edgemeter.agent.recognition.metadata import read_self_description
 from edgemeter.agent.runtimes import replay
 from edgemeter.agent.settings.files import check_file
-from edgemeter.agent.streams.windows import read_windows
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.datacenter.constants import read_constants
 from edgemeter.collector.published import readers as published_readers
@@ -61,7 +60,6 @@ OF_JSON = {
     "predictions": predictions.read_predictions,
     "prompts": lambda path: prompt_file.read_prompts(str(path)),
     "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
-    "windows": lambda path: read_windows(path, 60.0),
     "results of MLPerf": lambda path: published_readers.read(path, (), {}),
 }
 MESSAGES = {

@@ -63,7 +63,7 @@ def create(group, name):
     if group == decoders.ENTRY_POINTS:
         return decoders.create(make_card(name), make_loaded(tensors((1, 1, 4))))
     if group == tasks.ENTRY_POINTS:
-        return tasks.create(make_card("any", name), make_loaded(), SimpleNamespace(is_stream=False))
+        return tasks.create(make_card("any", name), make_loaded(), SimpleNamespace())
     return FAMILIES[group].create(name)
 
 

@@ -3,11 +3,8 @@
 from collections import defaultdict
 
 import click
-import pytest
 
-from edgemeter.agent.base.options import RenamedOption
-from tests.fixtures.command import edgemeter
-from tests.fixtures.command_lines import every_command, parsed
+from tests.fixtures.command_lines import every_command
 
 # What a name means on every command that has it. A new meaning takes a new name; a new name for one of these things is a synonym.
 MEANINGS = {
@@ -142,47 +139,3 @@ def test_a_name_is_a_flag_on_all_commands_or_on_none():
     for name in MEANINGS:
         kinds = {option.is_flag for _, option in OPTIONS if name in option.opts}
         assert len(kinds) == 1, name
-
-
-def test_a_name_that_is_gone_from_a_command_is_not_listed_there():
-    """Neither in its help nor among the names that mean something there today."""
-    for command, option in OPTIONS:
-        if isinstance(option, RenamedOption):
-            present = {name for other, its in OPTIONS if other == command for name in its.opts}
-            assert present.isdisjoint(option.former), command
-
-
-@pytest.mark.parametrize(
-    ("line", "present"),
-    [
-        ("edgemeter run m.onnx --images photos", {"data": "photos"}),
-        ("edgemeter run m.onnx -i photos", {"data": "photos"}),
-        ("edgemeter energy --repeat 3 -- true", {"repeat": 3}),
-        ("edgemeter compare --store a.sqlite --store b.sqlite --reference r", {"stores": ("a.sqlite", "b.sqlite")}),
-        ("edgemeter models convert m.pt2 --to onnx-fp32 --out there", {"out": "there"}),
-        ("edgemeter fleet restart pi --board", {"board": True}),
-    ],
-)
-def test_the_name_of_the_release_before_still_works(line, present, capsys):
-    """For one release, with a line on standard error that says what to write instead."""
-    parameters = parsed(line).params
-    for name, value in present.items():
-        assert (parameters[name] if isinstance(value, bool | int | tuple) else str(parameters[name])) == value
-    assert "stops working in the next release: use --" in capsys.readouterr().err
-
-
-def test_both_names_of_one_option_are_refused():
-    """Which of the two was meant is unknown."""
-    with pytest.raises(click.UsageError, match="--out is the former name of --output"):
-        parsed("edgemeter models convert m.pt2 --to onnx-fp32 --out a --output b")
-
-
-def test_a_suite_with_the_former_key_of_its_data_is_read(tmp_path):
-    """`images` is `data` now; the line that says so names both."""
-    (tmp_path / "m.replay.json").write_text("{}")
-    (tmp_path / "photos").mkdir()
-    suite = tmp_path / "suite.toml"
-    suite.write_text('name = "s"\n[[case]]\nmodel = "m.replay.json"\nimages = "photos"\n')
-    checked = edgemeter("config", "check", suite)
-    assert checked.returncode == 0, checked.stderr
-    assert "the key images is now called data" in checked.stderr
