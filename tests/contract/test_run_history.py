@@ -41,7 +41,7 @@ def commit(ledger, runs, draw):
 
 def statistics_of(ledger_place):
     """Return what the commands print of a ledger, and its export, by command."""
-    store = ["--store", text_of(ledger_place)]
+    store = ["--ledger", text_of(ledger_place)]
     commands = {
         "compare": ["compare", "--reference", "reference", *store, "--json"],
         "matrix": ["compare", "--view", "matrix", *store, "--json"],
