@@ -291,8 +291,7 @@ class LocalDevice:
         path = self.etc / "join.toml"
         self.put(path, self.plan["join"].encode(), 0o600)
         program, wait_s = str(self.root / "current/bin/edgemeter"), self.plan["join_s"]
-        # `--wait` is what releases before 0.2 call `--timeout`.
-        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--wait", str(wait_s)]
+        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--timeout", str(wait_s)]
         try:
             must(program, "agent", "join", str(path), *where, timeout_s=wait_s + 60)
         finally:
