@@ -177,9 +177,9 @@ def status(ledger: LedgerPlace | None, *, as_json: bool) -> None:
 
     Example: edgemeter collector status
     """
-    place = chosen_ledger(ledger)
-    stats = copies.ledger_stats(place)
-    with open_ledger(place, "read") as opened:
+    ledger_place = chosen_ledger(ledger)
+    stats = copies.ledger_stats(ledger_place)
+    with open_ledger(ledger_place, "read") as opened:
         rejected = opened.quarantined()[::-1]
     if as_json:
         print_json(asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": [_rejected_document(message) for message in rejected]})
