@@ -48,7 +48,7 @@ def world(tmp_path):
     folder = give_service(FleetFolder(tmp_path / "fleet"))
     shutil.copy(board.root / "release.pub", folder.release_public_key)
     with closing(Registry(folder.registry)) as registry, registry.transaction() as connection:
-        devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", None, None, None, 0))
+        devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", None, 0))
     command = [
         sys.executable,
         "-m",
