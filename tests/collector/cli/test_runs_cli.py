@@ -77,7 +77,7 @@ def ledger(home):
 
 def listed(*arguments):
     """Return the ids that are listed, and their states."""
-    outcome = edgemeter("runs", "list", "--json", *arguments)
+    outcome = edgemeter("runs", "--json", *arguments)
     assert outcome.returncode == 0, outcome.stderr
     return [(run["id"], run["state"]) for run in json.loads(outcome.stdout)["runs"]]
 
@@ -139,7 +139,7 @@ def test_what_is_neither_file_nor_run_is_named_as_such_in_every_command():
         with table_row(words):
             outcome = edgemeter(*words)
             assert (outcome.returncode, len(outcome.stderr.splitlines())) == (2, 1)
-            assert "'3f2a1b9c' is neither a file, a model nor the beginning of a run's id: `edgemeter runs list`" in outcome.stderr
+            assert "'3f2a1b9c' is neither a file, a model nor the beginning of a run's id: `edgemeter runs`" in outcome.stderr
     assert "too short for a run's id: write 4 letters" in edgemeter("compare", "abc", "abd").stderr
     assert "there is no file 'runs.json': correct the path" in edgemeter("report", "runs.json", "-o", "x.csv").stderr
     assert "no run's id begins with 'zz'" in edgemeter("runs", "show", "zz").stderr
@@ -274,10 +274,10 @@ def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_c
 
 
 def test_runs_beside_others_are_marked_in_the_lists(home):
-    """`runs list`, and `compare` without arguments: the row of a run alone has no such word."""
+    """`runs`, and `compare` without arguments: the row of a run alone has no such word."""
     company = Together(neighbours=(Neighbour(model="ssd", sha256="c3" * 32, runtime="onnx", threads=1),), overlap_ms=1000.0)
     fill(home / "ledger.sqlite", [make_run(id="a" * 32, together=company), make_run(id="b" * 32)])
-    for command in (("runs", "list"), ("compare",)):
+    for command in (("runs",), ("compare",)):
         lines = edgemeter(*command).stdout
         assert "2T beside ssd" in lines
         assert lines.count("beside") == 1
@@ -287,6 +287,6 @@ def test_runs_at_a_steady_rate_are_listed_with_rate_and_deadline(home):
     """The same model misses none or all of its frames by them."""
     steady = {"scenario": "steady", "steady": make_steady(rate_per_s=5.0)}
     fill(home / "ledger.sqlite", [make_run(id="a" * 32, **steady), make_run(id="b" * 32)])
-    lines = edgemeter("runs", "list").stdout
+    lines = edgemeter("runs").stdout
     assert "2T 5/s in 60 ms" in lines
     assert lines.count("/s in") == 1
