@@ -55,7 +55,7 @@ class SeriesEvent:
 
 @dataclass(frozen=True, slots=True)
 class OutlyingDevice:
-    """A device that differs from the others of its type: by how much, and what to check first."""
+    """A device that differs from the others of its type: and by how much."""
 
     fleet: str
     device: str

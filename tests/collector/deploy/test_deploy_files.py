@@ -131,7 +131,7 @@ def test_grafana_reads_the_bucket_that_the_collector_writes():
 
 
 def test_a_service_sees_only_the_token_that_it_needs():
-    """The administrator's stays with the database and its set-up; the collector has one to write and one to read, Grafana only reads."""
+    """The administrator's stays with the database and its set-up; the collector only writes, Grafana only reads."""
     yaml = pytest.importorskip("yaml")
     services = compose()["services"]
     assert {name for name, service in services.items() if "INFLUX_TOKEN" in str(service.get("environment"))} == {"influxdb", "setup"}
@@ -139,7 +139,7 @@ def test_a_service_sees_only_the_token_that_it_needs():
         name: {mount.split(":")[0] for mount in service["volumes"]} & {"write-token", "read-token"} for name, service in services.items()
     }
     assert mounts == {
-        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token", "read-token"},
+        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token"},
         "alerts": {"write-token"}, "grafana": {"read-token"},
     }  # fmt: skip
     (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]
