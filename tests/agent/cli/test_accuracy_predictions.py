@@ -91,7 +91,7 @@ def test_masks_are_never_scored_as_boxes_in_silence(tmp_path):
     for task, metric in (("detection", "coco_ap"), ("segmentation", "coco_mask_ap")):
         with table_row(task):
             scores = scores_of(tmp_path, *files, "--task", task)
-            assert (scores["task"], scores["metric"], scores["unit"], scores["better"]) == (task, metric, "ratio", "higher")
+            assert (scores["task"], scores["metric"], scores["better"]) == (task, metric, "higher")
             assert [scores["value"], scores["ap50"], scores["ap75"]] == pytest.approx(expected[task][:3].tolist(), abs=1e-9)
 
 
@@ -158,7 +158,7 @@ def test_classes_are_scored_with_and_without_scores(tmp_path):
     mixed = [{"id": f"{k}", "label": row[::-1].tolist(), "scores": scores[k, row[::-1]].tolist()} for k, row in enumerate(order)]
     for predictions in (("p.jsonl", by_score), ("p.jsonl", ranked), ("p.json", mixed)):
         document = scores_of(tmp_path, index, predictions)
-        assert (document["task"], document["metric"], document["unit"]) == ("classification", "top1", "ratio")
+        assert (document["task"], document["metric"]) == ("classification", "top1")
         assert (document["value"], document["top5"]) == (pytest.approx(top1), pytest.approx(top5))
     table = ("p.csv", "file,label\n" + "".join(f"{k}.jpg,{row[0]}\n" for k, row in enumerate(order)))
     document = scores_of(tmp_path, index, table, "--task", "classification")

@@ -13,7 +13,6 @@ MEANINGS = {
     "--all": "list what is left out by default too",
     "--all-days": "count the days before the last change of level too",
     "--annotations": "ground truth of --data",
-    "--as": "name to take something as",
     "--backend": "backend of the runtime",
     "--batch": "samples in a batch",
     "--board": "type of board",
