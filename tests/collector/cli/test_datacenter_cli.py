@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.datacenter import datacenter
-from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
@@ -125,12 +125,6 @@ def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
     assert (server["max_w"]["value"], server["scope"]) == (pytest.approx(900.0), "gpu-board")
 
 
-def test_a_ruined_model_is_no_edge(store):
-    """However little energy it takes: it is below the accuracy gate of the server's."""
-    with pytest.raises(UnavailableError, match="its speed is not ranked"):
-        run("--ledger", store(*edge_runs(ap=0.1, precision="int8"), *server_runs()))
-
-
 def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
     """716 mJ at full load and a PUE of 1.54 is the published case; here over the bands."""
     constants = tmp_path / "own.toml"
@@ -176,17 +170,6 @@ def test_several_models_have_to_be_distinguished(store):
     assert printed["notes"][0].startswith("of 2 edge cases, the one with the lowest energy")
 
 
-def test_a_device_without_energy_states_why(store):
-    """The error repeats the reason that the run's record states."""
-    with pytest.raises(UnavailableError, match="no power sensor here"):
-        run("--ledger", store(make_run(**no_energy()), *server_runs()))
-
-
-def test_constants_are_shown_with_their_sources():
-    """As the comparison uses them."""
-    assert json.loads(run("--show-constants").stdout)["pue"]["source"]
-
-
 def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
     """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is noted."""
     int8 = server_runs(rate=12000.0, precision="int8")
@@ -196,16 +179,6 @@ def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
     printed = json.loads(run("--ledger", store(*edge_runs(), *int8), "--json").stdout)
     assert "int8" in printed["against"][0]["server"]["name"]
     assert any("not like with like" in note for note in printed["notes"])
-
-
-def test_what_is_no_number_is_wrong_usage(store):
-    """Reported in a line, not in a traceback."""
-    path = store(*edge_runs(), *server_runs())
-    for arguments in (("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")):
-        with table_row(arguments):
-            result = run("--ledger", path, *arguments)
-            assert result.exit_code == 2
-            assert "is not a finite number" in result.stderr
 
 
 def test_the_energy_is_of_the_level_that_the_board_has_now(store):
