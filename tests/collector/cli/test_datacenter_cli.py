@@ -154,7 +154,7 @@ def test_what_is_absent_is_reported_with_what_is_available(store):
     for arguments, message in (
         (("--grid", "XX"), "the carbon intensity of 'XX' is unknown"),
         (("--network", "pigeon"), "no network is called 'pigeon'"),
-        (("--edge", "nobody"), r"no device case matches .* available: tiny-detector on pi-1"),
+        (("--device", "nobody"), r"no device case matches .* available: tiny-detector on pi-1"),
         (("--rate", "1000"), r"reaches 40 inferences per second, not 1000"),
     ):
         with table_row(arguments), pytest.raises(ConfigError, match=message):
