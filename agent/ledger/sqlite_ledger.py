@@ -26,7 +26,6 @@ from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_
 
 logger = logging.getLogger(__name__)
 
-
 _CHUNK = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
 
 

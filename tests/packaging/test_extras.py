@@ -63,7 +63,6 @@ def test_an_extra_that_no_package_of_it_fits_names_what_does():
         ("llama", (3, 12), "armv7l", "a 64-bit system, and there "),
         ("genai", (3, 11), "aarch64", ""),
         ("litert-lm", (3, 12), "armv7l", "a 64-bit system, and there "),
-        ("rknn", (3, 12), "aarch64", ""),
         ("tflite", (3, 10), "armv7l", ""),
         ("report", (3, 10), "armv7l", ""),
     ):

@@ -1,4 +1,7 @@
+import csv
+import io
 import json
+import subprocess
 
 import pytest
 from click.testing import CliRunner
@@ -6,10 +9,11 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
+from tests.fixtures.collecting import EDGEMETER
+from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_environment, make_latency
-from tests.fixtures.rows import table_row
 
 
 @pytest.fixture
@@ -51,6 +55,13 @@ def test_power_modes_of_one_board_are_answered_in_a_sentence(tmp_path):
     assert "Power mode" in printed
 
 
+def test_csv_prints_a_header_and_a_line_per_row(store):
+    """The device is compared with the reference in its line."""
+    result = run("--reference", "server-1", "--ledger", store, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [(row["device"], row["latency_p50_ratio"]) for row in rows] == [("server-1", "1.0"), ("pi-1", "5.0")]
+
+
 @pytest.mark.slow
 def test_html_writes_a_page_and_prints_where(store, tmp_path):
     """The place goes to standard error, so that standard output stays the result."""
@@ -77,6 +88,14 @@ def test_without_a_store_the_ledger_below_the_home_is_read(tmp_path, monkeypatch
         run("--reference", "reference")
 
 
+def test_a_limit_on_models_is_refused_with_what_to_do():
+    """Before anything is measured, in one line."""
+    for words in (["a.onnx", "b.onnx", "--fail-on", "slower:5%"], ["--models", "a.onnx", "b.onnx", "--fail-on=slower:5%"]):
+        outcome = edgemeter("compare", *words)
+        assert (outcome.returncode, len(outcome.stderr.splitlines())) == (2, 1)
+        assert "then edgemeter compare OLD.json NEW.json --fail-on slower:5%" in outcome.stderr
+
+
 @pytest.mark.slow
 def test_an_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_path):
     """Each with its remedy, none with a traceback."""
@@ -88,17 +107,13 @@ def test_an_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_pat
         run("--reference", "reference", "--ledger", store, "--output", str(tmp_path / "no" / "report.html"))
 
 
-def test_a_case_whose_level_changed_states_since_when_in_every_view(tmp_path):
-    """The table, the matrix and the trade-offs name the firmware; with --all-days every run counts."""
-    path = tmp_path / "runs.json"
-    changed = level_runs(stepped_ms(60, 40, 1.1), firmwares=["1"] * 40 + ["2"] * 20, accuracy=make_run().accuracy)
-    path.write_bytes(document(*changed, make_reference(id="r")))
-    for view in ("table", "matrix", "pareto"):
-        with table_row(view):
-            now = run("--reference", "reference", "--ledger", str(path), "--view", view).stdout
-            all_days = run("--reference", "reference", "--ledger", str(path), "--view", view, "--all-days").stdout
-            assert "since 2024-11-13, firmware 1 to 2 (latency +" in " ".join(now.split())
-            assert "since" not in all_days
+@pytest.mark.parametrize(("reference", "status"), [("nobody", 2), ("reference", 0)])
+def test_the_command_as_installed_ends_an_error_as_one_line(store, reference, status):
+    """Exit status and standard error as a script sees them."""
+    command = [*EDGEMETER, "compare", "--reference", reference, "--ledger", store]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert completed.returncode == status
+    assert len(completed.stderr.splitlines()) == (1 if status else 0)
 
 
 def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):

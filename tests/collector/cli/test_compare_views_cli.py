@@ -6,7 +6,6 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.comparison_factory import OTHER_DATA, day_by_day, document, make_reference, make_run
 from tests.fixtures.rows import table_row
@@ -26,6 +25,14 @@ def store(tmp_path):
 def run(*arguments):
     """Run the command; an error of ours comes through."""
     return CliRunner().invoke(compare, list(arguments), catch_exceptions=False)
+
+
+def test_a_row_carries_its_interval_and_verdict(store):
+    """For scripts: the state in one word, and the words."""
+    row = json.loads(run("--reference", "reference", "--ledger", store, "--json").stdout)["rows"][1]
+    assert row["latency_verdict"] == "higher"
+    assert row["latency_p50_ratio_low"] < 5 < row["latency_p50_ratio_high"]
+    assert (row["interval_over"], row["latency_p50_low_ms"] < 10 < row["latency_p50_high_ms"]) == ("3 days", True)
 
 
 def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store):
@@ -62,9 +69,22 @@ def test_what_makes_no_sense_is_wrong_usage(store):
             assert (result.exit_code, result.stdout) == (2, "")
 
 
-def test_an_empty_store_has_no_view(tmp_path):
-    """It says how runs come into it."""
-    empty = tmp_path / "empty.json"
-    empty.write_text('{"runs": []}')
-    with pytest.raises(UnavailableError, match="has no run yet"):
-        run("--view", "matrix", "--ledger", str(empty))
+def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
+    """Both forms are one number, and the verdict goes by it: 20% slower counts at 3% and does not at 30%."""
+    runs = day_by_day([make_run(p50_ms=2.4 * factor) for factor in NOISE], [make_reference(p50_ms=2 * factor) for factor in NOISE])
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*runs))
+    findings = []
+    for text in ("3%", "30%", "0.3"):
+        row = json.loads(run("--reference", "reference", "--ledger", str(path), "--matters", text, "--json").stdout)["rows"][1]
+        findings.append(row["latency_verdict"])
+    assert findings == ["higher", "alike", "alike"]
+
+
+def test_a_fleet_stands_below_each_other_in_the_matrix(tmp_path):
+    """Twenty devices side by side would leave a character for each: the matrix is turned, its cells are the same."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*(make_run(f"pi-{unit:02}", p50_ms=10.0 + unit) for unit in range(20))))
+    lines = run("--view", "matrix", "--ledger", str(path)).stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("pi-")] == [f"pi-{unit:02}" for unit in range(20)]
+    assert "29.0~ (1 run)" in next(line for line in lines if line.startswith("pi-19"))
