@@ -49,8 +49,8 @@ ONE_HOME = (
 )  # fmt: skip
 HEAVY = (
     "soundfile", "cv2",
-    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jax", "jtop", "litert_lm",
-    "ncnn", "onnxruntime", "onnxruntime_genai", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
+    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jax", "jtop",
+    "ncnn", "onnxruntime", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml", "rknnlite",
     "serial", "smbus2", "tensorflow", "tensorrt", "tflite_runtime", "torch", "transformers", "ultralytics", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.

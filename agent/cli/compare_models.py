@@ -80,7 +80,7 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
 
     A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (AB BA BA AB ...), so that all
     see the same machine, until the differences are clear. Accuracy needs --data and --annotations, energy a power sensor. Of language
-    models (.gguf, .litertlm, genai_config.json, .server) prefill and decoding are compared, and the perplexity on a text.
+    models (.gguf, .server) prefill and decoding are compared, and the perplexity on a text.
 
     Example: edgemeter compare model_fp32.tflite model_int8.tflite --data photos/ --annotations coco.json
     """

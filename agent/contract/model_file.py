@@ -10,7 +10,6 @@ from typing import IO
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 
 _HEAD_BYTES = 64
 _CHUNK_BYTES = 1 << 20
@@ -65,8 +64,6 @@ def parts(model: Path) -> tuple[Path, ...]:
     if _is_shipped(model):
         return ()
     model = source_of(model)
-    if model.name == FOLDER_CONFIG:
-        return (model, *sorted(path for path in model.parent.iterdir() if path.is_file() and path != model and path.suffix != ".toml"))
     if model.name == ENCODER:
         parts_beside = (model.with_name(name) for name in (DECODER, GENERATION_CONFIG, *TOKENIZERS))
         return (model, *(path for path in parts_beside if path.is_file()))

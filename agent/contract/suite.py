@@ -22,7 +22,7 @@ from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import case_settings, operating_point
 from edgemeter.agent.contract.case_settings import AccuracyWhen, ModeName, PrefixCache, Scenario, Settings
 from edgemeter.agent.contract.generation_settings import GENERATION_QUERIES, TOKEN_AXES, generating_settings
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG, GENERATORS, PYTHON, SERVED, reads, runtime_for
+from edgemeter.agent.contract.model_formats import GENERATORS, PYTHON, SERVED, reads, runtime_for
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
 from edgemeter.agent.contract.slo import parse_duration_ms, parse_slo
@@ -165,8 +165,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def label(self) -> str:
         """Return what a person calls the case."""
         path = Path(self.model)
-        # In a folder that is one model, the folder has its name.
-        name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
+        name = self.name or path.name
         factory = path.name.rpartition(":")[0].removesuffix(".py").rpartition(".")[2] if self.name and self.runtime == PYTHON else ""
         cache = f"kv {self.options['kv_type']}" if "kv_type" in self.options else ""
         draft = f"draft {Path(self.options['draft_model']).name}" if "draft_model" in self.options else ""

@@ -14,7 +14,6 @@ import numpy as np
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.contract.model_formats import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
 from edgemeter.agent.contract.record_figures import Memory
@@ -306,13 +305,11 @@ def _language_model(loaded: LoadedGenerator) -> LanguageModel:
 
 def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:
     path = Path(work.case.model)
-    # In a folder that is one model, the folder has its name.
-    named = Path(f"{path.parent.name}.onnx") if path.name == FOLDER_CONFIG else path
     return Model(
         name=work.case.name or recognise.language_model_name(path),
         sha256=work.sha256,
         file=path.name,
-        format=named.suffix.lstrip(".").lower(),
+        format=path.suffix.lstrip(".").lower(),
         size_bytes=work.size_bytes,
         task="generation",
         family=loaded.architecture or "unknown",

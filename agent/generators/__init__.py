@@ -21,8 +21,6 @@ from edgemeter.agent.contract.record_generation import Quantisation, TokenCounts
 from edgemeter.agent.runtimes import Options
 
 GENERATORS: Mapping[str, str] = {
-    "genai": "edgemeter.agent.generators.onnx_genai:OnnxGenai",
-    "litert-lm": "edgemeter.agent.generators.google_litert_lm:LiteRtLm",
     "llama": "edgemeter.agent.generators.llama_engine:LlamaCpp",
     "replay": "edgemeter.agent.generators.replay:ReplayGenerator",
     "server": "edgemeter.agent.generators.server:ServerGenerator",

@@ -30,7 +30,7 @@ from edgemeter.agent.engine.generation_queries import Stamps
 from edgemeter.agent.engine.scenarios.timing import no_collection
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared, figure
+from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared
 from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.servers import free_port
 
@@ -117,7 +117,6 @@ def comparisons() -> Iterator[Comparison]:
         yield from _engine(model)
         yield from _depths(model)
         yield from _server(model)
-    yield from _genai()
 
 
 def of_a_token() -> Iterator[Comparison]:
@@ -307,29 +306,3 @@ def _server(model: Path) -> Iterator[Comparison]:
         yield compared(prefill, lambda: _prefill_rates(subject), SECONDS / 2)
         subject.generator.close()
         process.kill()
-
-
-def _genai() -> Iterator[Comparison]:
-    if importlib.util.find_spec("onnxruntime_genai") is None:
-        raise LeftOutError("onnxruntime_genai is not installed (extra `bench`)")
-    subject = Subject("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json")
-    line = Line("onnxruntime-genai, a token of the shipped model", "ms", "its benchmark's loop")
-    comparison = compared(line, in_turn(lambda: subject.query()[1], lambda: _bare_genai(subject)), SECONDS / 2)
-    yield comparison
-    added = [US_PER_MS * (our_ms - peer_ms) for our_ms, peer_ms in comparison.rounds]
-    yield figure("time a token that our loop adds to onnxruntime-genai's own", "us", statistics.median(added))
-    subject.generator.close()
-
-
-def _bare_genai(subject: Subject) -> float:
-    """Return the mean time of a step in ms as onnxruntime-genai's own benchmark takes it: nothing but `generate_next_token`."""
-    import numpy as np  # noqa: PLC0415 - of this peer only
-
-    engine = subject.generator
-    bare = engine._generator(CONTEXT, min_length=CONTEXT)
-    bare.append_tokens(np.asarray(subject.prompt(PROMPT_TOKENS), np.int32))
-    bare.generate_next_token()
-    begun = time.monotonic_ns()
-    for _ in range(OUTPUT_TOKENS - 1):
-        bare.generate_next_token()
-    return (time.monotonic_ns() - begun) / (OUTPUT_TOKENS - 1) / 1e6

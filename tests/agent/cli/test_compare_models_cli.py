@@ -56,13 +56,11 @@ def test_a_suite_of_two_cases_is_refused(tmp_path):
 def test_results_and_models_are_distinguished(tmp_path, monkeypatch):
     """A model's file, a factory, a suite, a replay or a name is measured; a document, a ledger, a bundle or a folder is read."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("folder", "genai"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "genai" / "genai_config.json").touch()
-    measured = ["a.onnx", "b.TFLITE", "suite.toml", "x.replay.json", "yolox-nano", "notes/genai_config.json", "genai", "a_q4.gguf"]
+    (tmp_path / "folder").mkdir()
+    measured = ["a.onnx", "b.TFLITE", "suite.toml", "x.replay.json", "yolox-nano", "a_q4.gguf"]
     measured += ["net.py:make", "json:loads"]
     read = ["runs.json", "ledger.sqlite?device=pi-1", "a.edgemeter.zip", "folder", "server-1", "no_such_module:net"]
-    assert [is_model(name) for name in (*measured, *read)] == [True] * 10 + [False] * 6
+    assert [is_model(name) for name in (*measured, *read)] == [True] * 8 + [False] * 6
 
 
 def test_wrong_usage_names_the_remedy(tmp_path):

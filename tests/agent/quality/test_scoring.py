@@ -74,18 +74,6 @@ def test_the_gate_compares_a_quantised_file_with_its_source(by_precision):
     assert [check.figure for check in gate.checks] == ["perplexity", "acc", "acc_norm", "exact_match", "f1"]
 
 
-@pytest.mark.slow
-@needs_llama
-@pytest.mark.needs(module="onnxruntime_genai")
-def test_two_engines_give_one_model_the_same_quality(by_precision, material):
-    """The ONNX folder and the GGUF file in 16 bits."""
-    quality = quality_of("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json", material)
-    assert quality.perplexity.value == pytest.approx(by_precision["f16"].perplexity.value, rel=1e-4)
-    assert quality.perplexity.bits_per_byte == pytest.approx(by_precision["f16"].perplexity.bits_per_byte, rel=1e-4)
-    assert quality.answers == by_precision["f16"].answers
-    assert quality.choices.acc == pytest.approx(by_precision["f16"].choices.acc, abs=0.02)
-
-
 def test_a_server_is_scored_by_questions_only(tmp_path):
     """It gives no likelihoods: a text is refused with what to do, questions are answered."""
     server = llama_server()
