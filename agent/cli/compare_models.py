@@ -207,12 +207,12 @@ def measure_cases(
 
 def _text_of(named: str | None) -> str | None:
     """Return the text on which language models are scored: that in a file, or the one that ships; None for `none`."""
-    from edgemeter.agent.quality.scoring import read_material
+    from edgemeter.agent.datasets.items import read_text
 
     if named == "none":
         return None
     path = shipped_text() if named is None else Path(named).expanduser()
-    return None if path is None else read_material(path, None, None, 0).text
+    return None if path is None else read_text(path, "the text")
 
 
 def _is_result(path: Path) -> bool:

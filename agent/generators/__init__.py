@@ -27,8 +27,8 @@ GENERATORS: Mapping[str, str] = {
 }
 ENTRY_POINTS = "edgemeter.generators"
 
-# Why a query was over: it had the tokens that were asked for, the model ended the text, or a stop text came.
-Ended = Literal["length", "end_of_text", "stop"]
+# Why a query was over: it had the tokens that were asked for, or the model ended the text.
+Ended = Literal["length", "end_of_text"]
 
 # Called with n when n more tokens are in the generator's hands; takes about 1 us, never raises.
 Stamp = Callable[[int], None]
@@ -74,7 +74,7 @@ Prompt: TypeAlias = "Sequence[int] | str | Chat"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a query ends: after `output_tokens`; also at the model's end of text unless `ignore_end`; also at one of `stops`.
+    """When a query ends: after `output_tokens`; also at the model's end of text unless `ignore_end`.
 
     Sampling is greedy: always the likeliest token. `prefix_cache` names the conversation whose cached beginning may be used; without it
     none may.
@@ -82,7 +82,6 @@ class Limits:
 
     output_tokens: int
     ignore_end: bool = True
-    stops: tuple[str, ...] = ()
     prefix_cache: str | None = None
 
 
@@ -301,30 +300,6 @@ class LikelihoodGenerator(Protocol):
 
         Raises:
             ConfigError: the sequence exceeds the context.
-        """
-
-
-@runtime_checkable
-class PrefixGenerator(Protocol):
-    """A likelihood generator that processes what several texts begin with only once."""
-
-    def likelihoods_behind(self, context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[NDArray[np.float64]]:
-        """Return ln p of each token of each continuation behind the same context, float64 [n]; every cache is dropped before.
-
-        Raises:
-            ConfigError: a sequence exceeds the context.
-        """
-
-
-@runtime_checkable
-class TextScoringGenerator(Protocol):
-    """A generator that tells how likely a text is without telling its tokens."""
-
-    def text_likelihoods(self, context: str, continuations: Sequence[str]) -> list[float]:
-        """Return ln p of each continuation behind the context.
-
-        Raises:
-            UnavailableError: what is needed for that is not told.
         """
 
 

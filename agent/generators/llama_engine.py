@@ -389,8 +389,6 @@ class LlamaCpp:
     def _ended(self, answer: Sequence[int], limits: Limits) -> Ended | None:
         if not limits.ignore_end and self._api.llama_vocab_is_eog(self._vocab, answer[-1]):
             return "end_of_text"
-        if limits.stops and any(stop.encode() in self._text(answer) for stop in limits.stops):
-            return "stop"
         return "length" if len(answer) == limits.output_tokens else None
 
     def _keep(self, tokens: Sequence[int], name: str | None) -> int:
@@ -463,7 +461,7 @@ class LlamaCpp:
         step = api.batch_of(last, 0, 1, positions)
         # A step reads all weights and leaves little else in the caches: whatever is touched between two steps is slow, so that is little.
         decode, logits_at, context, newest = self._api.llama_decode, self._api.llama_get_logits_ith, c_void_p(self._context), c_int32(-1)
-        may_end_early, logits_address = not limits.ignore_end or bool(limits.stops), 0
+        may_end_early, logits_address = not limits.ignore_end, 0
         argmax: Any = None
         while True:
             # Waits for the device.
@@ -506,20 +504,6 @@ class LlamaCpp:
         check_tokens([*tokens[1:]], Limits(1), loaded.context_tokens + 1, self._vocabulary)
         self._clear()
         return self._next_likelihoods(tokens)
-
-    def likelihoods_behind(self, context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[NDArray[np.float64]]:
-        """Process the context once, and drop behind it what the last continuation left; see `PrefixGenerator`."""
-        longest = max(continuations, key=len)
-        check_tokens([*context, *longest[1:]], Limits(1), self._open_model().context_tokens + 1, self._vocabulary)
-        self.prepare(context)()
-        after_context = self._logits_of(-1).copy()[None]
-        memory, likely = self._api.llama_get_memory(self._context), []
-        for continuation in continuations:
-            if not self._api.llama_memory_seq_rm(memory, 0, len(context), -1):
-                return [self.likelihoods([*context, *text])[-len(text) :] for text in continuations]
-            first = log_likelihoods(after_context, [0, continuation[0]])
-            likely.append(np.concatenate((first, self._next_likelihoods(continuation))))
-        return likely
 
     def _next_likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """Process all but the last token behind what is cached, and return the log likelihood of each but the first."""

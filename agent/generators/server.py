@@ -70,7 +70,6 @@ _IGNORING_END = ("ignore_eos", "min_tokens")
 
 class _PromptLikelihoods(msgspec.Struct):
     token_logprobs: list[float | None]
-    text_offset: list[int] = []
 
 
 class _ScoredChoice(msgspec.Struct):
@@ -195,7 +194,7 @@ class ServerGenerator:
         path, content = self._post(prompt, limits)
 
         def query(stamp: Stamp) -> Generated:
-            return self._stream(path, content, limits, stamp).generated(loaded.abilities, limits)
+            return self._stream(path, content, limits, stamp).generated(loaded.abilities)
 
         return query
 
@@ -213,14 +212,14 @@ class ServerGenerator:
         with suppress(TransientError):
             user_connection.make_ready(dialect.ping_path)
         path, content = self._post(prompt, limits)
-        return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities, limits)
+        return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(loaded.abilities)
 
     def _arrival(self, prompt: Prompt, limits: Limits, connection: ServerConnection) -> Query:
         """Return a query with a connection of its own; it makes its content, as the pictures of all arrivals would not fit in memory."""
 
         def query(stamp: Stamp) -> Generated:
             try:
-                return self._stream(*self._post(prompt, limits), limits, stamp, connection).generated(self._loaded().abilities, limits)
+                return self._stream(*self._post(prompt, limits), limits, stamp, connection).generated(self._loaded().abilities)
             finally:
                 connection.close()
 
@@ -245,32 +244,19 @@ class ServerGenerator:
         """Return what the server says of each token but the first; see `LikelihoodGenerator`."""
         if not self._opened()[1].takes_tokens:
             raise UnavailableError(
-                f"{self._loaded().package} takes texts and does not state their tokens, which a perplexity needs: score with --choices or "
-                "--questions, or the model's file in an engine"
+                f"{self._loaded().package} takes texts and does not state their tokens, which a perplexity needs: score the "
+                "model's file in an engine"
             )
-        values, _ = self._scored(tokens)
+        values = self._scored(tokens)
         return np.array([np.nan if value is None else value for value in values[1 : len(tokens)]], np.float64)
 
-    def text_likelihoods(self, context: str, continuations: Sequence[str]) -> list[float]:
-        """Return the log likelihood of each continuation behind the context, which begins it; see `TextScoringGenerator`."""
-        sums = []
-        for continuation in continuations:
-            values, offsets = self._scored(context + continuation)
-            end = len(context) + len(continuation)
-            behind = [value for value, offset in zip(values, offsets, strict=False) if len(context) <= offset < end]
-            if not behind or None in behind:
-                raise UnavailableError(f"{self._loaded().package} does not tell where a choice begins: score with --questions only")
-            sums.append(float(sum(value for value in behind if value is not None)))
-        return sums
-
-    def _scored(self, prompt: Sequence[int] | str) -> tuple[Sequence[float | None], Sequence[int]]:
-        """Return the log likelihood of each token of a prompt, and where it begins in the text, as far as the server tells."""
+    def _scored(self, prompt: Sequence[int]) -> Sequence[float | None]:
+        """Return the log likelihood of each token of a prompt."""
         connection, dialect = self._opened()
         request = dialect.scored(prompt)
         if request is None:
             raise UnavailableError(
-                f"{dialect.package} tells how likely a token is only where it generates it: score with --questions, or the model's file in "
-                "an engine"
+                f"{dialect.package} tells how likely a token is only where it generates it: score the model's file in an engine"
             )
         answer = connection.ask(request.path, _with_extra(request.content, self._extra, Limits(1)))
         try:
@@ -279,10 +265,8 @@ class ServerGenerator:
             prompt_likelihoods = None
         if prompt_likelihoods is None or len(prompt_likelihoods.token_logprobs) < 2:
             reason = error_message(answer.document) or f"status {answer.status}"
-            raise UnavailableError(
-                f"{dialect.package} does not tell how likely a prompt is ({reason}): start it so that it does, or score with --questions"
-            )
-        return prompt_likelihoods.token_logprobs, prompt_likelihoods.text_offset
+            raise UnavailableError(f"{dialect.package} does not tell how likely a prompt is ({reason}): start it so that it does")
+        return prompt_likelihoods.token_logprobs
 
     def close(self) -> None:
         """Close the connections."""

@@ -23,7 +23,6 @@ READERS: Mapping[str, str] = {
     "rknn_llm": f"{_READERS}.rknn_llm:RknnLlm",
     "ultralytics": f"{_READERS}.ultralytics:UltralyticsGuide",
     "aiperf": f"{_READERS}.aiperf:AiperfReader",
-    "lm_eval": f"{_READERS}.lm_eval:LmEvalReader",
     "hf_evaluate": f"{_READERS}.hf_evaluate:HfEvaluateReader",
     "benchncnn": f"{_READERS}.benchncnn:Benchncnn",
     "litert_benchmark": f"{_READERS}.litert_benchmark:LitertBenchmark",

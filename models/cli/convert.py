@@ -182,8 +182,9 @@ def quantise(
 
     Example: edgemeter models quantise model_f16.gguf --to q8_0 --to q4_0 --text held_out.txt
     """
+    from edgemeter.agent.datasets.items import read_text
     from edgemeter.agent.quality.gate import quality_gate
-    from edgemeter.agent.quality.scoring import read_material, score_file
+    from edgemeter.agent.quality.scoring import ScoredText, score_file
     from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import gguf_quantise
 
@@ -191,7 +192,7 @@ def quantise(
     if unknown:
         raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
     run_confined(source, (source, text), out, is_trusted=is_trusted)
-    material = read_material(text, None, None, context_tokens) if text is not None else None
+    material = ScoredText(read_text(text, "the text"), context_tokens) if text is not None else None
     before = score_file(source, "llama", 1, material) if material else None
     rows: list[dict[str, Any]] = []
     for kind in kinds:
@@ -200,7 +201,7 @@ def quantise(
         gate = quality_gate(score_file(path, "llama", 1, material), before) if material and before else None
         rows.append({"file": str(path), "size_bytes": path.stat().st_size, "gate": gate})
         if form is None:
-            click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{f'; {gate.checks[0].sentence()}' if gate else ''}")
+            click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{f'; {gate.sentence()}' if gate else ''}")
     print_data(form, {"files": rows})
     if any(row["gate"] is not None and not row["gate"].passed for row in rows):
         sys.exit(FAILED)

@@ -17,7 +17,7 @@ from tests.shipped_models.vocabulary import BOS, Vocabulary, learn_vocabulary
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HELD_OUT, CHOICES, QUESTIONS, INDEX = "held_out.txt", "choices.jsonl", "questions.jsonl", "language.toml"
+HELD_OUT, QUESTIONS, INDEX = "held_out.txt", "questions.jsonl", "language.toml"
 # Merges settle long before the end of the text.
 _VOCABULARY_BYTES = 1_000_000
 
@@ -47,11 +47,8 @@ def _gguf(folder: Path, precision: str) -> Path:
 
 def _write_texts(folder: Path, recipe: LanguageRecipe) -> None:
     (folder / HELD_OUT).write_text(notes.held_out_text(recipe.seed, recipe.held_out_bytes), encoding="utf-8")
-    for name, items in (
-        (CHOICES, notes.multiple_choice(recipe.seed, recipe.choices)),
-        (QUESTIONS, notes.questions(recipe.seed, recipe.questions)),
-    ):
-        (folder / name).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in items))
+    items = notes.questions(recipe.seed, recipe.questions)
+    (folder / QUESTIONS).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in items))
 
 
 def _write_index(folder: Path, recipe: LanguageRecipe, vocabulary: Vocabulary, parameters: int) -> None:

@@ -91,7 +91,7 @@ def path_of(prompts: str) -> Path:
     path = Path(prompts)
     shipped = shipped_text(f"{path.name.removeprefix('edgemeter-')}.jsonl")
     if not path.is_file() and shipped is None:
-        raise ConfigError(f"there are no prompts {prompts!r}: give a file, edgemeter-questions or edgemeter-choices")
+        raise ConfigError(f"there are no prompts {prompts!r}: give a file, or edgemeter-questions")
     return path if path.is_file() or shipped is None else shipped
 
 

@@ -113,17 +113,6 @@ def test_the_end_of_text_ends_a_query_only_if_it_may(opened):
     assert going_on.tokens[: ended.output_tokens] == ended.tokens
 
 
-def test_a_stop_text_ends_a_query(opened):
-    """A query is over as soon as its text holds one of the stops."""
-    engine, _ = opened()
-    prompt = [1, 100, 101, 102]
-    answer = engine.bind(prompt, Limits(20))(lambda _: None)
-    stop = next(sign for sign in answer.text if sign.isalnum() and sign.isascii())
-    stopped = engine.bind(prompt, Limits(20, stops=(stop,)))(lambda _: None)
-    assert stopped.ended == "stop"
-    assert stopped.text.endswith(stop)
-
-
 def test_a_chat_goes_through_the_models_own_template(opened):
     """Messages become the tokens of the rendered template, with its begin of text once."""
     engine, _ = opened()
@@ -230,16 +219,3 @@ def test_the_cache_of_a_hybrid_model_is_that_of_the_layers_that_attend(tmp_path,
         assert any(f"size = {2 * layers:7.2f} MiB (  2048 cells" in line for line in generator._log.lines)
     assert loaded.kv_token_bytes == pytest.approx(layers * 2 * 2 * 128 * 2)
     assert loaded.kv_cache_mb == pytest.approx(2048 * loaded.kv_token_bytes / 1e6)
-
-
-def test_what_choices_begin_with_is_processed_once(opened, monkeypatch):
-    """40 tokens before four choices: 46 are processed instead of 166, and the likelihoods are the same."""
-    engine, _ = opened()
-    context, choices = [1, *range(30, 69)], [[70, 71, 72], [80, 81, 82], [90], [100, 101, 102]]
-    separate = [engine.likelihoods([*context, *choice])[-len(choice) :] for choice in choices]
-    processed, decode = [], engine._decode
-    monkeypatch.setattr(engine, "_decode", lambda batch: (processed.append(batch.n_tokens), decode(batch)))
-    shared = engine.likelihoods_behind(context, choices)
-    for together, alone in zip(shared, separate, strict=True):
-        assert together == pytest.approx(alone, abs=1e-4)
-    assert sum(processed) == len(context) + sum(len(choice) - 1 for choice in choices) == 46
