@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 # One value for a side: a sweep would be several cases.
 _TOKENS = {"type": click.IntRange(1, 1 << 20)}
 _SINGLE: dict[str, Mapping[str, Any]] = {
-    "prompt_tokens": _TOKENS, "output_tokens": _TOKENS, "depth_tokens": {"type": click.IntRange(0, 1 << 20)},
+    "prompt_tokens": _TOKENS, "output_tokens": _TOKENS,
     "concurrency": {"type": click.IntRange(1, 256)}, "rate_per_s": {"type": FiniteRange(0.001, 1_000_000)},
-    "prefix_cache": {"type": click.Choice(["on", "off"])},
 }  # fmt: skip
 MOST_MODELS = 26  # They are called A to Z.
 
@@ -64,10 +63,6 @@ MOST_MODELS = 26  # They are called A to Z.
 @click.option(
     "--kv-type", "kv_types", type=CommaSeparated(click.STRING), help="Measure each .gguf model with each of these caches: f16,q8_0,q4_0."
 )
-@click.option(
-    "--draft-model", "draft_models", type=CommaSeparated(click.STRING), metavar="FILE[,FILE]",
-    help="Measure each .gguf model with each of these drafts: none,DRAFT.gguf.",
-)  # fmt: skip
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
 @on_option
 @power_option
@@ -136,16 +131,9 @@ def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> list[Case]:
 
 
 def _variants(options: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the options of the runtime that each model is measured with: every cache with every draft."""
-    variants: list[dict[str, str]] = [options.get("options") or {}]
-    for name, values in (("kv_type", options.get("kv_types")), ("draft_model", options.get("draft_models"))):
-        if values:
-            variants = [
-                {key: value for key, value in variant.items() if key != name} | ({} if value == "none" else {name: value})
-                for variant in variants
-                for value in values
-            ]
-    return variants
+    """Return the options of the runtime that each model is measured with: those of every cache."""
+    plain: dict[str, str] = options.get("options") or {}
+    return [plain | {"kv_type": kind} for kind in options.get("kv_types") or ()] or [plain]
 
 
 def check_cases(cases: Sequence[Case], options: Mapping[str, Any]) -> Mapping[int, EdgemeterError]:

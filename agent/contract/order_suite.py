@@ -29,7 +29,7 @@ MOST_CASES = 1000
 SERVERS = ("server", "served")  # Their model is a file with an address, and the path of a key that is sent there.
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"  # Shipped with the agent, in the package beside it.
 ONLY_NAMES = "an order names models by file name, and no path, folder or library setting"
-CODE = "a factory or plug-in in a file of Python is code, which no order carries: name it in a suite on the board itself"
+CODE = "a factory in Python is code, which no order carries, and so is a plug-in's file: name it in a suite on the board itself"
 # {precision} is replaced, as in any suite.
 _MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
@@ -37,7 +37,7 @@ _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
 # wire the key keeps its former name, which devices of earlier releases read. `annotations` of a stream are in the archive of that name.
 KEYS = frozenset(
     {
-        "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "depth_tokens", "output_tokens",
+        "model", "sha256", "name", "runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens",
         "scenario", "samples_per_query", "batch", "rate_per_s", "mode", "minutes", "repeats", "queries", "seconds", "idle_seconds", "cpus",
         "start_below_c", "cool_down_limit_s", "images", "reader", "subset", "accuracy", "keep_predictions", "reference_accuracy",
         "gate", "agreement", "role", "estimate_power_w", "seed", "deadline", "queue_frames", "together", "power_mode", "governor",

@@ -60,8 +60,6 @@ def grant_for(case: Case) -> SandboxGrant:
         read += [Path(path) for path in (case.stream, case.annotations) if path]
     if case.prompts is not None:
         read += files_of(case.prompts)
-    if case.trace is not None:
-        read.append(Path(case.trace))
     if case.runtime in ("server", "served"):
         return _server_grant(model, tuple(read))
     # Just-in-time compilers of frameworks start the system's.

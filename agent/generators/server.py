@@ -91,7 +91,6 @@ class ServerGenerator:
         self._extra: Mapping[str, Any] = {}
         self._timeout_s = 0.0
         self._context_tokens = 0
-        self._filled: tuple[int, ...] = ()
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Query the server's facts and send one query, which loads the model if necessary; see `Generator.load`."""
@@ -186,7 +185,7 @@ class ServerGenerator:
         # Opens the connection again if the server has closed it, which a query must not pay for.
         try:
             self._ping()
-            if dialect.evicts and limits.prefix_cache is None:
+            if dialect.evicts:
                 self._answer(_EVICTION)
                 self._ping()
         except TransientError as error:
@@ -224,21 +223,6 @@ class ServerGenerator:
                 connection.close()
 
         return query
-
-    def fill(self, tokens: Sequence[int]) -> None:
-        """Send the tokens once, which the server keeps for the next prompt that begins with them; see `DepthGenerator.fill`."""
-        if not self._opened()[1].fills:
-            raise ConfigError(
-                f"{self._loaded().package} cannot be told to decode behind a context that it keeps: measure with --prompt-tokens instead "
-                "of --depth, which pays for the prompt in each query"
-            )
-        self._filled = tuple(tokens)
-        if tokens:
-            self.bind_behind(tokens[-1], Limits(1))(lambda _: None)
-
-    def bind_behind(self, token: int, limits: Limits) -> Query:
-        """Bind the filled context and the token: the server drops what follows the context. See `DepthGenerator.bind_behind`."""
-        return self.bind([*self._filled, token], replace(limits, prefix_cache="depth"))
 
     def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """Return what the server says of each token but the first; see `LikelihoodGenerator`."""
@@ -396,8 +380,6 @@ def _loaded(facts: ServerFacts, file: ServerFile, probe: ReceivedAnswer, context
             ignores_end=facts.dialect.ignores_end or bool(file.extra.get("ignore_eos")),
             is_local=False,
             chats=facts.dialect.chats,
-            pictures=facts.dialect.chats,
-            keeps_prefix=True,
             likelihoods=facts.dialect.takes_tokens and facts.dialect.scored([0]) is not None,
         ),
         facts={

@@ -75,7 +75,6 @@ class Dialect(Protocol):
     ignores_end: bool = False
     evicts: bool = True
     is_chat: bool = False
-    fills: bool = False
 
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query, greedy."""
@@ -169,15 +168,15 @@ class LlamaServer(_LlamaTexts, Dialect):
     """llama.cpp's own server, by its native endpoint."""
 
     package, ping_path = "llama-server", "/health"
-    takes_tokens, ignores_end, evicts, fills = True, True, False, True
+    takes_tokens, ignores_end, evicts = True, True, False
 
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
-        """Return a greedy query, with the prompt cache off unless the limits name a conversation."""
+        """Return a greedy query, with the prompt cache off."""
         del context_tokens
         lengths = {"n_predict": limits.output_tokens, "ignore_eos": limits.ignore_end}
         # Only what changes nothing about the likeliest token is left to compute.
         greedy = {"temperature": 0, "samplers": ["temperature"]}
-        answer = {"stream": True, "return_tokens": True, "cache_prompt": limits.prefix_cache is not None}
+        answer = {"stream": True, "return_tokens": True, "cache_prompt": False}
         return Request("/completion", {"prompt": _plain(prompt), **lengths, **answer, **greedy})
 
     def read(self, line: bytes) -> Part:
@@ -332,7 +331,7 @@ class LlamaChat(_LlamaTexts, OpenAi):
     def request(self, prompt: Prompt, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query with the prompt cache off."""
         plain = super().request(prompt, limits, context_tokens)
-        return Request(plain.path, {**plain.content, "cache_prompt": limits.prefix_cache is not None, "ignore_eos": limits.ignore_end})
+        return Request(plain.path, {**plain.content, "cache_prompt": False, "ignore_eos": limits.ignore_end})
 
 
 class Vllm(OpenAi):
@@ -352,7 +351,7 @@ class Vllm(OpenAi):
         further = {
             "ignore_eos": limits.ignore_end,
             "min_tokens": limits.output_tokens if limits.ignore_end else 0,
-            "cache_salt": limits.prefix_cache or secrets.token_hex(16),
+            "cache_salt": secrets.token_hex(16),
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         return Request(plain.path, {**plain.content, **further})

@@ -149,7 +149,7 @@ CONDITIONS: Sequence[StatedCondition] = (
     ),
     StatedCondition("prompt tokens", lambda judged: judged.row.prompt_tokens, lambda case: case.key.prompt_tokens),
     StatedCondition("output tokens", lambda judged: judged.row.output_tokens, lambda case: case.key.output_tokens),
-    StatedCondition("depth", lambda judged: judged.row.depth_tokens, lambda case: case.key.depth_tokens),
+    StatedCondition("depth", lambda judged: judged.row.depth_tokens, lambda case: 0 if case.key.generates else None),
     StatedCondition(
         "input size", lambda judged: judged.row.input_size or model_name(judged.row.model).input_size, _case_input, _is_one_input,
     ),

@@ -2,7 +2,7 @@
 
 llama-bench's method is repeated through the same C API: random tokens through `llama_decode`, no tokeniser, no sampling, an empty context
 for the prompt (pp512), and for decoding an empty one (tg128) or one that was filled before (tg64 -d). Ours chooses the likeliest token
-after each step, and stamps it. `llama_bench.py` runs the program itself. The model is untrained, of 20 million
+after each step, and stamps it. The model is untrained, of 20 million
 weights in Q8_0, so that a token takes milliseconds.
 
 What we add to a token is what passes between two calls of `llama_decode`, beside the same loop in C. Of the shipped model that is less
@@ -20,12 +20,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent import generators
-from edgemeter.agent.engine.decoding_depth import FilledGenerator, FirstSteps
 from edgemeter.agent.engine.generation_queries import Stamps
 from edgemeter.agent.engine.scenarios.timing import no_collection
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
@@ -115,7 +113,6 @@ def comparisons() -> Iterator[Comparison]:
     """Yield the comparisons; none without llama.cpp."""
     with _made_model() as model:
         yield from _engine(model)
-        yield from _depths(model)
         yield from _server(model)
 
 
@@ -249,44 +246,6 @@ def _bare_decode(subject: Subject) -> float:
     token_array = (api.c_int32 * len(tokens))(*tokens)
     batches = [api.batch_of(token_array, index, 1) for index in range(len(tokens))]
     engine._clear()
-    begun = time.monotonic_ns()
-    for batch in batches:
-        engine._decode(batch)
-    return 1e9 * len(tokens) / (time.monotonic_ns() - begun)
-
-
-def _depths(model: Path) -> Iterator[Comparison]:
-    engine = generators.create("llama")
-    loaded = engine.load(model, Options(), LONG_CONTEXT)
-    for depth in DEPTHS:
-        steps = FirstSteps(loaded, depth, 0)
-        at_depth, numbers = FilledGenerator(engine, loaded, steps), count()
-        pair = in_turn(
-            lambda at_depth=at_depth, steps=steps, numbers=numbers: _rate_at_depth(at_depth, steps.of(next(numbers))),
-            lambda steps=steps, numbers=numbers: _bare_rate_at_depth(engine, loaded, steps, next(numbers)),
-        )
-        line = Line(f"decode rate, {DEPTH_TOKENS} tokens at depth {depth:,}", "tokens/s", "llama-bench's tg -d", DEPTH_GOAL)
-        yield compared(line, pair, SECONDS)
-    engine.close()
-
-
-def _rate_at_depth(at_depth: FilledGenerator, first: Any) -> float:
-    moments: list[int] = []
-    query = at_depth.bind(first, Limits(DEPTH_TOKENS))
-    begun = time.monotonic_ns()
-    query(lambda _: moments.append(time.monotonic_ns()))
-    return 1e9 * DEPTH_TOKENS / (moments[-1] - begun)
-
-
-def _bare_rate_at_depth(engine: Any, loaded: LoadedGenerator, steps: FirstSteps, number: int) -> float:
-    """Return the rate of `llama_decode` over random tokens, one by one, behind the same context."""
-    from edgemeter.agent.generators import llama_c_api as api  # noqa: PLC0415 - of this peer only
-
-    texts = loaded.text_tokens
-    tokens = [*steps.of(number), *(int(texts[(number * 7 + 31 * index) % texts.size]) for index in range(DEPTH_TOKENS - 1))]
-    token_array = (api.c_int32 * len(tokens))(*tokens)
-    batches = [api.batch_of(token_array, index, 1) for index in range(len(tokens))]
-    engine._rewind()
     begun = time.monotonic_ns()
     for batch in batches:
         engine._decode(batch)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.generators import GENERATORS, DepthGenerator, LikelihoodGenerator, Limits, create
+from edgemeter.agent.generators import GENERATORS, LikelihoodGenerator, Limits, create
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.language_server import llama_server
 from tests.fixtures.rows import table_row
@@ -228,35 +228,3 @@ def test_close_may_come_twice_and_before_load(installed):
     generator = create(installed)
     generator.close()
     generator.close()
-
-
-def test_decoding_behind_a_filled_context_goes_on_as_the_whole_prompt_does(loaded):
-    """The context stays as it was filled, whatever was decoded behind it before, and an empty one is the depth of 0."""
-    generator, engine = loaded
-    if not engine.text_tokens.size:
-        pytest.skip("it takes texts, which have no exact depth")
-    assert isinstance(generator, DepthGenerator)
-    filling, (token, other) = prompt_of(engine), engine.text_tokens[20:22].tolist()
-    expected = [generator.bind([*filling, first], Limits(6))(lambda _: None).tokens for first in (token, other)]
-    generator.fill(filling)
-    stamps: list[int] = []
-    answers = [generator.bind_behind(first, Limits(6))(stamps.append) for first in (token, other, token)]
-    if generator.__class__.__name__ != "ReplayGenerator":
-        assert [answer.tokens for answer in answers] == [*expected, expected[0]]
-    assert [answer.cached_tokens for answer in answers] == [len(filling)] * 3
-    assert sum(stamps) == 18
-    generator.fill([])
-    at_zero = generator.bind_behind(token, Limits(4))(lambda _: None)
-    assert (at_zero.tokens, at_zero.cached_tokens) == (generator.bind([token], Limits(4))(lambda _: None).tokens, 0)
-
-
-def test_what_does_not_fit_behind_the_filled_context_is_refused(loaded):
-    """Depth, first step and output share the context."""
-    generator, engine = loaded
-    if not engine.text_tokens.size:
-        pytest.skip("it takes texts, which have no exact depth")
-    filling = (engine.text_tokens[:40].tolist() * 4)[:40]
-    generator.fill(filling)
-    generator.bind_behind(filling[0], Limits(CONTEXT - 41))(lambda _: None)
-    with pytest.raises(ConfigError):
-        generator.bind_behind(filling[0], Limits(CONTEXT - 40))

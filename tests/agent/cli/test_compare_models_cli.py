@@ -144,26 +144,6 @@ def test_the_answer_comes_first_and_where_it_holds_last(tmp_path):
     assert shlex.split(command) == ["edgemeter", "compare", *words]
 
 
-@pytest.mark.alone
-@pytest.mark.needs(module="xllamacpp")
-@pytest.mark.needs(module="gguf")
-def test_a_random_draft_decodes_slower_than_none(tmp_path):
-    """By llama.cpp in this process: the same tokens, hardly a guess accepted, and the sentence says what it costs."""
-    make_llama = importlib.import_module("tests.fixtures.generators.make_llama")
-    for name, seed in (("model", 20), ("other", 7)):
-        make_llama.write(tmp_path / f"{name}.gguf", seed=seed)
-    lengths = ("--prompt-tokens", 16, "--output-tokens", 64, "--text", "none", "--mode", "rapid", "--repeats", 4)
-    drafts = f"none,{tmp_path / 'other.gguf'}"
-    result = run(tmp_path / "model.gguf", "--draft-model", drafts, *lengths, "--json", env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
-    assert result.returncode == 0, result.stderr
-    document = json.loads(result.stdout)
-    assert "it decodes slower than without" in document["contrasts"][0]["sentence"]
-    assert [side["label"].split()[-2:] for side in document["sides"]][1] == ["draft", "other.gguf"]
-    drafted = [run["generation"] for run in document["runs"] if run["generation"]["speculative"] == "draft"]
-    assert all(generation["accepted_tokens"] < generation["drafted_tokens"] / 4 for generation in drafted)
-    assert all(1 <= generation["step_tokens"] < 1.5 for generation in drafted)
-
-
 @pytest.mark.slow
 @pytest.mark.needs(module="xllamacpp")
 @pytest.mark.needs(module="gguf")

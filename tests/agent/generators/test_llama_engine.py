@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.generators import ChatMessage, Limits, llama_c_api, llama_settings
 from edgemeter.agent.generators.llama_engine import LlamaCpp
 from edgemeter.agent.machine.load import MemInfo
@@ -91,13 +91,10 @@ def test_its_own_timings_count_the_same_tokens_within_ours(opened):
 
 
 def test_what_the_engine_did_not_do_counts_no_token_in_its_timings(opened):
-    """An answer of one token has no decode step, and behind a filled context there is no prefill: llama.cpp counts one of each."""
+    """An answer of one token has no decode step: llama.cpp counts one."""
     engine, _ = opened()
     timings = engine.bind([1, *range(10, 60)], Limits(1))(lambda _: None).own
     assert (timings.prefilled_tokens, timings.decode_ms, timings.decoded_tokens) == (51, 0.0, 0)
-    engine.fill([1, *range(10, 60)])
-    timings = engine.bind_behind(60, Limits(4))(lambda _: None).own
-    assert (timings.prefill_ms, timings.prefilled_tokens, timings.decoded_tokens) == (0.0, 0, 4)
 
 
 def test_the_end_of_text_ends_a_query_only_if_it_may(opened):
@@ -185,26 +182,6 @@ def test_a_build_with_other_structs_is_refused():
         llama_c_api.context_params(
             OtherBuild(), tokens=1, batch=1, ubatch=1, kv_type="f16", flash_attention=llama_c_api.AUTOMATIC, offload=False
         )
-
-
-def test_a_recurrent_memory_is_put_back_from_its_saved_state(tmp_path):
-    """It cannot forget a part: removing what was decoded is refused by the engine, restoring the state is not."""
-    pytest.importorskip("gguf")
-    from tests.fixtures.generators.make_mamba import write  # noqa: PLC0415 - needs gguf
-
-    write(tmp_path / "mamba.gguf")
-    generator = LlamaCpp()
-    loaded = generator.load(tmp_path / "mamba.gguf", Options(), 64)
-    assert loaded.kv_token_bytes is None
-    filling = loaded.text_tokens[3:40].tolist()
-    expected = generator.bind([*filling, 50], Limits(8))(lambda _: None).tokens
-    generator.fill(filling)
-    answers = [generator.bind_behind(token, Limits(8))(lambda _: None).tokens for token in (50, 51, 50)]
-    assert answers[0] == answers[2] == expected != answers[1]
-    generator._state = None
-    with pytest.raises(MeasurementError, match="back to a depth of 37 tokens"):
-        generator.bind_behind(50, Limits(8))
-    generator.close()
 
 
 @pytest.mark.parametrize(("interval", "layers"), [(2, 2), (None, 1)])

@@ -304,13 +304,10 @@ def test_an_older_ollama_does_not_state_what_it_cached(loaded):
 
 
 def test_a_lost_connection_fails_a_query_and_not_the_run(loaded):
-    """Whether it is lost before the query of a user, or before one at a depth."""
+    """Of a user, whose connection cannot be opened."""
     server, generator, _ = loaded(llama_server())
-    generator.fill([1, 50, 60])
     server.close()
     generator._open[0].close()
-    with pytest.raises(AnswerError, match="Connection refused"):
-        generator.bind_behind(70, Limits(2))
     query = generator.bind_concurrent([1, 50], Limits(2), 0)
     with pytest.raises(AnswerError, match="Connection refused"):
         query(lambda _: None)
